@@ -1,0 +1,68 @@
+//! How C enumerations and unions are written here: [`c_enum`] and [`opaque_debug`].
+
+/// Declares a C enumeration as a transparent integer with one associated constant per value.
+///
+/// The constants come in groups under the prefix that the C names carry: `"CUDA_ERROR_" { OUT_OF_MEMORY = 2, }` makes
+/// `OUT_OF_MEMORY`, whose C name is `CUDA_ERROR_OUT_OF_MEMORY`. A value that is not listed is a value like any other.
+macro_rules! c_enum {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident($repr:ty);
+        $($prefix:literal { $($value:ident = $number:literal),* $(,)? })*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $($(
+                #[doc = concat!("`", $prefix, stringify!($value), "`")]
+                pub const $value: Self = Self($number);
+            )*)*
+
+            /// Every value with its C name, in the header's order; of two names for one value the first is the answer of
+            /// [`name`](Self::name).
+            pub const NAMES: &'static [($repr, &'static core::ffi::CStr)] = &[$($(
+                ($number, match core::ffi::CStr::from_bytes_with_nul(
+                    concat!($prefix, stringify!($value), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a C name holds no NUL"),
+                }),
+            )*)*];
+
+            /// The C name of this value, `None` where CUDA 13.5 has none.
+            pub fn c_name(self) -> Option<&'static core::ffi::CStr> {
+                Self::NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
+            }
+
+            /// [`c_name`](Self::c_name) as text.
+            pub fn name(self) -> Option<&'static str> {
+                self.c_name()?.to_str().ok()
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($name), "({})"), self.0),
+                }
+            }
+        }
+    };
+}
+
+/// `Debug` for a union: which member is valid is known to its user only, so nothing is read.
+macro_rules! opaque_debug {
+    ($name:ident) => {
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(concat!(stringify!($name), " { .. }"))
+            }
+        }
+    };
+}
+
+pub(crate) use {c_enum, opaque_debug};

@@ -1,0 +1,144 @@
+//! Handles the driver gives out: numbers for devices and addresses, opaque pointers for everything else.
+//!
+//! Every opaque handle is a `#[repr(transparent)]` pointer of its own type, so that a stream cannot be passed where a context is
+//! meant. Nothing here ever dereferences one.
+//!
+//! # Safety
+//! The only `unsafe` is the promise that a handle may move between threads: it is a number to us, and the driver takes its handles
+//! from any thread.
+#![allow(
+    unsafe_code,
+    reason = "handles are numbers to us and may cross threads"
+)]
+
+use core::ffi::{c_char, c_void};
+
+/// A device by its ordinal in this process, counted from 0.
+pub type CUdevice = i32;
+/// The host, where a device is asked for (advice, prefetch).
+pub const CU_DEVICE_CPU: CUdevice = -1;
+/// No device.
+pub const CU_DEVICE_INVALID: CUdevice = -2;
+/// A device address on a 64-bit host.
+pub type CUdeviceptr = u64;
+/// The 32-bit device address of the functions of CUDA 2 (`cuMemAlloc` and the like without a suffix).
+pub type CUdeviceptr_v1 = u32;
+/// A texture object.
+pub type CUtexObject = u64;
+/// A surface object.
+pub type CUsurfObject = u64;
+/// A physical allocation of `cuMemCreate`.
+pub type CUmemGenericAllocationHandle = u64;
+/// The condition of a conditional graph node.
+pub type CUgraphConditionalHandle = u64;
+/// A logical endpoint of the fabric.
+pub type CUlogicalEndpointId = u32;
+/// A position in the driver's error log.
+pub type CUlogIterator = u32;
+
+/// Declares opaque handle types.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub *mut c_void);
+
+        impl $name {
+            /// The null handle.
+            pub const NULL: Self = Self(core::ptr::null_mut());
+
+            /// True for the null handle.
+            pub const fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NULL
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!(stringify!($name), "({:p})"), self.0)
+            }
+        }
+
+        // SAFETY: the pointer is never dereferenced on our side; to us it is a number.
+        unsafe impl Send for $name {}
+        // SAFETY: as above: a shared number.
+        unsafe impl Sync for $name {}
+    )*};
+}
+
+handles! {
+    /// Argument of `cuDevicePrimaryCtxRetain`, `cuCtxCreate`, `cuCtxDestroy`, `cuCtxPushCurrent` and 23 more.
+    CUcontext;
+    /// Argument of `cuModuleLoad`, `cuModuleLoadData`, `cuModuleLoadDataEx`, `cuModuleLoadFatBinary` and 9 more.
+    CUmodule;
+    /// Argument of `cuModuleGetFunction`, `cuModuleEnumerateFunctions`, `cuKernelGetFunction`, `cuFuncGetAttribute` and 29 more.
+    CUfunction;
+    /// Argument of `cuLibraryLoadData`, `cuLibraryLoadFromFile`, `cuLibraryUnload`, `cuLibraryGetKernel` and 7 more.
+    CUlibrary;
+    /// Argument of `cuLibraryGetKernel`, `cuLibraryEnumerateKernels`, `cuKernelGetFunction`, `cuKernelGetLibrary` and 6 more.
+    CUkernel;
+    /// Argument of `cuMemcpyDtoA`, `cuMemcpyAtoD`, `cuMemcpyHtoA`, `cuMemcpyAtoH` and 17 more.
+    CUarray;
+    /// Argument of `cuMipmappedArrayGetSparseProperties`, `cuMipmappedArrayGetMemoryRequirements`, `cuMipmappedArrayCreate`, `cuMipmappedArrayGetLevel` and 5 more.
+    CUmipmappedArray;
+    /// Argument of `cuModuleGetTexRef`, `cuParamSetTexRef`, `cuTexRefSetArray`, `cuTexRefSetMipmappedArray` and 25 more.
+    CUtexref;
+    /// Argument of `cuModuleGetSurfRef`, `cuSurfRefSetArray`, `cuSurfRefGetArray`.
+    CUsurfref;
+    /// Argument of `cuCtxRecordEvent`, `cuCtxWaitEvent`, `cuIpcGetEventHandle`, `cuIpcOpenEventHandle` and 18 more.
+    CUevent;
+    /// Argument of `cuMemcpyAsync`, `cuMemcpyPeerAsync`, `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync` and 71 more.
+    CUstream;
+    /// Argument of `cuGraphicsUnregisterResource`, `cuGraphicsSubResourceGetMappedArray`, `cuGraphicsResourceGetMappedMipmappedArray`, `cuGraphicsResourceGetMappedPointer` and 3 more.
+    CUgraphicsResource;
+    /// Argument of `cuImportExternalMemory`, `cuExternalMemoryGetMappedBuffer`, `cuExternalMemoryGetMappedMipmappedArray`, `cuDestroyExternalMemory`.
+    CUexternalMemory;
+    /// Argument of `cuImportExternalSemaphore`, `cuSignalExternalSemaphoresAsync`, `cuWaitExternalSemaphoresAsync`, `cuDestroyExternalSemaphore`.
+    CUexternalSemaphore;
+    /// Argument of `cuStreamBeginRecaptureToGraph`, `cuStreamBeginCaptureToGraph`, `cuStreamEndCapture`, `cuStreamGetCaptureInfo` and 35 more.
+    CUgraph;
+    /// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`, `cuStreamUpdateCaptureDependencies`, `cuGraphAddKernelNode` and 67 more.
+    CUgraphNode;
+    /// Argument of `cuGraphExecBatchMemOpNodeSetParams`, `cuGraphExecGetId`, `cuGraphInstantiateWithFlags`, `cuGraphInstantiateWithParams` and 18 more.
+    CUgraphExec;
+    /// Argument of `cuDeviceSetMemPool`, `cuDeviceGetMemPool`, `cuDeviceGetDefaultMemPool`, `cuMemPoolTrimTo` and 13 more.
+    CUmemoryPool;
+    /// Argument of `cuUserObjectCreate`, `cuUserObjectRetain`, `cuUserObjectRelease`, `cuGraphRetainUserObject` and 1 more.
+    CUuserObject;
+    /// Part of [`CUlaunchAttributeValue_deviceUpdatableKernelNode`](crate::cuda::CUlaunchAttributeValue_deviceUpdatableKernelNode).
+    CUgraphDeviceNode;
+    /// Argument of `cuDeviceRegisterAsyncNotification`, `cuDeviceUnregisterAsyncNotification`.
+    CUasyncCallbackHandle;
+    /// Argument of `cuStreamGetCtx`, `cuGreenCtxCreate`, `cuGreenCtxDestroy`, `cuCtxFromGreenCtx` and 6 more.
+    CUgreenCtx;
+    /// Argument of `cuLinkCreate`, `cuLinkAddData`, `cuLinkAddFile`, `cuLinkComplete` and 1 more.
+    CUlinkState;
+    /// Argument of `cuCheckpointOperationComplete`.
+    CUcheckpointOperationHandle;
+    /// Argument of `cuCoredumpRegisterStartCallback`, `cuCoredumpRegisterCompleteCallback`, `cuCoredumpDeregisterStartCallback`, `cuCoredumpDeregisterCompleteCallback`.
+    CUcoredumpCallbackHandle;
+    /// Argument of `cuGreenCtxCreate`, `cuDevResourceGenerateDesc`.
+    CUdevResourceDesc;
+    /// Argument of `cuLogsRegisterCallback`, `cuLogsUnregisterCallback`.
+    CUlogsCallbackHandle;
+}
+
+/// The legacy default stream, named explicitly: it waits for the other blocking streams of its context.
+pub const CU_STREAM_LEGACY: CUstream = CUstream(core::ptr::without_provenance_mut(0x1));
+/// The calling thread's own default stream, named explicitly.
+pub const CU_STREAM_PER_THREAD: CUstream = CUstream(core::ptr::without_provenance_mut(0x2));
+
+/// The 16 bytes that identify a device (or a MIG instance of one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct CUuuid {
+    /// The UUID's bytes in the order they are written.
+    pub bytes: [c_char; 16],
+}
