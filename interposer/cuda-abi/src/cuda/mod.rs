@@ -6,6 +6,7 @@
 #![allow(
     non_camel_case_types,
     non_snake_case,
+    non_upper_case_globals,
     missing_docs,
     reason = "types and fields carry the header's names"
 )]
