@@ -1,0 +1,147 @@
+//! A container's limits, read from its environment.
+//!
+//! Evaluation, in plain sentences: every variable that is set is read, and one that does not parse is refused even
+//! where another wins. Per device, our own variables win over the aliases as a block of limit and request, then
+//! `CUDA_DEVICE_*` (HAMi), then `NVIDIA_GPU_*` (the r615 toolkit), then `CUDA_MPS_*`. Within one owner's variables
+//! the device's UUID wins over its ordinal, and that over the plain name. A misspelt `GPUSHARE_MEM_*` is refused,
+//! because ignoring it would mean "no limit".
+
+mod device;
+mod error;
+mod layer;
+mod table;
+mod unavailable;
+
+pub use device::DeviceLimits;
+pub use error::LimitError;
+pub use layer::Selector;
+pub use table::flag;
+
+use layer::Layer;
+use std::ffi::OsString;
+use std::fmt;
+
+/// What frameworks are told is the device's total memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// The limit, or the device's own total where there is none.
+    #[default]
+    Limit,
+    /// The request; the limit where a device has no request.
+    Request,
+}
+
+/// Who may set limits by environment, first wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Gpushare,
+    Hami,
+    Toolkit,
+    Mps,
+}
+
+const OWNERS: usize = 4;
+
+/// The limits one environment asks for, valid as far as that can be told without knowing the devices.
+///
+/// `Display` is stable, independent of spelling and of the order of variables: two environments ask for the same
+/// limits if and only if it is equal. It is what "an equal name joins, differing limits are refused" compares.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    layers: [Layer; OWNERS],
+    view: View,
+    disabled: bool,
+    decided: Decided,
+}
+
+/// What our own variables said of things whose aliases then no longer count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Decided {
+    compute: bool,
+    oversubscribe: bool,
+}
+
+impl Limits {
+    /// Reads an environment, such as `std::env::vars_os()`. Where a name occurs twice the first one counts, as for `getenv`.
+    ///
+    /// # Errors
+    /// The first value, in the order of the table, that does not parse, contradicts another, or asks for what this
+    /// release cannot do.
+    pub fn from_env(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, LimitError> {
+        let limits = table::read(environment)?;
+        limits.layers.iter().try_for_each(Layer::check)?;
+        limits.check_view()?;
+        Ok(limits)
+    }
+
+    /// What holds on one device: `ordinal` as the program sees it, `capacity` its memory in bytes.
+    ///
+    /// # Errors
+    /// A request that is above the limit or the device, where only the device's size shows it.
+    pub fn for_device(
+        &self,
+        ordinal: u32,
+        uuid: &[u8; 16],
+        capacity: u64,
+    ) -> Result<DeviceLimits, LimitError> {
+        device::limits(self, ordinal, uuid, capacity)
+    }
+
+    /// Whether `GPUSHARE_DISABLE=1` asks the library to stay out of this process.
+    pub fn disabled(&self) -> bool {
+        self.disabled
+    }
+
+    /// Whether any device has a limit or a request.
+    pub fn any(&self) -> bool {
+        self.layers.iter().any(|layer| !layer.is_empty())
+    }
+
+    /// The layers that can apply: none below one that answers for every device.
+    fn effective(&self) -> impl Iterator<Item = &Layer> {
+        let last = self
+            .layers
+            .iter()
+            .position(Layer::answers_for_all)
+            .unwrap_or(OWNERS - 1);
+        self.layers[..=last]
+            .iter()
+            .filter(|layer| !layer.is_empty())
+    }
+
+    fn check_view(&self) -> Result<(), LimitError> {
+        if self.view == View::Request && !self.any() {
+            return Err(LimitError::new(
+                "GPUSHARE_MEM_VIEW",
+                "request",
+                "there is no request to show",
+                "request together with GPUSHARE_MEM_REQUEST or GPUSHARE_MEM_LIMIT, or limit",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "view={}",
+            if self.view == View::Limit {
+                "limit"
+            } else {
+                "request"
+            }
+        )?;
+        if self.disabled {
+            write!(out, " disabled")?;
+        }
+        self.effective()
+            .try_for_each(|layer| write!(out, " {layer}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

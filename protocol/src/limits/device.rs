@@ -1,0 +1,68 @@
+//! The limits of one device, once it is known.
+
+use super::layer::{Layer, above, pick};
+use super::{LimitError, Limits, View};
+use crate::units::Bytes;
+use crate::uuid::Uuid;
+
+/// What holds on one device. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Ceiling of the container's charges; may be above the device's capacity. `None`: no ceiling but the device.
+    pub limit: Option<u64>,
+    /// Guaranteed part, at most the capacity. Defaults to the limit if there is one, else 0.
+    pub request: u64,
+    /// What the program is told is the device's total, at most the capacity.
+    pub view_total: u64,
+}
+
+pub(super) fn limits(
+    limits: &Limits,
+    ordinal: u32,
+    uuid: &[u8; 16],
+    capacity: u64,
+) -> Result<DeviceLimits, LimitError> {
+    let uuid = Uuid(*uuid);
+    let of = |layer: &Layer| {
+        let (limit, request) = (
+            pick(&layer.limit, ordinal, uuid),
+            pick(&layer.request, ordinal, uuid),
+        );
+        (limit.is_some() || request.is_some()).then(|| (limit.cloned(), request.cloned()))
+    };
+    let (limit, request) = limits.layers.iter().find_map(of).unwrap_or_default();
+    let ceiling = limit.as_ref().map(|limit| limit.size.on(capacity));
+    let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
+    let guaranteed = match &request {
+        None => ceiling.map_or(0, |_| shown_limit),
+        Some(request) => {
+            let bytes = request.size.on(capacity);
+            match &limit {
+                Some(limit) if ceiling.is_some_and(|ceiling| bytes > ceiling) => {
+                    return Err(above(request, limit));
+                }
+                _ if bytes > capacity => {
+                    return Err(LimitError::new(
+                        &request.variable,
+                        &request.value,
+                        format!(
+                            "device {ordinal} ({uuid}) has {}, so it cannot be guaranteed",
+                            Bytes(capacity)
+                        ),
+                        "a request of at most the device's memory",
+                    ));
+                }
+                _ => bytes,
+            }
+        }
+    };
+    let view_total = match limits.view {
+        View::Request if guaranteed != 0 => guaranteed,
+        _ => shown_limit,
+    };
+    Ok(DeviceLimits {
+        limit: ceiling,
+        request: guaranteed,
+        view_total,
+    })
+}

@@ -1,0 +1,59 @@
+//! The one shape of a refused limit.
+
+use std::error::Error;
+use std::fmt;
+
+/// Longest value shown, in characters; the rest is cut.
+const SHOWN: usize = 80;
+
+/// A variable (or flag) whose value is refused. `Display` is one line and says what happened and what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError {
+    /// The variable or the flag.
+    pub variable: String,
+    /// Its value as given; bytes that are no UTF-8 replaced.
+    pub value: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// What would be accepted.
+    pub accepted: String,
+}
+
+impl LimitError {
+    pub(crate) fn new(
+        variable: impl Into<String>,
+        value: impl Into<String>,
+        problem: impl Into<String>,
+        accepted: impl Into<String>,
+    ) -> Self {
+        Self {
+            variable: variable.into(),
+            value: value.into(),
+            problem: problem.into(),
+            accepted: accepted.into(),
+        }
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: String = self.value.chars().take(SHOWN).collect();
+        let cut = if shown.len() < self.value.len() {
+            " (cut)"
+        } else {
+            ""
+        };
+        let Self {
+            variable,
+            problem,
+            accepted,
+            ..
+        } = self;
+        write!(
+            out,
+            "{variable}={shown:?}{cut} is refused: {problem}; accepted: {accepted}"
+        )
+    }
+}
+
+impl Error for LimitError {}

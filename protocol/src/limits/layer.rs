@@ -1,0 +1,137 @@
+//! One owner's memory variables: a limit and a request, each for all devices, by ordinal and by UUID.
+
+use super::LimitError;
+use crate::size::Size;
+use crate::units::MAX_DEVICES;
+use crate::uuid::Uuid;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Which device a value is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Selector {
+    /// Every device without a value of its own.
+    All,
+    /// The device with this ordinal, as the program sees it, below [`MAX_DEVICES`].
+    Ordinal(u32),
+    /// The device with this UUID.
+    Uuid(Uuid),
+}
+
+impl Selector {
+    /// What a device may be called in a flag, an MPS list (`-` as separator) or a variable's suffix (`_`). `0` but not `00`.
+    pub fn parse(text: &str, separator: char) -> Option<Self> {
+        if let Some(uuid) = Uuid::parse(text, separator) {
+            return Some(Self::Uuid(uuid));
+        }
+        let ordinal: u32 = text.parse().ok().filter(|ordinal| *ordinal < MAX_DEVICES)?;
+        (ordinal.to_string() == text).then_some(Self::Ordinal(ordinal))
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => out.write_str("all"),
+            Self::Ordinal(ordinal) => ordinal.fmt(out),
+            Self::Uuid(uuid) => uuid.fmt(out),
+        }
+    }
+}
+
+/// A size and where it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) size: Size,
+    pub(super) variable: String,
+    pub(super) value: String,
+}
+
+pub(super) type PerDevice = BTreeMap<Selector, Entry>;
+
+/// One owner's limits and requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layer {
+    pub(super) limit: PerDevice,
+    pub(super) request: PerDevice,
+}
+
+/// The device's UUID wins over its ordinal, and that over the plain value.
+pub(super) fn pick(map: &PerDevice, ordinal: u32, uuid: Uuid) -> Option<&Entry> {
+    [
+        Selector::Uuid(uuid),
+        Selector::Ordinal(ordinal),
+        Selector::All,
+    ]
+    .iter()
+    .find_map(|selector| map.get(selector))
+}
+
+impl Layer {
+    pub(super) fn is_empty(&self) -> bool {
+        self.limit.is_empty() && self.request.is_empty()
+    }
+
+    pub(super) fn answers_for_all(&self) -> bool {
+        self.limit.contains_key(&Selector::All) || self.request.contains_key(&Selector::All)
+    }
+
+    /// Refuses a request above the limit wherever that does not depend on a device: for all, and for each named
+    /// device as long as no other name could mean the same one.
+    pub(super) fn check(&self) -> Result<(), LimitError> {
+        let names = || self.limit.keys().chain(self.request.keys());
+        let ordinals = names().any(|name| matches!(name, Selector::Ordinal(_)));
+        let uuids = names().any(|name| matches!(name, Selector::Uuid(_)));
+        let sure = |name: &&Selector| match name {
+            Selector::All => true,
+            Selector::Ordinal(_) => !uuids,
+            Selector::Uuid(_) => !ordinals,
+        };
+        names().filter(sure).try_for_each(|name| {
+            let of =
+                |map: &'_ PerDevice| map.get(name).or_else(|| map.get(&Selector::All)).cloned();
+            match (of(&self.limit), of(&self.request)) {
+                (Some(limit), Some(request)) if surely_above(request.size, limit.size) => {
+                    Err(above(&request, &limit))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+/// Bytes and parts compare with their like; across the two only the device can tell.
+fn surely_above(request: Size, limit: Size) -> bool {
+    match (request, limit) {
+        (Size::Bytes(request), Size::Bytes(limit))
+        | (Size::Percent(request), Size::Percent(limit)) => request > limit,
+        _ => false,
+    }
+}
+
+/// The refusal of a request above its limit.
+pub(super) fn above(request: &Entry, limit: &Entry) -> LimitError {
+    LimitError::new(
+        &request.variable,
+        &request.value,
+        format!(
+            "the request is above the limit, {}={}",
+            limit.variable, limit.value
+        ),
+        "a request of at most the limit, or a higher limit",
+    )
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        out.write_str("[")?;
+        for (what, map) in [("limit", &self.limit), ("request", &self.request)] {
+            for (device, entry) in map {
+                write!(out, "{separator}{what}.{device}={}", entry.size)?;
+                separator = " ";
+            }
+        }
+        out.write_str("]")
+    }
+}
