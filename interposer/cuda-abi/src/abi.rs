@@ -1,4 +1,4 @@
-//! How C enumerations and unions are written here: [`c_enum`] and [`opaque_debug`].
+//! How C enumerations, unions and opaque handles are written here: [`c_enum`], [`opaque_debug`], [`handles`].
 
 /// Declares a C enumeration as a transparent integer with one associated constant per value.
 ///
@@ -65,4 +65,43 @@ macro_rules! opaque_debug {
     };
 }
 
-pub(crate) use {c_enum, opaque_debug};
+/// Declares opaque handles: pointers that only the driver understands, each a type of its own.
+///
+/// A file that uses it allows `unsafe`: the promise that a handle may move between threads.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub *mut core::ffi::c_void);
+
+        impl $name {
+            /// The null handle.
+            pub const NULL: Self = Self(core::ptr::null_mut());
+
+            /// True for the null handle.
+            pub const fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NULL
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!(stringify!($name), "({:p})"), self.0)
+            }
+        }
+
+        // SAFETY: the pointer is never dereferenced on our side; to us it is a number.
+        unsafe impl Send for $name {}
+        // SAFETY: as above: a shared number.
+        unsafe impl Sync for $name {}
+    )*};
+}
+
+pub(crate) use {c_enum, handles, opaque_debug};

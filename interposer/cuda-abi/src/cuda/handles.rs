@@ -11,7 +11,9 @@
     reason = "handles are numbers to us and may cross threads"
 )]
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_char;
+
+use crate::abi::handles;
 
 /// A device by its ordinal in this process, counted from 0.
 pub type CUdevice = i32;
@@ -35,43 +37,6 @@ pub type CUgraphConditionalHandle = u64;
 pub type CUlogicalEndpointId = u32;
 /// A position in the driver's error log.
 pub type CUlogIterator = u32;
-
-/// Declares opaque handle types.
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(transparent)]
-        pub struct $name(pub *mut c_void);
-
-        impl $name {
-            /// The null handle.
-            pub const NULL: Self = Self(core::ptr::null_mut());
-
-            /// True for the null handle.
-            pub const fn is_null(self) -> bool {
-                self.0.is_null()
-            }
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self::NULL
-            }
-        }
-
-        impl core::fmt::Debug for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                write!(f, concat!(stringify!($name), "({:p})"), self.0)
-            }
-        }
-
-        // SAFETY: the pointer is never dereferenced on our side; to us it is a number.
-        unsafe impl Send for $name {}
-        // SAFETY: as above: a shared number.
-        unsafe impl Sync for $name {}
-    )*};
-}
 
 handles! {
     /// Argument of `cuDevicePrimaryCtxRetain`, `cuCtxCreate`, `cuCtxDestroy`, `cuCtxPushCurrent` and 23 more.

@@ -1,0 +1,27 @@
+//! Handles NVML gives out.
+//!
+//! # Safety
+//! The only `unsafe` is the promise that a handle may move between threads: it is a number to us, and NVML is thread-safe.
+#![allow(
+    unsafe_code,
+    reason = "handles are numbers to us and may cross threads"
+)]
+
+use crate::abi::handles;
+
+handles! {
+    /// A device, or a MIG device.
+    nvmlDevice_t;
+    /// A GPU instance of a device in MIG mode.
+    nvmlGpuInstance_t;
+    /// A compute instance of a GPU instance.
+    nvmlComputeInstance_t;
+    /// An S-class unit.
+    nvmlUnit_t;
+    /// A set of events to wait for.
+    nvmlEventSet_t;
+    /// A set of system events to wait for.
+    nvmlSystemEventSet_t;
+    /// A sample of the performance monitors.
+    nvmlGpmSample_t;
+}
