@@ -1,0 +1,363 @@
+//! Where everything lies in the page, and the one place that turns mapped memory into it.
+//!
+//! # Safety
+//! [`Page::from_mapping`] is the only unsafe item of this crate. Every field is an atomic, so a page that another
+//! process writes to, honest or not, can be read and written without undefined behaviour.
+#![allow(
+    unsafe_code,
+    reason = "a shared mapping becomes a typed page here and nowhere else"
+)]
+
+#[cfg(not(loom))]
+use std::mem::{align_of, offset_of, size_of};
+use std::{
+    fmt,
+    ops::Range,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use super::word::Word;
+
+/// First eight bytes of a finished page: `gpushare` in memory order. Written last, so a page that has it is whole.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
+/// Pages of another major version are refused.
+pub const MAJOR: u16 = 1;
+/// Grows when reserved space gets a meaning; older and newer minors share a page.
+pub const MINOR: u16 = 0;
+/// Devices a container can use.
+pub const MAX_DEVICES: usize = 16;
+/// Processes a container can have on the GPU at once.
+pub const MAX_SLOTS: usize = 512;
+/// Longest rendering of the limits, in bytes.
+pub const TEXT_MAX: usize = 7168;
+/// Size of the page and of its file.
+pub const PAGE_BYTES: usize = 569_344;
+/// [`Device::limit`] of a device without a limit.
+pub const NO_LIMIT: u64 = u64::MAX;
+
+/// The first 8 KiB of the page. Written under the container lock.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`] once the page is initialised, else zero.
+    pub magic: AtomicU64,
+    /// Major version in the upper 16 bits, minor in the lower.
+    pub version: AtomicU32,
+    /// [`PAGE_BYTES`].
+    pub size: AtomicU32,
+    /// [`MAX_SLOTS`].
+    pub slots: AtomicU32,
+    /// [`MAX_DEVICES`].
+    pub devices: AtomicU32,
+    /// Rises by one with each slot that is claimed.
+    pub generation: AtomicU64,
+    /// Process that founded the container.
+    pub founder_pid: AtomicU32,
+    /// Bytes of `text` in use.
+    pub text_bytes: AtomicU32,
+    /// When the founder started, in clock ticks since boot (`/proc/<pid>/stat`, field 22).
+    pub founder_start: AtomicU64,
+    reserved: [AtomicU64; 122],
+    /// The limits as text, eight bytes a word, little end first.
+    text: [AtomicU64; TEXT_MAX / 8],
+}
+
+/// One device of the container. Written under the container lock.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Device {
+    /// The device's UUID in memory order, sixteen bytes.
+    pub uuid: [AtomicU64; 2],
+    /// Nonzero once a process has claimed the column.
+    pub claimed: AtomicU32,
+    padding: AtomicU32,
+    /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
+    pub limit: AtomicU64,
+    /// Bytes guaranteed.
+    pub request: AtomicU64,
+    /// Bytes that programs are told is the total.
+    pub view_total: AtomicU64,
+    /// Physical bytes of the device.
+    pub capacity: AtomicU64,
+    reserved: [AtomicU64; 25],
+}
+
+/// Who a slot belongs to. Written by its claimer under the container lock, after the slot's lock byte is held.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    /// Nonzero while the slot is taken; it is dead if nobody holds its [`lock_byte`]. Written last.
+    pub taken: AtomicU32,
+    /// Process id in the process's own namespace.
+    pub pid: AtomicU32,
+    /// When the process started, in clock ticks since boot.
+    pub start: AtomicU64,
+    /// The header's generation at the claim: tells two owners of one slot apart.
+    pub generation: AtomicU64,
+    /// Inode of the pid namespace, `/proc/self/ns/pid`.
+    pub pid_namespace: AtomicU64,
+    reserved: [AtomicU64; 4],
+}
+
+/// One process on one device: a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line {
+    /// {charged, credit}.
+    pub word: Word,
+    /// Estimated bytes the driver took beside the charges: contexts, modules, workspaces.
+    pub overhead: AtomicU64,
+    /// Bytes the process waits for (for the daemon).
+    pub want: AtomicU64,
+    /// Last gate epoch the process has drained (for the gate).
+    pub drained: AtomicU64,
+    /// Charges refused.
+    pub refused: AtomicU64,
+    /// Times the slow path was taken.
+    pub grown: AtomicU64,
+    /// Work submitted and completed (for the gate).
+    pub submitted: AtomicU64,
+    /// See `submitted`.
+    pub completed: AtomicU64,
+}
+
+/// The whole page.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Page {
+    /// What the page is.
+    pub header: Header,
+    /// Columns.
+    pub devices: [Device; MAX_DEVICES],
+    /// Rows.
+    pub slots: [Slot; MAX_SLOTS],
+    lines: [[Line; MAX_DEVICES]; MAX_SLOTS],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Header>() == 8192 && offset_of!(Header, text) == 1024);
+    assert!(size_of::<Device>() == 256);
+    assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
+    assert!(offset_of!(Page, devices) == 8192);
+    assert!(offset_of!(Page, slots) == 12_288);
+    assert!(offset_of!(Page, lines) == 45_056);
+    assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == 64);
+};
+
+/// Byte of the file whose lock says that slot `slot` is alive.
+///
+/// The lock belongs to the open file description of the process that claimed the slot (`F_OFD_SETLK`). Byte 0 is
+/// the container lock.
+pub const fn lock_byte(slot: usize) -> u64 {
+    1024 + slot as u64
+}
+
+/// Bytes of the file that a slot's lines take, to be allocated before they are touched.
+pub const fn slot_range(slot: usize) -> Range<u64> {
+    let bytes = (MAX_DEVICES * 64) as u64;
+    let start = 45_056 + slot as u64 * bytes;
+    start..start + bytes
+}
+
+/// Why a page cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageError {
+    /// Not a usage page, or not yet written.
+    NotAPage,
+    /// Written by a version that lays it out differently.
+    Version {
+        /// Its major version.
+        major: u16,
+    },
+    /// The size does not belong to the version.
+    Size {
+        /// Its size in bytes.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPage => write!(f, "not a gpushare usage page"),
+            Self::Version { major } => {
+                write!(f, "usage page of version {major}, this is version {MAJOR}")
+            }
+            Self::Size { bytes } => {
+                write!(f, "usage page of {bytes} bytes instead of {PAGE_BYTES}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PageError {}
+
+impl Page {
+    /// Views a mapping as a page. Any bytes are a valid page; [`Page::check`] says whether it is one of ours.
+    ///
+    /// # Safety
+    /// `base` points to [`PAGE_BYTES`] bytes, page-aligned, readable and writable, which stay mapped for `'a` and
+    /// are accessed by nobody but through atomics.
+    pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
+        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic integer, for which all
+        // bit patterns are valid.
+        unsafe { base.cast::<Self>().as_ref() }
+    }
+
+    /// Whether the header is one this version can work with.
+    ///
+    /// # Errors
+    /// [`PageError`] if it is not.
+    pub fn check(&self) -> Result<(), PageError> {
+        if self.header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(PageError::NotAPage);
+        }
+        let version = self.header.version.load(Ordering::Relaxed);
+        let major = (version >> 16) as u16;
+        if major != MAJOR {
+            return Err(PageError::Version { major });
+        }
+        let bytes = u64::from(self.header.size.load(Ordering::Relaxed));
+        if bytes < PAGE_BYTES as u64 {
+            return Err(PageError::Size { bytes });
+        }
+        Ok(())
+    }
+
+    /// Makes an all-zero page a page of this version. For the container lock's holder.
+    pub fn found(&self, pid: u32, start: u64) {
+        let header = &self.header;
+        header
+            .version
+            .store(u32::from(MAJOR) << 16 | u32::from(MINOR), Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "constants that fit")]
+        {
+            header.size.store(PAGE_BYTES as u32, Ordering::Relaxed);
+            header.slots.store(MAX_SLOTS as u32, Ordering::Relaxed);
+            header.devices.store(MAX_DEVICES as u32, Ordering::Relaxed);
+        }
+        header.founder_pid.store(pid, Ordering::Relaxed);
+        header.founder_start.store(start, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// The line of process slot `slot` and device column `device`, if there are such.
+    pub fn line(&self, slot: usize, device: usize) -> Option<&Line> {
+        self.lines.get(slot)?.get(device)
+    }
+}
+
+impl Header {
+    /// Offset of the limits' text in the page.
+    pub(super) const TEXT_AT: usize = 1024;
+
+    /// Stores the limits' text; cut at [`TEXT_MAX`], which the callers keep to. For the container lock's holder.
+    pub fn set_text(&self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(TEXT_MAX)];
+        for (word, chunk) in self.text.iter().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        self.text_bytes
+            .store(u32::try_from(bytes.len()).unwrap_or(0), Ordering::Release);
+    }
+
+    /// The limits' text. Bytes that are no UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        let length = (self.text_bytes.load(Ordering::Acquire) as usize).min(TEXT_MAX);
+        let words = self.text.iter().take(length.div_ceil(8));
+        let mut bytes: Vec<u8> = words
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .collect();
+        bytes.truncate(length);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Device {
+    /// The UUID of a claimed column.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        (self.claimed.load(Ordering::Acquire) != 0).then(|| {
+            let mut uuid = [0; 16];
+            uuid[..8].copy_from_slice(&self.uuid[0].load(Ordering::Relaxed).to_le_bytes());
+            uuid[8..].copy_from_slice(&self.uuid[1].load(Ordering::Relaxed).to_le_bytes());
+            uuid
+        })
+    }
+
+    /// Gives the column to a device. For the container lock's holder.
+    pub fn claim(&self, uuid: &[u8; 16]) {
+        let half = |range: Range<usize>| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&uuid[range]);
+            u64::from_le_bytes(eight)
+        };
+        self.uuid[0].store(half(0..8), Ordering::Relaxed);
+        self.uuid[1].store(half(8..16), Ordering::Relaxed);
+        self.claimed.store(1, Ordering::Release);
+    }
+
+    /// Gives the column back: nobody uses the device. For the container lock's holder.
+    pub fn vacate(&self) {
+        self.claimed.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    /// An all-zero page, as a fresh file maps.
+    fn blank() -> &'static Page {
+        let memory = vec![0_u64; PAGE_BYTES / 8 + 8].leak();
+        let base = NonNull::from(&mut *memory).cast::<u8>();
+        let aligned = base.align_offset(64);
+        // SAFETY: leaked zeroed memory, 64 bytes larger than the page, aligned by hand.
+        unsafe { Page::from_mapping(base.add(aligned)) }
+    }
+
+    #[test]
+    fn a_blank_file_is_not_a_page_until_it_is_founded() {
+        let page = blank();
+        assert_eq!(page.check(), Err(PageError::NotAPage));
+        page.found(7, 9);
+        assert_eq!(page.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_page_of_another_major_version_is_refused_and_a_newer_minor_is_not() {
+        let page = blank();
+        page.found(7, 9);
+        page.header
+            .version
+            .store(u32::from(MAJOR) << 16 | 99, Ordering::Relaxed);
+        assert_eq!(page.check(), Ok(()));
+        page.header.version.store(2 << 16, Ordering::Relaxed);
+        assert_eq!(page.check(), Err(PageError::Version { major: 2 }));
+    }
+
+    #[test]
+    fn text_and_uuid_come_back_as_they_were_stored() {
+        let page = blank();
+        page.header.set_text("mem=4294967296 é");
+        assert_eq!(page.header.text(), "mem=4294967296 é");
+        page.header.set_text("short");
+        assert_eq!(page.header.text(), "short");
+        let uuid = *b"0123456789abcdef";
+        assert_eq!(page.devices[3].uuid(), None);
+        page.devices[3].claim(&uuid);
+        assert_eq!(page.devices[3].uuid(), Some(uuid));
+    }
+
+    #[test]
+    fn there_is_no_line_beyond_the_table() {
+        let page = blank();
+        assert!(page.line(MAX_SLOTS - 1, MAX_DEVICES - 1).is_some());
+        assert!(page.line(MAX_SLOTS, 0).is_none());
+        assert!(page.line(0, MAX_DEVICES).is_none());
+    }
+}
