@@ -1,0 +1,107 @@
+//! Reading and writing through the pointers a C caller passes.
+//!
+//! # Safety
+//! Every function here trusts what the CUDA documentation makes the caller promise: a pointer that is not NULL points to as many
+//! values as the function's contract says, aligned, for the length of the call. NULL is always answered, never followed.
+#![allow(
+    unsafe_code,
+    reason = "the C boundary: pointers are the caller's promise"
+)]
+
+use std::ffi::{CStr, c_char};
+
+use gpushare_cuda_abi::cuda::CUresult;
+use softgpu::Result;
+
+/// Writes an answer the caller must have room for.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL.
+pub(crate) fn out<T>(at: *mut T, value: T) -> Result {
+    if at.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    // SAFETY: not NULL, and the caller promises room for one T.
+    unsafe { at.write(value) };
+    Ok(())
+}
+
+/// `INVALID_VALUE` for NULL: to refuse before doing anything.
+pub(crate) fn required<T>(at: *const T) -> Result {
+    if at.is_null() {
+        Err(CUresult::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
+}
+
+/// Writes an answer the caller may not want (NULL).
+pub(crate) fn out_if<T>(at: *mut T, value: T) {
+    let _ = out(at, value);
+}
+
+/// Reads one value.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL.
+pub(crate) fn input<T: Copy>(at: *const T) -> Result<T> {
+    required(at)?;
+    // SAFETY: not NULL, and the caller promises one T.
+    Ok(unsafe { at.read() })
+}
+
+/// Reads `count` values; none if `count` is 0, whatever the pointer.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL.
+pub(crate) fn inputs<T: Copy>(at: *const T, count: usize) -> Result<Vec<T>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    required(at)?;
+    // SAFETY: not NULL, and the caller promises `count` values.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) }.to_vec())
+}
+
+/// Writes as many of `values` as fit into `room` places.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL with room.
+pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result {
+    let count = room.min(values.len());
+    if count == 0 {
+        return Ok(());
+    }
+    required(at)?;
+    // SAFETY: not NULL, and the caller promises room for `room` >= `count` values.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), at, count) };
+    Ok(())
+}
+
+/// Reads text that ends in NUL.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL or text that is not UTF-8.
+pub(crate) fn text(at: *const c_char) -> Result<String> {
+    required(at)?;
+    // SAFETY: not NULL, and the caller promises a terminated string.
+    let text = unsafe { CStr::from_ptr(at) };
+    text.to_str()
+        .map(str::to_owned)
+        .map_err(|_| CUresult::INVALID_VALUE)
+}
+
+/// Writes `value` and its NUL into `room` bytes, cut if it is longer.
+///
+/// # Errors
+/// `INVALID_VALUE` for NULL or no room.
+pub(crate) fn out_text(at: *mut c_char, room: usize, value: &str) -> Result {
+    let kept = value
+        .len()
+        .min(room.checked_sub(1).ok_or(CUresult::INVALID_VALUE)?);
+    outputs(
+        at.cast::<u8>(),
+        room,
+        &[&value.as_bytes()[..kept], &[0]].concat(),
+    )
+}

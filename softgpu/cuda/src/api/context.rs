@@ -1,0 +1,1 @@
+//! Contexts: primary and user contexts, the thread's stack, flags and limits.

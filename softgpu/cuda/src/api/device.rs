@@ -1,0 +1,1 @@
+//! Devices: count, names, attributes, memory size.

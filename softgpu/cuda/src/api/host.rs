@@ -1,0 +1,1 @@
+//! Host memory the driver knows: pinned and registered.

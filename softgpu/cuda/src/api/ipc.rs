@@ -1,0 +1,1 @@
+//! Memory and events of other processes.

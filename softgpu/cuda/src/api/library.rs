@@ -1,0 +1,1 @@
+//! Libraries and kernels.

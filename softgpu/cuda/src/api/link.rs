@@ -1,0 +1,1 @@
+//! The just-in-time linker.

@@ -1,0 +1,30 @@
+//! The driver's functions, a file per family.
+
+mod array;
+mod batchmem;
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod error;
+mod event;
+mod external;
+mod func;
+mod graph;
+mod host;
+mod init;
+mod ipc;
+mod launch;
+mod library;
+mod linear;
+mod link;
+mod managed;
+mod memset;
+mod module;
+mod occupancy;
+mod pointer;
+mod pool;
+mod procaddr;
+mod profiler;
+mod stream;
+mod vmm;

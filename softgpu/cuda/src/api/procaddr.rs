@@ -1,0 +1,1 @@
+//! `cuGetProcAddress`: which function a name, a version and flags mean.

@@ -1,0 +1,11 @@
+//! `libcuda.so.1` of the simulated GPU: the C face of [`softgpu`].
+//!
+//! Each function is one item of [`driver!`](driver) in `api/`, a file per family; everything the symbol table names and nobody
+//! implements answers `CUDA_ERROR_NOT_SUPPORTED` and is not found by `cuGetProcAddress`.
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod driver;
+mod abi;
+mod api;
+mod names;

@@ -1,0 +1,2 @@
+//! `libnvidia-ml.so.1` of the simulated GPU.
+#![deny(unsafe_code)]

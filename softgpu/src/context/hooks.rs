@@ -1,0 +1,22 @@
+//! What other parts do when a context waits for its work or goes away: one row each.
+
+use std::sync::Arc;
+
+use super::Context;
+use crate::error::Result;
+
+/// Called by `cuCtxSynchronize`, and before a context is destroyed: returns when all work submitted in it is complete, or its error.
+type Drain = fn(&Arc<Context>) -> Result;
+/// Called once when a context is destroyed or reset, after draining, in the order of the rows: frees what belongs to it.
+type Gone = fn(&Arc<Context>);
+
+const DRAIN: &[Drain] = &[];
+const GONE: &[Gone] = &[];
+
+pub(super) fn drain(context: &Arc<Context>) -> Result {
+    DRAIN.iter().try_for_each(|drain| drain(context))
+}
+
+pub(super) fn gone(context: &Arc<Context>) {
+    GONE.iter().for_each(|gone| gone(context));
+}

@@ -1,0 +1,150 @@
+//! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a process (from 1, or `*` for
+//! every call) fail before it does anything. `function` is an exported name, or its base name for all its versions and twins.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+/// The variable the rules are read from.
+pub const VARIABLE: &str = "SOFTGPU_FAIL";
+
+#[derive(Debug)]
+struct Rule {
+    function: String,
+    /// `None`: every call.
+    nth: Option<u64>,
+    error: u32,
+    calls: AtomicU64,
+}
+
+/// The error that this call of the exported function `symbol` must answer, if a rule says so. Each question counts as one call.
+pub fn injected(symbol: &str) -> Option<CUresult> {
+    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
+    let rules = RULES.get_or_init(from_env);
+    if rules.is_empty() {
+        None
+    } else {
+        due(rules, symbol).map(CUresult)
+    }
+}
+
+/// As [`injected`], for functions whose results are no `CUresult` (NVML): the bare number.
+pub fn injected_number(symbol: &str) -> Option<u32> {
+    injected(symbol).map(|result| result.0)
+}
+
+fn due(rules: &[Rule], symbol: &str) -> Option<u32> {
+    let mut answer = None;
+    for rule in rules
+        .iter()
+        .filter(|rule| rule.function == symbol || rule.function == base(symbol))
+    {
+        let call = rule.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if answer.is_none() && rule.nth.is_none_or(|nth| nth == call) {
+            answer = Some(rule.error);
+        }
+    }
+    answer
+}
+
+/// The name without version and default-stream suffix: `cuMemcpyHtoDAsync_v2_ptsz` is `cuMemcpyHtoDAsync`.
+fn base(symbol: &str) -> &str {
+    let symbol = symbol
+        .strip_suffix("_ptsz")
+        .or_else(|| symbol.strip_suffix("_ptds"))
+        .unwrap_or(symbol);
+    match symbol.rsplit_once("_v") {
+        Some((base, version))
+            if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            base
+        }
+        _ => symbol,
+    }
+}
+
+fn from_env() -> Vec<Rule> {
+    let Ok(text) = std::env::var(VARIABLE) else {
+        return Vec::new();
+    };
+    match parse(&text) {
+        Ok(rules) => rules,
+        Err(pair) => {
+            // A test that asked for a fault and got none would pass for the wrong reason: say it, and fail everything.
+            eprintln!(
+                "softgpu: {VARIABLE}: `{pair}` is not function:nth:ERROR, such as cuMemMap:3:CUDA_ERROR_OUT_OF_MEMORY"
+            );
+            vec![Rule {
+                function: "cuInit".into(),
+                nth: None,
+                error: CUresult::INVALID_VALUE.0,
+                calls: AtomicU64::new(0),
+            }]
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Rule>, &str> {
+    text.split(',')
+        .filter(|pair| !pair.trim().is_empty())
+        .map(|pair| rule(pair.trim()).ok_or(pair))
+        .collect()
+}
+
+fn rule(pair: &str) -> Option<Rule> {
+    let mut parts = pair.split(':');
+    let (function, nth, error) = (parts.next()?, parts.next()?, parts.next()?);
+    let nth = if nth == "*" {
+        None
+    } else {
+        Some(nth.parse().ok().filter(|nth| *nth > 0)?)
+    };
+    let named = CUresult::NAMES
+        .iter()
+        .find(|(_, name)| name.to_str() == Ok(error))
+        .map(|(number, _)| *number);
+    let error = named.or_else(|| error.parse().ok())?;
+    (parts.next().is_none() && !function.is_empty()).then(|| Rule {
+        function: function.to_owned(),
+        nth,
+        error,
+        calls: AtomicU64::new(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_nth_call_of_the_named_function_fails() {
+        let rules = parse("cuMemMap:2:CUDA_ERROR_OUT_OF_MEMORY").unwrap();
+        assert_eq!(due(&rules, "cuMemMap"), None);
+        assert_eq!(due(&rules, "cuMemUnmap"), None);
+        assert_eq!(due(&rules, "cuMemMap"), Some(2));
+        assert_eq!(due(&rules, "cuMemMap"), None);
+    }
+
+    #[test]
+    fn a_base_name_means_every_version_and_twin() {
+        let rules = parse("cuMemcpyHtoDAsync:*:700").unwrap();
+        assert_eq!(due(&rules, "cuMemcpyHtoDAsync_v2_ptsz"), Some(700));
+        assert_eq!(due(&rules, "cuMemcpyHtoDAsync"), Some(700));
+        assert_eq!(due(&rules, "cuMemcpyHtoD_v2"), None);
+    }
+
+    #[test]
+    fn rules_that_do_not_parse_are_refused() {
+        for text in [
+            "cuMemMap",
+            "cuMemMap:0:700",
+            "cuMemMap:1:NO_SUCH_ERROR",
+            ":1:700",
+            "cuMemMap:1:700:x",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse("").unwrap().is_empty());
+    }
+}

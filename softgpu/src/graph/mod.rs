@@ -1,0 +1,1 @@
+//! Graphs: capture, instantiation, launch.

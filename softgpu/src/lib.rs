@@ -1,0 +1,25 @@
+//! A GPU without hardware. Two C libraries stand on this crate: `libcuda.so.1` (`softgpu/cuda`) and `libnvidia-ml.so.1`
+//! (`softgpu/nvml`).
+//!
+//! It is meant to be the *worst legal driver*: whatever a real driver may do late, out of order or behind the caller's back, this
+//! one does. Read in this order: [`spec`] (what was asked for), [`world`] (devices and physical memory shared by processes),
+//! [`va`] (addresses), [`context`], then [`memory`], [`exec`], [`graph`] and [`module`], which give the API its meaning;
+//! [`inspect`] is the truth that tests compare with.
+#![deny(unsafe_code)]
+
+pub mod context;
+pub mod error;
+pub mod exec;
+pub mod fail;
+pub mod graph;
+pub mod handle;
+pub mod inspect;
+pub mod memory;
+pub mod module;
+pub mod spec;
+pub mod trace;
+pub mod va;
+pub mod world;
+
+pub use error::Result;
+pub use world::{Device, Kind, PageRun, Process};

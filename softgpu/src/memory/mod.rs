@@ -1,0 +1,1 @@
+//! Device memory as the API sees it: linear, pitched, managed, pooled, mapped, shared.

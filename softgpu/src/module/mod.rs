@@ -1,0 +1,1 @@
+//! Modules, libraries and the built-in kernels.

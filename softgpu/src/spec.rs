@@ -1,0 +1,308 @@
+//! SPEC, the description of the simulated machine: `key=value,…` in the environment variable `SOFTGPU`.
+//!
+//! | key | meaning | default |
+//! |---|---|---|
+//! | `name` | devices of one name are shared by the user's processes | none: private |
+//! | `count` | number of devices, 1–16 | 1 |
+//! | `mem` | memory of each device; a multiple of 2 MiB | `16GiB` |
+//! | `sm` | multiprocessors of each device, 1–1024 | 132 |
+//! | `driver` | CUDA version the driver answers, `1000*major + 10*minor`, 11000–13050 | 12080 |
+//! | `link` | host link, bytes per second in each direction | `25GiB/s` |
+//! | `bw` | device memory bandwidth | `1TiB/s` |
+//! | `ctx` | memory a process's context takes on a device | `64MiB` |
+//! | `seed` | picks one of the legal orders and delays | 1 |
+
+use std::fmt;
+
+/// The variable SPEC is read from.
+pub const VARIABLE: &str = "SOFTGPU";
+/// The most devices one machine has.
+pub const MAX_DEVICES: u32 = 16;
+/// Physical memory is handed out in pages of this size.
+pub const PAGE: u64 = 2 << 20;
+
+/// A parsed SPEC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// The shared name, if any.
+    pub name: Option<String>,
+    /// Devices in the machine.
+    pub count: u32,
+    /// Bytes of memory per device.
+    pub mem: u64,
+    /// Multiprocessors per device.
+    pub sm: u32,
+    /// CUDA version of the driver, as `cuDriverGetVersion` says it.
+    pub driver: u32,
+    /// Host link in bytes per second.
+    pub link: u64,
+    /// Memory bandwidth in bytes per second.
+    pub bw: u64,
+    /// Bytes a process's context takes on a device.
+    pub ctx: u64,
+    /// Picks one of the legal orders and delays.
+    pub seed: u64,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            name: None,
+            count: 1,
+            mem: 16 << 30,
+            sm: 132,
+            driver: 12080,
+            link: 25 << 30,
+            bw: 1 << 40,
+            ctx: 64 << 20,
+            seed: 1,
+        }
+    }
+}
+
+/// A key or value that SPEC does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecError {
+    /// The key as written.
+    pub key: String,
+    /// The value as written.
+    pub value: String,
+    /// What would have been accepted.
+    pub accepted: &'static str,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{VARIABLE}: `{}={}` is not accepted; expected {}",
+            self.key, self.value, self.accepted
+        )
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// The canonical text: every key in a fixed order, sizes in bytes. Two SPECs describe the same machine exactly if these are equal.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "name={name},")?;
+        }
+        let Self {
+            name: _,
+            count,
+            mem,
+            sm,
+            driver,
+            link,
+            bw,
+            ctx,
+            seed,
+        } = self;
+        write!(
+            f,
+            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed}"
+        )
+    }
+}
+
+impl std::str::FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut spec = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for pair in text
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let refuse = |accepted| SpecError {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                accepted,
+            };
+            if seen.contains(&key) {
+                return Err(refuse("each key once"));
+            }
+            seen.push(key);
+            set(&mut spec, key, value).map_err(refuse)?;
+        }
+        Ok(spec)
+    }
+}
+
+impl Spec {
+    /// The machine this process was told to run on.
+    ///
+    /// # Errors
+    /// [`SpecError`] if the variable does not parse.
+    pub fn from_env() -> Result<Self, SpecError> {
+        match std::env::var(VARIABLE) {
+            Ok(text) => text.parse(),
+            Err(std::env::VarError::NotPresent) => Ok(Self::default()),
+            Err(std::env::VarError::NotUnicode(text)) => Err(SpecError {
+                key: text.to_string_lossy().into_owned(),
+                value: String::new(),
+                accepted: "text in UTF-8",
+            }),
+        }
+    }
+}
+
+/// Sets one key, or says what would have been accepted.
+fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
+    match key {
+        "name" => {
+            spec.name = Some(
+                name(value)
+                    .ok_or("1 to 64 letters, digits, `.`, `_` or `-`, not starting with `.`")?,
+            )
+        }
+        "count" => {
+            spec.count =
+                number(value, 1, MAX_DEVICES.into()).ok_or("a number of devices, 1 to 16")?
+        }
+        "mem" => {
+            spec.mem = size(value)
+                .filter(|bytes| bytes % PAGE == 0 && (64 << 20..=2 << 40).contains(bytes))
+                .ok_or("a multiple of 2MiB from 64MiB to 2TiB, such as 16GiB")?;
+        }
+        "sm" => spec.sm = number(value, 1, 1024).ok_or("a number of multiprocessors, 1 to 1024")?,
+        "driver" => {
+            spec.driver = number(value, 11000, 13050)
+                .filter(|version| version % 10 == 0)
+                .ok_or("a CUDA version as 1000*major+10*minor, 11000 to 13050, such as 12080")?;
+        }
+        "link" => spec.link = rate(value).ok_or("bytes per second, such as 25GiB/s")?,
+        "bw" => spec.bw = rate(value).ok_or("bytes per second, such as 1TiB/s")?,
+        "ctx" => {
+            spec.ctx = size(value)
+                .filter(|bytes| *bytes <= 16 << 30)
+                .ok_or("a size up to 16GiB, such as 64MiB")?
+        }
+        "seed" => {
+            spec.seed = value
+                .parse()
+                .map_err(|_| "a number, 0 to 18446744073709551615")?
+        }
+        _ => return Err("one of the keys name, count, mem, sm, driver, link, bw, ctx, seed"),
+    }
+    Ok(())
+}
+
+fn name(value: &str) -> Option<String> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let fits = (1..=64).contains(&value.len()) && !value.starts_with('.');
+    (fits && value.bytes().all(legal)).then(|| value.to_owned())
+}
+
+fn number(value: &str, least: u32, most: u32) -> Option<u32> {
+    value
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+}
+
+fn rate(value: &str) -> Option<u64> {
+    size(value.strip_suffix("/s")?).filter(|bytes| *bytes > 0)
+}
+
+/// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` … powers of two, `KB` … `TB`
+/// or `K` … powers of ten, none for bytes). A decimal must come out as whole bytes.
+fn size(value: &str) -> Option<u64> {
+    let split = value
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(value.len());
+    let (number, unit) = value.split_at(split);
+    let unit = unit
+        .strip_suffix('B')
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(unit);
+    let scale: u64 = match unit {
+        "" | "B" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let (whole, places) = number.split_once('.').unwrap_or((number, "0"));
+    if places.is_empty() || places.len() > 3 {
+        return None;
+    }
+    let tenth_power = 10_u64.pow(u32::try_from(places.len()).ok()?);
+    let thousandths = scale.checked_mul(places.parse().ok()?)?;
+    let part = (thousandths % tenth_power == 0).then(|| thousandths / tenth_power)?;
+    scale.checked_mul(whole.parse().ok()?)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read() {
+        let spec: Spec =
+            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7"
+                .parse()
+                .unwrap();
+        let expected = Spec {
+            name: Some("a-1".into()),
+            count: 2,
+            mem: 3 << 29,
+            sm: 8,
+            driver: 13000,
+            link: 50 << 30,
+            bw: 3_000_000_000_000,
+            ctx: 0,
+            seed: 7,
+        };
+        assert_eq!(spec, expected);
+        assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
+    }
+
+    #[test]
+    fn the_canonical_text_reads_back_as_the_same_machine() {
+        let spec: Spec = "seed=9,mem=512MiB,name=x".parse().unwrap();
+        assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+    }
+
+    #[test]
+    fn what_is_not_accepted_is_refused_with_key_value_and_accepted_form() {
+        for text in [
+            "mem=0",
+            "mem=1GiB2",
+            "mem=3MiB",
+            "mem=-1",
+            "mem=99999999999TiB",
+            "count=0",
+            "count=17",
+            "name=",
+            "name=../x",
+            "name=a/b",
+            "driver=12081",
+            "driver=9000",
+            "link=25GiB",
+            "bw=0/s",
+            "seed=x",
+            "memory=1GiB",
+            "count",
+            "sm=1,sm=1",
+            "ctx=17GiB",
+            "mem=1.GiB",
+            "mem=.5GiB",
+        ] {
+            let error = text.parse::<Spec>().expect_err(text);
+            let last = text.rsplit(',').next().unwrap();
+            assert_eq!(error.key, last.split('=').next().unwrap(), "{text}");
+            assert!(error.to_string().contains("expected "), "{error}");
+        }
+    }
+}

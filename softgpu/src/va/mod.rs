@@ -1,0 +1,176 @@
+//! Device addresses of this process.
+//!
+//! One large window of address space is reserved and never dereferenceable, so that the host faults on a device pointer exactly as
+//! on a real GPU. The bytes lie in a second window, the *shadow*, at a fixed distance. What may be touched is decided by a table of
+//! published ranges, before anything is touched: [`check`] and [`bytes`] answer a [`Fault`], never a signal.
+//!
+//! The three layers, each with its opposite: [`reserve`]/[`release`] addresses, [`map`]/[`unmap`] memory behind whole pages of
+//! them, [`publish`]/[`retract`] what is addressable, to the byte. Host memory known to the driver (pinned, registered) has only
+//! the last layer.
+
+mod ranges;
+mod window;
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{PoisonError, RwLock};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use crate::error::Result;
+use crate::spec::PAGE;
+use crate::world::{Device, PageRun};
+use ranges::Ranges;
+use window::Window;
+
+pub use ranges::{Access, Fault, Range};
+
+/// What lies behind mapped addresses.
+#[derive(Debug, Clone, Copy)]
+pub enum Backing<'a> {
+    /// Physical pages of a device.
+    Pages(&'a Device, &'a [PageRun]),
+    /// A file (managed memory that lives on the host), from a byte offset that is a multiple of the host's page size.
+    File(BorrowedFd<'a>, u64),
+}
+
+static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
+
+/// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the default). Freed addresses are
+/// the last to be handed out again.
+///
+/// # Errors
+/// `INVALID_VALUE` if `len` is no multiple of 2 MiB or `align` no power of two, `OUT_OF_MEMORY` if no such stretch is free.
+pub fn reserve(len: u64, align: u64) -> Result<u64> {
+    Window::get()?.reserve(len, align, None)
+}
+
+/// As [`reserve`], at exactly `at` if that is free, else anywhere.
+///
+/// # Errors
+/// As [`reserve`].
+pub fn reserve_near(at: u64, len: u64, align: u64) -> Result<u64> {
+    Window::get()?.reserve(len, align, Some(at))
+}
+
+/// Gives a whole reservation back.
+///
+/// # Errors
+/// `INVALID_VALUE` if `addr`, `len` are not exactly one reservation.
+pub fn release(addr: u64, len: u64) -> Result {
+    Window::get()?.release(addr, len)
+}
+
+/// The reservation that holds `addr`: its base and length.
+pub fn reservation(addr: u64) -> Option<(u64, u64)> {
+    Window::get().ok()?.reservation(addr)
+}
+
+/// Puts memory behind the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes. With `host` the host may
+/// dereference the addresses too (managed memory). It publishes nothing.
+///
+/// # Errors
+/// `INVALID_VALUE` if the range is not inside one reservation or the backing is shorter, `OPERATING_SYSTEM` if the kernel refuses.
+pub fn map(addr: u64, len: u64, backing: Backing<'_>, host: bool) -> Result {
+    let window = Window::get()?;
+    window.inside(addr, len)?;
+    match backing {
+        Backing::File(file, offset) => window.back(addr, len, file.as_raw_fd(), offset, host),
+        Backing::Pages(device, runs) => {
+            let held: u64 = runs.iter().map(PageRun::bytes).sum();
+            if held < len {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            let mut at = addr;
+            for run in runs {
+                let part = run.bytes().min(addr + len - at);
+                if part == 0 {
+                    break;
+                }
+                window.back(
+                    at,
+                    part,
+                    device.data_fd(),
+                    u64::from(run.first) * PAGE,
+                    host,
+                )?;
+                at += part;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Takes the memory behind `addr..addr+len` away again; the addresses stay reserved. Retract what was published there first.
+///
+/// # Errors
+/// `INVALID_VALUE` if the range is not inside one reservation.
+pub fn unmap(addr: u64, len: u64) -> Result {
+    let window = Window::get()?;
+    window.inside(addr, len)?;
+    window.unback(addr, len)
+}
+
+/// Makes `base..base+len` addressable as `range` says. For host memory `range.host` is set and the bytes are at `base` itself.
+///
+/// # Errors
+/// `INVALID_VALUE` if a part of it is published already.
+pub fn publish(base: u64, range: Range) -> Result {
+    RANGES
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(base, range)
+}
+
+/// Ends what [`publish`] began; the range that started at `base`, if there was one.
+pub fn retract(base: u64) -> Option<Range> {
+    RANGES
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(base)
+}
+
+/// Changes the rights on the published range that starts at `base`; false if there is none.
+pub fn set_access(base: u64, readers: u32, writers: u32) -> bool {
+    RANGES
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .set_access(base, readers, writers)
+}
+
+/// The published range that holds `addr`: its base and what it is.
+pub fn find(addr: u64) -> Option<(u64, Range)> {
+    RANGES
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .find(addr)
+}
+
+/// Whether work on the device with this ordinal may touch every one of the `len` bytes from `addr`.
+///
+/// # Errors
+/// The first address that it may not touch, and why.
+pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::Result<(), Fault> {
+    RANGES
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .check(Some(ordinal), addr, len, access)
+}
+
+/// Where the host finds the `len` bytes that the device sees at `addr`, whoever may touch them. The pointer is good until the range
+/// is retracted: whoever retracts it makes sure first that no work is left that uses it.
+///
+/// # Errors
+/// The first address that nothing is published at.
+pub fn bytes(addr: u64, len: u64) -> std::result::Result<*mut u8, Fault> {
+    let ranges = RANGES.read().unwrap_or_else(PoisonError::into_inner);
+    ranges.check(None, addr, len, Access::Read)?;
+    let host = ranges.find(addr).is_some_and(|(_, range)| range.host);
+    drop(ranges);
+    let shift = if host {
+        0
+    } else {
+        Window::get().map(Window::shift).unwrap_or(0)
+    };
+    let at = usize::try_from(addr.wrapping_add(shift)).expect("addresses are 64 bits here");
+    Ok(std::ptr::with_exposed_provenance_mut(at))
+}
