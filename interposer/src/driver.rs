@@ -1,0 +1,40 @@
+//! Driver functions that this library calls for itself: each always the driver's own, never a hook.
+//!
+//! # Safety
+//! Each function here has the contract of the C function of its name, and answers `NOT_FOUND` where the driver has none.
+#![allow(unsafe_code, reason = "declares and calls C functions")]
+#![allow(
+    dead_code,
+    reason = "the families of hooks take these into use one by one"
+)]
+
+use gpushare_cuda_abi::cuda::*;
+
+/// Declares driver functions by their C signature: a slot and a function that calls through it.
+macro_rules! driver {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
+        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[allow(non_snake_case, clippy::missing_safety_doc, reason = "the C function's name and contract")]
+        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+            static SLOT: $crate::real::Slot<unsafe extern "C" fn($($ty),*) -> $ret> =
+                // SAFETY: the type is the C function's, spelled next to its name.
+                unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
+            match SLOT.get() {
+                // SAFETY: the caller keeps the C function's contract.
+                Some(real) => unsafe { real($($arg),*) },
+                None => <$ret as $crate::entry::Status>::MISSING,
+            }
+        }
+    )*};
+}
+
+driver! {
+    fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
+    fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
+    fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
+    fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+}

@@ -1,0 +1,155 @@
+//! How a program's call enters the library: the [`hooks`] macro and the boundary every hook passes.
+//!
+//! # Safety
+//! The exported functions have the C types of the functions they stand for; what they may be called with is the driver's contract
+//! with the program, which they pass on.
+#![allow(
+    unsafe_code,
+    reason = "exported C functions, and calls of the driver through pointers"
+)]
+
+use core::ffi::{CStr, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use crate::real::Slot;
+use crate::state::{self, Aside};
+
+/// A hooked function: the row from which lookups are answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hook {
+    /// The exact symbol, suffixes and all.
+    pub(crate) symbol: &'static CStr,
+    /// Our function of that name.
+    pub(crate) ours: *const c_void,
+}
+
+// SAFETY: `ours` is the address of a function, the same for every thread.
+unsafe impl Sync for Hook {}
+// SAFETY: as above.
+unsafe impl Send for Hook {}
+
+/// A C status code: what a hook answers when the driver cannot be asked.
+pub(crate) trait Status: Copy {
+    /// The driver has no such function.
+    const MISSING: Self;
+    /// The library's own start-up did not come to an end in time.
+    const NOT_READY: Self;
+    /// The container's limits cannot be had: nothing is given rather than given without a limit.
+    const REFUSED: Self;
+    /// A defect in this library. The driver may or may not have been called.
+    const BROKEN: Self;
+}
+
+impl Status for CUresult {
+    const MISSING: Self = Self::NOT_FOUND;
+    const NOT_READY: Self = Self::SYSTEM_NOT_READY;
+    const REFUSED: Self = Self::INVALID_VALUE;
+    const BROKEN: Self = Self::UNKNOWN;
+}
+
+/// Runs one hooked call: `body` where the library is at work, `straight` (the bare driver call) where it steps aside.
+///
+/// This is the only place where a reason for stepping aside becomes an answer.
+#[inline]
+pub(crate) fn enter<F: Copy, R: Status>(
+    slot: &Slot<F>,
+    body: impl FnOnce(F) -> R,
+    straight: impl FnOnce(F) -> R,
+) -> R {
+    let Some(real) = slot.get() else {
+        return R::MISSING;
+    };
+    match state::admit() {
+        Ok(_admitted) => walled(|| body(real)),
+        Err(Aside::Nested | Aside::Inactive) => straight(real),
+        Err(Aside::Refused) => R::REFUSED,
+        Err(Aside::StartTimedOut) => R::NOT_READY,
+    }
+}
+
+/// As [`enter`] for hooks that answer lookups: they neither start the library nor wait for it, and hand out hooks in any state.
+#[inline]
+pub(crate) fn enter_always<F: Copy, R: Status>(
+    slot: &Slot<F>,
+    body: impl FnOnce(F) -> R,
+    straight: impl FnOnce(F) -> R,
+) -> R {
+    match slot.get() {
+        None => R::MISSING,
+        Some(real) if state::is_secure() => straight(real),
+        Some(real) => walled(|| body(real)),
+    }
+}
+
+/// The wall that no panic passes.
+#[inline]
+fn walled<R: Status>(body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        // The payload's own destructor could panic; its few bytes are lost instead.
+        core::mem::forget(panic);
+        R::BROKEN
+    })
+}
+
+/// A name with its NUL as a C string, for the macros of this crate.
+pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a C name holds no NUL"),
+    }
+}
+
+/// Declares hooks: `fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult = alloc;`
+///
+/// Each item makes the exported C function, a type of the same name (`unsafe extern "C" fn(..)`, what the driver's function is),
+/// and a row in the family's `HOOKS`. `alloc` is a function of the family's file that takes the driver's function and the
+/// arguments: `fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult`. Symbols that differ in nothing
+/// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
+/// `#[always]` in front makes a hook of lookups ([`enter_always`]).
+macro_rules! hooks {
+    ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* $args:tt -> $ret:ty = $body:path;)*) => {
+        $($crate::entry::hooks!(@each [$($mode)?] $args [$ret] [$body] $first $($twin)*);)*
+        /// The rows of this family.
+        pub(crate) const HOOKS: &[$crate::entry::Hook] = &[$(
+            $crate::entry::hooks!(@row $first),
+            $($crate::entry::hooks!(@row $twin),)*
+        )*];
+    };
+    (@row $name:ident) => {
+        $crate::entry::Hook {
+            symbol: $crate::entry::c_name(concat!(stringify!($name), "\0")),
+            ours: $name as *const core::ffi::c_void,
+        }
+    };
+    (@each $mode:tt $args:tt $ret:tt $body:tt $($name:ident)*) => {
+        $($crate::entry::hooks!(@export $mode $args $ret $body $name);)*
+    };
+    (@enter [] $($call:tt)*) => { $crate::entry::enter($($call)*) };
+    (@enter [always] $($call:tt)*) => { $crate::entry::enter_always($($call)*) };
+    (@export $mode:tt ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        #[allow(non_camel_case_types, reason = "the C function's name")]
+        pub(crate) type $name = unsafe extern "C" fn($($ty),*) -> $ret;
+
+        #[doc = concat!("`", stringify!($name), "` as programs see it.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[allow(non_snake_case, reason = "the C function's name")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            static SLOT: $crate::real::Slot<$name> =
+                // SAFETY: the type is the C function's, spelled next to its name.
+                unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
+            $crate::entry::hooks!(@enter $mode
+                &SLOT,
+                |real| $body(real, $($arg),*),
+                // SAFETY: the program's arguments, passed on as they came.
+                |real| unsafe { real($($arg),*) },
+            )
+        }
+    };
+}
+pub(crate) use hooks;

@@ -1,0 +1,18 @@
+//! `cuInit`: the call that tells a program about limits it cannot have.
+//!
+//! # Safety
+//! The driver's functions are called with the program's own arguments.
+#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use crate::entry::hooks;
+
+hooks! {
+    fn cuInit(flags: u32) -> CUresult = init;
+}
+
+fn init(real: cuInit, flags: u32) -> CUresult {
+    // SAFETY: the program's own argument.
+    unsafe { real(flags) }
+}

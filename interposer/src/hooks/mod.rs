@@ -1,0 +1,92 @@
+//! The hooked functions, one family a file, and the one table of them all.
+
+pub(crate) mod init;
+
+use core::ffi::CStr;
+
+use crate::entry::Hook;
+
+/// Every family's rows. A new family is one more line here.
+const FAMILIES: &[&[Hook]] = &[init::HOOKS];
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+/// Every hook, sorted by symbol.
+static ALL: [Hook; COUNT] = sorted();
+
+/// The hook of exactly this symbol.
+pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {
+    let at = ALL.binary_search_by(|hook| hook.symbol.cmp(symbol)).ok()?;
+    ALL.get(at)
+}
+
+/// Insertion sort, at compile time, so that a lookup neither allocates nor needs a start-up.
+const fn sorted() -> [Hook; COUNT] {
+    let mut all = [FAMILIES[0][0]; COUNT];
+    let (mut filled, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let mut row = 0;
+        while row < FAMILIES[family].len() {
+            let hook = FAMILIES[family][row];
+            let mut at = filled;
+            while at > 0 && less(hook.symbol.to_bytes(), all[at - 1].symbol.to_bytes()) {
+                all[at] = all[at - 1];
+                at -= 1;
+            }
+            all[at] = hook;
+            filled += 1;
+            row += 1;
+        }
+        family += 1;
+    }
+    all
+}
+
+const fn less(a: &[u8], b: &[u8]) -> bool {
+    let mut i = 0;
+    while i < a.len() && i < b.len() {
+        if a[i] != b[i] {
+            return a[i] < b[i];
+        }
+        i += 1;
+    }
+    a.len() < b.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_is_found_by_its_name_and_appears_once() {
+        for hook in &ALL {
+            assert_eq!(
+                find(hook.symbol).map(|found| found.ours),
+                Some(hook.ours),
+                "{:?}",
+                hook.symbol
+            );
+        }
+        for pair in ALL.windows(2) {
+            assert!(
+                pair[0].symbol < pair[1].symbol,
+                "{:?} is hooked twice or out of order",
+                pair[1].symbol
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_hooked_is_not_found() {
+        for name in [c"curl_easy_init", c"cu", c"", c"cuInit_v9", c"nvmlNothing"] {
+            assert!(find(name).is_none(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Questions to the dynamic linker: which object holds an address, and in which order objects are searched.
+//!
+//! # Safety
+//! The structures are glibc's public ones (`link.h`, `dlfcn.h`); they are read under the linker's own lock or for an object that
+//! cannot go away because its code is on the stack.
+#![allow(unsafe_code, reason = "talks to the dynamic linker")]
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// `RTLD_DL_LINKMAP` of `dlfcn.h`: ask `dladdr1` for the object itself.
+const LINK_MAP: c_int = 2;
+
+unsafe extern "C" {
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: c_int,
+    ) -> c_int;
+}
+
+/// The loaded object that holds this address, as a handle for `dlsym`. Such a handle is not counted: it is good as long as
+/// somebody else keeps the object.
+pub(crate) fn object_of(address: *const c_void) -> Option<*mut c_void> {
+    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    let mut object = ptr::null_mut();
+    // SAFETY: both results are written to before use; the address is only compared with those of the objects.
+    let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut object, LINK_MAP) };
+    (found != 0 && !object.is_null()).then_some(object)
+}
+
+/// Drops the message of a failed look of ours, so that `dlerror` says nothing after an answer.
+pub(crate) fn forget_error() {
+    // SAFETY: no arguments; the returned text is not used.
+    unsafe { libc::dlerror() };
+}
+
+/// True if the object that holds `address` was loaded before this library, so that its `RTLD_NEXT` can find ours.
+pub(crate) fn precedes_us(address: *const c_void) -> bool {
+    let mut search = Search {
+        address: address.addr() as u64,
+        ours: (object_of as *const c_void).addr() as u64,
+        met: None,
+    };
+    // SAFETY: the callback keeps to its contract, the data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.met == Some(Met::Address)
+}
+
+#[derive(PartialEq)]
+enum Met {
+    Address,
+    Us,
+}
+
+struct Search {
+    address: u64,
+    ours: u64,
+    met: Option<Met>,
+}
+
+/// Stops at the first object that holds one of the two addresses.
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker hands out a valid description; `data` is the `Search` of `precedes_us`.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+    // SAFETY: the object's own program headers, as many as it says.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let holds = |address: u64| {
+        headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+            .any(|header| {
+                address.wrapping_sub(info.dlpi_addr.wrapping_add(header.p_vaddr)) < header.p_memsz
+            })
+    };
+    search.met = if holds(search.address) {
+        Some(Met::Address)
+    } else if holds(search.ours) {
+        Some(Met::Us)
+    } else {
+        return 0;
+    };
+    1
+}

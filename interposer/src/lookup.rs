@@ -1,0 +1,183 @@
+//! What a program gets when it looks a function up.
+//!
+//! One rule: where the answer would be the driver's own function, and we hook that very symbol, the answer is our hook; everything
+//! else is answered as if this library were not there. That our own exported names can be *found* must therefore never make a
+//! function exist that the driver does not have.
+//!
+//! # Safety
+//! Strings and handles are the caller's, valid by the contract of `dlsym`. Addresses are compared, never followed.
+#![allow(unsafe_code, reason = "answers dlsym for C callers")]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+
+use crate::entry::Hook;
+use crate::real::{Dlsym, Library, real_dlsym};
+use crate::{hooks, linker, state};
+
+/// What the `dlsym` thunk does next; returned in two registers.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Verdict {
+    /// Where to jump with the caller's own arguments, or null: return `answer`.
+    forward: *const c_void,
+    /// The value to return.
+    answer: *mut c_void,
+}
+
+impl Verdict {
+    fn forward(real: Dlsym) -> Self {
+        Self {
+            forward: real as *const c_void,
+            answer: ptr::null_mut(),
+        }
+    }
+
+    fn answer(answer: *mut c_void) -> Self {
+        Self {
+            forward: ptr::null(),
+            answer,
+        }
+    }
+}
+
+/// Decides one `dlsym(handle, name)` called from the code at `caller`.
+///
+/// # Safety
+/// `handle` and `name` are what a program handed to `dlsym`; `caller` is its return address.
+pub(crate) unsafe extern "C" fn classify(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const c_void,
+) -> Verdict {
+    let Some(real) = real_dlsym() else {
+        return Verdict::answer(ptr::null_mut());
+    };
+    if name.is_null() {
+        return Verdict::forward(real);
+    }
+    // SAFETY: not null, and the caller's promise makes it a string.
+    let name = unsafe { CStr::from_ptr(name) };
+    match name.to_bytes() {
+        [b'c', b'u', b'A'..=b'Z', ..] | [b'n', b'v', b'm', b'l', ..] => {}
+        b"dlsym" => return itself(real, handle),
+        _ => return Verdict::forward(real),
+    }
+    match hooks::find(name) {
+        Some(hook) if !state::is_secure() => hooked(&Lookup { real, hook, caller }, handle),
+        _ => Verdict::forward(real),
+    }
+}
+
+/// `dlsym` looked up by name: who asks the C library itself for it gets ours, which does the same.
+fn itself(real: Dlsym, handle: *mut c_void) -> Verdict {
+    if ptr::eq(handle, libc::RTLD_NEXT) {
+        return Verdict::forward(real);
+    }
+    // SAFETY: the caller's handle and a static name; only compared.
+    let found = unsafe { real(handle, c"dlsym".as_ptr()) };
+    if ptr::eq(found, real as *const c_void) && !state::is_secure() {
+        return Verdict::answer(crate::dlsym::dlsym as *mut c_void);
+    }
+    Verdict::forward(real)
+}
+
+/// A look for a symbol that we hook.
+struct Lookup {
+    real: Dlsym,
+    hook: &'static Hook,
+    caller: *const c_void,
+}
+
+impl Lookup {
+    /// What the real `dlsym` finds, asked from here.
+    fn find(&self, handle: *mut c_void) -> *mut c_void {
+        // SAFETY: the caller's own handle, a special one, or that of a library with code on this thread's stack.
+        unsafe { (self.real)(handle, self.hook.symbol.as_ptr()) }
+    }
+
+    /// The hook in place of the driver's own function, anything else as it was found.
+    fn judge(&self, found: *mut c_void) -> Verdict {
+        if found.is_null() || !self.is_drivers(found) {
+            return Verdict::answer(found);
+        }
+        linker::forget_error();
+        Verdict::answer(self.hook.ours.cast_mut())
+    }
+
+    fn is_ours(&self, found: *mut c_void) -> bool {
+        ptr::eq(found, self.hook.ours)
+    }
+
+    fn is_drivers(&self, found: *mut c_void) -> bool {
+        self.drivers() == Some(found)
+    }
+
+    fn drivers(&self) -> Option<*mut c_void> {
+        Library::of(self.hook.symbol).own(self.hook.symbol)
+    }
+}
+
+fn hooked(lookup: &Lookup, handle: *mut c_void) -> Verdict {
+    if ptr::eq(handle, libc::RTLD_NEXT) {
+        return next(lookup);
+    }
+    let found = lookup.find(handle);
+    if !ptr::eq(handle, libc::RTLD_DEFAULT) && !lookup.is_ours(found) {
+        return lookup.judge(found);
+    }
+    // The order of a program's libraries, or a handle that includes it (`dlopen(NULL)`).
+    if !found.is_null() && !lookup.is_ours(found) {
+        return lookup.judge(found);
+    }
+    beyond_us(lookup)
+}
+
+/// The first definition that is not ours: behind us in the program's order, else among the caller's own libraries.
+fn beyond_us(lookup: &Lookup) -> Verdict {
+    let behind = lookup.find(libc::RTLD_NEXT);
+    if !behind.is_null() {
+        return lookup.judge(behind);
+    }
+    if let Some(scope) = linker::object_of(lookup.caller) {
+        let found = lookup.find(scope);
+        if !found.is_null() && !lookup.is_ours(found) {
+            return lookup.judge(found);
+        }
+    }
+    // Asked again because the last failed look is what `dlerror` tells the caller about.
+    Verdict::answer(lookup.find(libc::RTLD_NEXT))
+}
+
+/// `RTLD_NEXT`: the caller's own meaning, except that our exported names neither add a function nor lose one to the driver.
+fn next(lookup: &Lookup) -> Verdict {
+    let Some(scope) = linker::object_of(lookup.caller) else {
+        return Verdict::forward(lookup.real);
+    };
+    if linker::precedes_us(lookup.caller) {
+        // Its next one is ours or one between the two of us: right as it is, if there is anything for our hook to call.
+        return if lookup.drivers().is_some() {
+            linker::forget_error();
+            Verdict::forward(lookup.real)
+        } else {
+            lookup.judge(lookup.find(libc::RTLD_NEXT))
+        };
+    }
+    // Behind us. A library that defines the name wraps it, and must get what comes after itself, or it would call itself.
+    let first = lookup.find(scope);
+    if first.is_null() {
+        return Verdict::forward(lookup.real);
+    }
+    lookup.judge_next(first, scope)
+}
+
+impl Lookup {
+    /// The answer for a caller behind us whose own libraries define the symbol first at `first`.
+    fn judge_next(&self, first: *mut c_void, scope: *mut c_void) -> Verdict {
+        let wraps = linker::object_of(first) == Some(scope);
+        if wraps || !self.is_drivers(first) {
+            return Verdict::forward(self.real);
+        }
+        self.judge(first)
+    }
+}
