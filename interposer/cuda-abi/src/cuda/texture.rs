@@ -183,7 +183,7 @@ pub type CUDA_RESOURCE_VIEW_DESC = CUDA_RESOURCE_VIEW_DESC_v1;
 
 /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`, `cuTensorMapReplaceAddress` and 1 more.
 #[derive(Debug, Clone, Copy)]
-#[repr(C)]
+#[repr(C, align(128))]
 pub struct CUtensorMap {
     pub opaque: [u64; 16],
 }
