@@ -50,7 +50,7 @@ fn per_thread(cell: &str) -> String {
 }
 
 fn cuda(rows: &[Vec<String>]) -> String {
-    let mut out = format!("pub static CUDA: [CudaSymbol; {}] = [\n", rows.len());
+    let mut out = "pub static CUDA: &[CudaSymbol] = &[\n".to_owned();
     let mut bases: BTreeMap<&str, Vec<(u32, usize)>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
         let [name, base, version, thread, class, charge, gate, view] = row.as_slice() else {
@@ -79,7 +79,7 @@ fn cuda(rows: &[Vec<String>]) -> String {
         "/// Rows by base name: variants from the lowest version up, twins left out."
     )
     .expect("a string");
-    writeln!(out, "static BY_BASE: [(&str, &[u16]); {}] = [", bases.len()).expect("a string");
+    writeln!(out, "static BY_BASE: &[(&str, &[u16])] = &[").expect("a string");
     for (base, mut variants) in bases {
         variants.sort_unstable();
         let indices: Vec<usize> = variants.into_iter().map(|(_, index)| index).collect();
@@ -89,7 +89,7 @@ fn cuda(rows: &[Vec<String>]) -> String {
 }
 
 fn nvml(rows: &[Vec<String>]) -> String {
-    let mut out = format!("pub static NVML: [NvmlSymbol; {}] = [\n", rows.len());
+    let mut out = "pub static NVML: &[NvmlSymbol] = &[\n".to_owned();
     for row in rows {
         let [name, base, class, default, view] = row.as_slice() else {
             unreachable!()
@@ -106,7 +106,7 @@ fn nvml(rows: &[Vec<String>]) -> String {
 }
 
 fn reasons(rows: &[Vec<String>]) -> String {
-    let mut out = format!("pub static REASONS: [Reason; {}] = [\n", rows.len());
+    let mut out = "pub static REASONS: &[Reason] = &[\n".to_owned();
     for row in rows {
         let [code, column, sentence] = row.as_slice() else {
             unreachable!()
