@@ -36,5 +36,13 @@ driver! {
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
+    fn cuDeviceGetCount(count: *mut i32) -> CUresult;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+}
+
+/// Whether the driver was initialised, by whomever. Asks a question that has no effect.
+pub(crate) fn is_initialised() -> bool {
+    let mut count = 0;
+    // SAFETY: the result is written to a local.
+    unsafe { cuDeviceGetCount(&raw mut count) }.is_success()
 }

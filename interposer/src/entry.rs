@@ -12,15 +12,16 @@ use core::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
-use crate::real::Slot;
-use crate::state::{self, Aside};
+use crate::real::{Row, Slot};
+use crate::state::{self, Aside, Need};
 
 /// A hooked function: the row from which lookups are answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hook {
-    /// The exact symbol, suffixes and all.
-    pub(crate) symbol: &'static CStr,
+    /// The function it stands for.
+    pub(crate) row: Row,
     /// Our function of that name.
     pub(crate) ours: *const c_void,
 }
@@ -30,8 +31,10 @@ unsafe impl Sync for Hook {}
 // SAFETY: as above.
 unsafe impl Send for Hook {}
 
-/// A C status code: what a hook answers when the driver cannot be asked.
+/// A C status code: what a hook answers when the driver is not asked.
 pub(crate) trait Status: Copy {
+    /// How far the library must be for a body that answers with this type.
+    const NEEDS: Need;
     /// The driver has no such function.
     const MISSING: Self;
     /// The library's own start-up did not come to an end in time.
@@ -43,17 +46,45 @@ pub(crate) trait Status: Copy {
 }
 
 impl Status for CUresult {
+    const NEEDS: Need = Need::Account;
     const MISSING: Self = Self::NOT_FOUND;
     const NOT_READY: Self = Self::SYSTEM_NOT_READY;
     const REFUSED: Self = Self::INVALID_VALUE;
     const BROKEN: Self = Self::UNKNOWN;
 }
 
+impl Status for nvmlReturn_t {
+    const NEEDS: Need = Need::Limits;
+    const MISSING: Self = Self::FUNCTION_NOT_FOUND;
+    const NOT_READY: Self = Self::NOT_READY;
+    const REFUSED: Self = Self::INVALID_ARGUMENT;
+    const BROKEN: Self = Self::UNKNOWN;
+}
+
 /// Runs one hooked call: `body` where the library is at work, `straight` (the bare driver call) where it steps aside.
-///
-/// This is the only place where a reason for stepping aside becomes an answer.
 #[inline]
 pub(crate) fn enter<F: Copy, R: Status>(
+    slot: &Slot<F>,
+    body: impl FnOnce(F) -> R,
+    straight: impl FnOnce(F) -> R,
+) -> R {
+    enter_with(R::NEEDS, slot, body, straight)
+}
+
+/// As [`enter`] for `cuInit`, with which the driver, and so the account, comes to life.
+#[inline]
+pub(crate) fn enter_first<F: Copy, R: Status>(
+    slot: &Slot<F>,
+    body: impl FnOnce(F) -> R,
+    straight: impl FnOnce(F) -> R,
+) -> R {
+    enter_with(Need::Limits, slot, body, straight)
+}
+
+/// This is the only place where a reason for stepping aside becomes an answer.
+#[inline]
+fn enter_with<F: Copy, R: Status>(
+    need: Need,
     slot: &Slot<F>,
     body: impl FnOnce(F) -> R,
     straight: impl FnOnce(F) -> R,
@@ -61,9 +92,9 @@ pub(crate) fn enter<F: Copy, R: Status>(
     let Some(real) = slot.get() else {
         return R::MISSING;
     };
-    match state::admit() {
+    match state::admit(need) {
         Ok(_admitted) => walled(|| body(real)),
-        Err(Aside::Nested | Aside::Inactive) => straight(real),
+        Err(Aside::Nested | Aside::Inactive | Aside::NoDriverYet) => straight(real),
         Err(Aside::Refused) => R::REFUSED,
         Err(Aside::StartTimedOut) => R::NOT_READY,
     }
@@ -107,7 +138,7 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// and a row in the family's `HOOKS`. `alloc` is a function of the family's file that takes the driver's function and the
 /// arguments: `fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult`. Symbols that differ in nothing
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
-/// `#[always]` in front makes a hook of lookups ([`enter_always`]).
+/// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]).
 macro_rules! hooks {
     ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* $args:tt -> $ret:ty = $body:path;)*) => {
         $($crate::entry::hooks!(@each [$($mode)?] $args [$ret] [$body] $first $($twin)*);)*
@@ -119,7 +150,7 @@ macro_rules! hooks {
     };
     (@row $name:ident) => {
         $crate::entry::Hook {
-            symbol: $crate::entry::c_name(concat!(stringify!($name), "\0")),
+            row: $crate::real::Row::of($crate::entry::c_name(concat!(stringify!($name), "\0"))),
             ours: $name as *const core::ffi::c_void,
         }
     };
@@ -127,6 +158,7 @@ macro_rules! hooks {
         $($crate::entry::hooks!(@export $mode $args $ret $body $name);)*
     };
     (@enter [] $($call:tt)*) => { $crate::entry::enter($($call)*) };
+    (@enter [first] $($call:tt)*) => { $crate::entry::enter_first($($call)*) };
     (@enter [always] $($call:tt)*) => { $crate::entry::enter_always($($call)*) };
     (@export $mode:tt ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         #[doc = concat!("The driver's `", stringify!($name), "`.")]

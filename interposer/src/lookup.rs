@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 
 use crate::entry::Hook;
-use crate::real::{Dlsym, Library, real_dlsym};
+use crate::real::{Dlsym, real_dlsym};
 use crate::{hooks, linker, state};
 
 /// What the `dlsym` thunk does next; returned in two registers.
@@ -93,7 +93,7 @@ impl Lookup {
     /// What the real `dlsym` finds, asked from here.
     fn find(&self, handle: *mut c_void) -> *mut c_void {
         // SAFETY: the caller's own handle, a special one, or that of a library with code on this thread's stack.
-        unsafe { (self.real)(handle, self.hook.symbol.as_ptr()) }
+        unsafe { (self.real)(handle, self.hook.row.symbol.as_ptr()) }
     }
 
     /// The hook in place of the driver's own function, anything else as it was found.
@@ -114,7 +114,7 @@ impl Lookup {
     }
 
     fn drivers(&self) -> Option<*mut c_void> {
-        Library::of(self.hook.symbol).own(self.hook.symbol)
+        self.hook.row.address()
     }
 }
 

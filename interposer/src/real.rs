@@ -16,10 +16,12 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gpushare_cuda_abi::symbols;
+
 /// `dlsym` and the real thing behind ours.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The library a hooked function belongs to.
+/// The library a function belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
     /// The CUDA driver.
@@ -29,14 +31,6 @@ pub(crate) enum Library {
 }
 
 impl Library {
-    /// The library of a function, by the prefix NVIDIA gives its names.
-    pub(crate) const fn of(symbol: &CStr) -> Self {
-        match symbol.to_bytes() {
-            [b'n', b'v', b'm', b'l', ..] => Self::Nvml,
-            _ => Self::Cuda,
-        }
-    }
-
     const fn soname(self) -> &'static CStr {
         match self {
             Self::Cuda => c"libcuda.so.1",
@@ -79,7 +73,7 @@ impl Library {
     }
 
     /// The library's own function of this name, `None` if the library is not loaded or has no such function.
-    pub(crate) fn own(self, symbol: &CStr) -> Option<*mut c_void> {
+    fn own(self, symbol: &CStr) -> Option<*mut c_void> {
         let (dlsym, handle) = (real_dlsym()?, self.handle()?);
         // SAFETY: the handle is kept for ever, the name is a string.
         let found = unsafe { dlsym(handle, symbol.as_ptr()) };
@@ -87,11 +81,101 @@ impl Library {
     }
 }
 
-/// One of the driver's functions. `F` is its C type.
+/// Addresses of the driver's functions by row of the symbol table, null while unknown.
+static CUDA: [AtomicPtr<c_void>; symbols::CUDA.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; symbols::CUDA.len()];
+/// The same for NVML.
+static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; symbols::NVML.len()];
+
+/// One function of the symbol table, and its real address once that is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// The exact symbol, suffixes and all.
+    pub(crate) symbol: &'static CStr,
+    library: Library,
+    index: usize,
+}
+
+impl Row {
+    /// The row of `symbol`; at compile time, where a symbol that the table does not have is an error.
+    pub(crate) const fn of(symbol: &'static CStr) -> Self {
+        let mut index = 0;
+        while index < symbols::CUDA.len() {
+            if same(symbols::CUDA[index].name.as_bytes(), symbol.to_bytes()) {
+                return Self {
+                    symbol,
+                    library: Library::Cuda,
+                    index,
+                };
+            }
+            index += 1;
+        }
+        index = 0;
+        while index < symbols::NVML.len() {
+            if same(symbols::NVML[index].name.as_bytes(), symbol.to_bytes()) {
+                return Self {
+                    symbol,
+                    library: Library::Nvml,
+                    index,
+                };
+            }
+            index += 1;
+        }
+        panic!("not in the symbol table")
+    }
+
+    fn cell(self) -> &'static AtomicPtr<c_void> {
+        match self.library {
+            Library::Cuda => &CUDA[self.index],
+            Library::Nvml => &NVML[self.index],
+        }
+    }
+
+    /// The driver's function, `None` if the program has no driver or its driver no such function.
+    #[inline]
+    pub(crate) fn address(self) -> Option<*mut c_void> {
+        let known = self.cell().load(Ordering::Acquire);
+        if known.is_null() {
+            self.fill()
+        } else {
+            Some(known)
+        }
+    }
+
+    #[cold]
+    fn fill(self) -> Option<*mut c_void> {
+        let found = self.library.own(self.symbol)?;
+        self.cell().store(found, Ordering::Release);
+        Some(found)
+    }
+
+    /// Learns the address from an answer of the driver itself, for a function that it does not export.
+    pub(crate) fn offer(self, address: *mut c_void) {
+        if self.address().is_none() {
+            self.cell().store(address, Ordering::Release);
+        }
+    }
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// One of the driver's functions with its C type `F`.
 #[derive(Debug)]
 pub(crate) struct Slot<F> {
-    symbol: &'static CStr,
-    address: AtomicPtr<c_void>,
+    row: Row,
     signature: PhantomData<F>,
 }
 
@@ -103,8 +187,7 @@ impl<F: Copy> Slot<F> {
     pub(crate) const unsafe fn new(symbol: &'static CStr) -> Self {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         Self {
-            symbol,
-            address: AtomicPtr::new(ptr::null_mut()),
+            row: Row::of(symbol),
             signature: PhantomData,
         }
     }
@@ -112,19 +195,9 @@ impl<F: Copy> Slot<F> {
     /// The driver's function, `None` if the program has no driver or its driver no such function.
     #[inline]
     pub(crate) fn get(&self) -> Option<F> {
-        let mut address = self.address.load(Ordering::Acquire);
-        if address.is_null() {
-            address = self.fill()?;
-        }
+        let address = self.row.address()?;
         // SAFETY: the maker of the slot promised that the symbol at this address has type `F`; sizes are equal (see `new`).
         Some(unsafe { core::mem::transmute_copy(&address) })
-    }
-
-    #[cold]
-    fn fill(&self) -> Option<*mut c_void> {
-        let found = Library::of(self.symbol).own(self.symbol)?;
-        self.address.store(found, Ordering::Release);
-        Some(found)
     }
 }
 

@@ -12,20 +12,33 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use gpushare_protocol::limits::Limits;
+
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
     /// No hooked call yet; also a forked child before its first one.
     Fresh = 0,
-    /// One thread is starting the library, others wait.
+    /// One thread is taking a step, others wait.
     Starting = 1,
-    /// At work.
-    Active = 2,
+    /// The environment is read and good; the driver has not been started.
+    Prepared = 2,
+    /// The driver runs and the container is joined.
+    Active = 3,
     /// Stepped aside for good: a privileged program, or `GPUSHARE_DISABLE=1`.
-    Inactive = 3,
+    Inactive = 4,
     /// The limits cannot be had; CUDA is refused rather than given without a limit.
-    Refused = 4,
+    Refused = 5,
+}
+
+/// How far the library must be for a hook's body to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The limits are known: [`Phase::Prepared`] or [`Phase::Active`].
+    Limits,
+    /// The account is open: [`Phase::Active`].
+    Account,
 }
 
 /// Why a hook steps aside.
@@ -37,11 +50,13 @@ pub(crate) enum Aside {
     Inactive,
     /// [`Phase::Refused`].
     Refused,
-    /// Another thread's start did not end within [`START_LIMIT`].
+    /// The driver is not initialised, and will say so itself.
+    NoDriverYet,
+    /// Another thread's step did not end within [`START_LIMIT`].
     StartTimedOut,
 }
 
-/// How long a call waits for another thread's start.
+/// How long a call waits for another thread's step.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
@@ -63,60 +78,75 @@ impl Drop for Admitted {
 
 /// Asks to run a hook's body. One load once the library is at work.
 #[inline]
-pub(crate) fn admit() -> Result<Admitted, Aside> {
+pub(crate) fn admit(need: Need) -> Result<Admitted, Aside> {
     if INSIDE.get() {
         return Err(Aside::Nested);
     }
     if PHASE.load(Ordering::Acquire) != Phase::Active as u8 {
-        settle()?;
+        settle(need)?;
     }
     INSIDE.set(true);
     Ok(Admitted(()))
+}
+
+/// The driver's own `cuInit` has succeeded, in this thread: opens the account.
+pub(crate) fn driver_started() -> Result<(), Aside> {
+    advance(Need::Account, &|| true)
 }
 
 fn phase() -> Phase {
     match PHASE.load(Ordering::Acquire) {
         0 => Phase::Fresh,
         1 => Phase::Starting,
-        2 => Phase::Active,
-        3 => Phase::Inactive,
+        2 => Phase::Prepared,
+        3 => Phase::Active,
+        4 => Phase::Inactive,
         _ => Phase::Refused,
     }
 }
 
-/// Starts the library or waits for the thread that does.
+/// Brings the library as far as `need`, or waits for the thread that does.
 #[cold]
-fn settle() -> Result<(), Aside> {
+fn settle(need: Need) -> Result<(), Aside> {
+    // Whoever initialised the driver may have got past us: a call that needs the account opens it then.
+    advance(need, &crate::driver::is_initialised)
+}
+
+fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
     let began = Instant::now();
     loop {
         match phase() {
             Phase::Active => return Ok(()),
+            Phase::Prepared if need == Need::Limits => return Ok(()),
             Phase::Inactive => return Err(Aside::Inactive),
             Phase::Refused => return Err(Aside::Refused),
-            Phase::Fresh => start(),
+            Phase::Fresh => step(Phase::Fresh, prepare),
+            Phase::Prepared if !driver_runs() => return Err(Aside::NoDriverYet),
+            Phase::Prepared => step(Phase::Prepared, open_account),
             Phase::Starting if began.elapsed() > START_LIMIT => return Err(Aside::StartTimedOut),
             Phase::Starting => std::thread::sleep(Duration::from_micros(50)),
         }
     }
 }
 
-fn start() {
-    let (fresh, starting) = (Phase::Fresh as u8, Phase::Starting as u8);
+/// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in refusal, not in "no limit".
+fn step(from: Phase, work: fn() -> Phase) {
+    let starting = Phase::Starting as u8;
     if PHASE
-        .compare_exchange(fresh, starting, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(from as u8, starting, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
         return;
     }
-    INSIDE.set(true);
-    let end = catch_unwind(AssertUnwindSafe(prepare)).unwrap_or(Phase::Refused);
-    INSIDE.set(false);
+    let was_inside = INSIDE.replace(true);
+    let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Phase::Refused);
+    INSIDE.set(was_inside);
     PHASE.store(end as u8, Ordering::Release);
 }
 
-/// Everything that happens once in a process, and again in a forked child.
+/// Everything that needs no driver, once in a process and again in a forked child.
 fn prepare() -> Phase {
-    if is_secure() || std::env::var_os("GPUSHARE_DISABLE").is_some_and(|value| value == "1") {
+    if is_secure() {
         return Phase::Inactive;
     }
     // This copy of std is the library's own: the program's panics are not affected, ours print nothing.
@@ -125,8 +155,28 @@ fn prepare() -> Phase {
     ));
     crate::log::open();
     watch_forks();
-    tracing::info!(pid = std::process::id(), "gpushare started");
+    match Limits::from_env(std::env::vars_os()) {
+        Ok(limits) if limits.disabled() => Phase::Inactive,
+        Ok(limits) => {
+            tracing::info!(%limits, "started");
+            Phase::Prepared
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Joins the container, once the driver can tell its devices.
+fn open_account() -> Phase {
     Phase::Active
+}
+
+/// Says on stderr why CUDA is refused: the only line this library ever prints, once a process tree.
+fn refuse(reason: &dyn core::fmt::Display) -> Phase {
+    let line = format!("gpushare: {reason}\n");
+    tracing::error!(%reason, "refused");
+    // SAFETY: the buffer outlives the call; a line that cannot be written is lost.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    Phase::Refused
 }
 
 /// True in a program that runs with more rights than its user: set-user-id, file capabilities. Nothing of ours runs there.
@@ -154,7 +204,7 @@ fn watch_forks() {
 
 /// Runs in a child right after fork, where locks may be held by threads that are gone: stores only.
 extern "C" fn forked() {
-    if matches!(phase(), Phase::Active | Phase::Starting) {
+    if matches!(phase(), Phase::Starting | Phase::Prepared | Phase::Active) {
         PHASE.store(Phase::Fresh as u8, Ordering::Release);
     }
     INSIDE.set(false);

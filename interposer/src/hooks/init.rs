@@ -6,13 +6,19 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use crate::entry::hooks;
+use crate::entry::{Status as _, hooks};
+use crate::state;
 
 hooks! {
+    #[first]
     fn cuInit(flags: u32) -> CUresult = init;
 }
 
 fn init(real: cuInit, flags: u32) -> CUresult {
     // SAFETY: the program's own argument.
-    unsafe { real(flags) }
+    let answer = unsafe { real(flags) };
+    if answer.is_success() && state::driver_started().is_err() {
+        return CUresult::REFUSED;
+    }
+    answer
 }

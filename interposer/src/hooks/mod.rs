@@ -1,13 +1,14 @@
 //! The hooked functions, one family a file, and the one table of them all.
 
 pub(crate) mod init;
+pub(crate) mod lookup;
 
 use core::ffi::CStr;
 
 use crate::entry::Hook;
 
 /// Every family's rows. A new family is one more line here.
-const FAMILIES: &[&[Hook]] = &[init::HOOKS];
+const FAMILIES: &[&[Hook]] = &[init::HOOKS, lookup::HOOKS];
 
 const COUNT: usize = {
     let (mut count, mut family) = (0, 0);
@@ -23,7 +24,18 @@ static ALL: [Hook; COUNT] = sorted();
 
 /// The hook of exactly this symbol.
 pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {
-    let at = ALL.binary_search_by(|hook| hook.symbol.cmp(symbol)).ok()?;
+    find_bytes(symbol.to_bytes())
+}
+
+/// The hook of exactly this symbol, given as text.
+pub(crate) fn find_name(symbol: &str) -> Option<&'static Hook> {
+    find_bytes(symbol.as_bytes())
+}
+
+fn find_bytes(symbol: &[u8]) -> Option<&'static Hook> {
+    let at = ALL
+        .binary_search_by(|hook| hook.row.symbol.to_bytes().cmp(symbol))
+        .ok()?;
     ALL.get(at)
 }
 
@@ -36,7 +48,12 @@ const fn sorted() -> [Hook; COUNT] {
         while row < FAMILIES[family].len() {
             let hook = FAMILIES[family][row];
             let mut at = filled;
-            while at > 0 && less(hook.symbol.to_bytes(), all[at - 1].symbol.to_bytes()) {
+            while at > 0
+                && less(
+                    hook.row.symbol.to_bytes(),
+                    all[at - 1].row.symbol.to_bytes(),
+                )
+            {
                 all[at] = all[at - 1];
                 at -= 1;
             }
@@ -68,17 +85,17 @@ mod tests {
     fn every_hook_is_found_by_its_name_and_appears_once() {
         for hook in &ALL {
             assert_eq!(
-                find(hook.symbol).map(|found| found.ours),
+                find(hook.row.symbol).map(|found| found.ours),
                 Some(hook.ours),
                 "{:?}",
-                hook.symbol
+                hook.row.symbol
             );
         }
         for pair in ALL.windows(2) {
             assert!(
-                pair[0].symbol < pair[1].symbol,
+                pair[0].row.symbol < pair[1].row.symbol,
                 "{:?} is hooked twice or out of order",
-                pair[1].symbol
+                pair[1].row.symbol
             );
         }
     }
