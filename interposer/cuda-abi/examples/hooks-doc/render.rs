@@ -53,10 +53,8 @@ fn cuda() -> String {
         classes.entry(row.class).or_default().push(row);
     }
     for (class, rows) in classes {
-        out += &format!(
-            "\n### {}\n\n| function | charge | gate | view |\n|---|---|---|---|\n",
-            class_title(class)
-        );
+        out += &format!("\n### {}\n\n{}\n\n", class_title(class), dashes(&rows));
+        out += "| function | charge | gate | view |\n|---|---|---|---|\n";
         let mut functions: BTreeMap<&str, Vec<&CudaSymbol>> = BTreeMap::new();
         for row in rows {
             functions.entry(row.base).or_default().push(row);
