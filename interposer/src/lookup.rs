@@ -98,11 +98,16 @@ impl Lookup {
 
     /// The hook in place of the driver's own function, anything else as it was found.
     fn judge(&self, found: *mut c_void) -> Verdict {
-        if found.is_null() || !self.is_drivers(found) {
+        if found.is_null() {
             return Verdict::answer(found);
         }
+        let answer = if self.is_drivers(found) {
+            self.hook.ours.cast_mut()
+        } else {
+            found
+        };
         linker::forget_error();
-        Verdict::answer(self.hook.ours.cast_mut())
+        Verdict::answer(answer)
     }
 
     fn is_ours(&self, found: *mut c_void) -> bool {

@@ -1,0 +1,104 @@
+//! What the tests of the way in share: C programs compiled on the spot, and running them with and without the library.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The library under test, from the same build as the test.
+pub fn library() -> PathBuf {
+    let deps = std::env::current_exe().expect("a running test has a path");
+    let deps = deps.parent().expect("tests lie in a folder");
+    let library = deps.join("libgpushare.so");
+    assert!(
+        library.exists(),
+        "cargo builds {} before this test",
+        library.display()
+    );
+    library
+}
+
+/// A fresh folder for one test.
+pub fn folder(name: &str) -> PathBuf {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the build folder is writable");
+    folder
+}
+
+/// Compiles `tests/clients/<source>` with `cc` into `output`.
+pub fn compile<A: AsRef<OsStr>>(source: &str, output: &Path, arguments: &[A]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clients")
+        .join(source);
+    let made = Command::new("cc")
+        .args([
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-Wno-unused-command-line-argument",
+            "-o",
+        ])
+        .args([output, &source])
+        .args(arguments)
+        .output()
+        .expect("cc can be run");
+    assert!(
+        made.status.success(),
+        "{}: {}",
+        source.display(),
+        String::from_utf8_lossy(&made.stderr)
+    );
+}
+
+/// A stand-in for the driver with a few functions, under its real name in `folder`.
+pub fn driver_in(folder: &Path) -> PathBuf {
+    let driver = folder.join("libcuda.so.1");
+    compile(
+        "driver.c",
+        &driver,
+        &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
+    );
+    let link = folder.join("libcuda.so");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink("libcuda.so.1", link).expect("a link can be made");
+    driver
+}
+
+/// Runs `program` under `preload` (empty for none) and returns its standard output; anything else than success is a failure.
+pub fn run(program: &Path, arguments: &[&str], preload: &[&Path]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    succeed(with_preload(&mut command, preload))
+}
+
+/// Adds an `LD_PRELOAD` of these libraries in this order.
+pub fn with_preload<'a>(command: &'a mut Command, preload: &[&Path]) -> &'a mut Command {
+    let list: Vec<_> = preload
+        .iter()
+        .map(|path| path.to_str().expect("paths of tests are text"))
+        .collect();
+    if list.is_empty() {
+        command.env_remove("LD_PRELOAD")
+    } else {
+        command.env("LD_PRELOAD", list.join(":"))
+    }
+}
+
+/// Runs to the end, which must be a success, and returns the standard output.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("the program can be run");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        text(&output)
+    );
+    String::from_utf8(output.stdout).expect("the program prints text")
+}
+
+/// Both streams of a finished program, for messages.
+pub fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
