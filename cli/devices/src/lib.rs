@@ -1,0 +1,105 @@
+//! The GPUs a CUDA program started in this environment would see, asked of the driver itself.
+//!
+//! # Safety
+//! This is the command line's only unsafe code: it loads `libcuda.so.1` and calls five of its functions, whose
+//! signatures below are those of the public driver API and have not changed since they were introduced. No context is
+//! made. The caller runs this in a process of its own, so that a driver that crashes or hangs takes nothing with it.
+#![allow(unsafe_code, reason = "calling a C library needs it")]
+
+use libloading::{Library, Symbol};
+use serde::{Deserialize, Serialize};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// What the program calls it.
+    pub ordinal: u32,
+    /// Its identity, in the driver's byte order.
+    pub uuid: [u8; 16],
+    /// What the driver calls it.
+    pub name: String,
+    /// Its memory, in bytes.
+    pub memory: u64,
+}
+
+/// The driver's file name, as CUDA programs ask for it.
+pub const DRIVER: &str = "libcuda.so.1";
+
+/// Asks the driver.
+///
+/// # Errors
+/// One sentence: the library cannot be loaded, lacks a function, or a call failed, with CUDA's number.
+pub fn list() -> Result<Vec<Device>, String> {
+    // SAFETY: loading the driver runs its initialisers, which is what any CUDA program in this environment does.
+    let driver = unsafe { Library::new(DRIVER) }
+        .map_err(|error| format!("{DRIVER} cannot be loaded: {error}"))?;
+    let driver = Driver(driver);
+    driver.init()?;
+    (0..driver.count()?)
+        .map(|ordinal| driver.device(ordinal))
+        .collect()
+}
+
+struct Driver(Library);
+
+impl Driver {
+    fn symbol<T>(&self, name: &str) -> Result<Symbol<'_, T>, String> {
+        // SAFETY: every caller below names a driver function together with its public signature.
+        unsafe { self.0.get(name) }.map_err(|_| format!("{DRIVER} has no {name}"))
+    }
+
+    fn init(&self) -> Result<(), String> {
+        let init: Symbol<'_, extern "C" fn(c_uint) -> c_int> = self.symbol("cuInit")?;
+        check("cuInit", init(0))
+    }
+
+    fn count(&self) -> Result<c_int, String> {
+        let get: Symbol<'_, extern "C" fn(&mut c_int) -> c_int> =
+            self.symbol("cuDeviceGetCount")?;
+        let mut count = 0;
+        check("cuDeviceGetCount", get(&mut count)).map(|()| count)
+    }
+
+    fn device(&self, ordinal: c_int) -> Result<Device, String> {
+        let get: Symbol<'_, extern "C" fn(&mut c_int, c_int) -> c_int> =
+            self.symbol("cuDeviceGet")?;
+        let get_uuid: Symbol<'_, extern "C" fn(&mut [u8; 16], c_int) -> c_int> =
+            self.symbol("cuDeviceGetUuid")?;
+        let get_memory: Symbol<'_, extern "C" fn(&mut usize, c_int) -> c_int> =
+            self.symbol("cuDeviceTotalMem_v2")?;
+        let (mut device, mut uuid, mut memory) = (0, [0; 16], 0);
+        check("cuDeviceGet", get(&mut device, ordinal))?;
+        check("cuDeviceGetUuid", get_uuid(&mut uuid, device))?;
+        check("cuDeviceTotalMem", get_memory(&mut memory, device))?;
+        let ordinal =
+            u32::try_from(ordinal).map_err(|_| format!("the driver has {ordinal} devices"))?;
+        Ok(Device {
+            ordinal,
+            uuid,
+            name: self.name(device)?,
+            memory: memory as u64,
+        })
+    }
+
+    fn name(&self, device: c_int) -> Result<String, String> {
+        let get: Symbol<'_, extern "C" fn(*mut c_char, c_int, c_int) -> c_int> =
+            self.symbol("cuDeviceGetName")?;
+        let mut text = [0_u8; 256];
+        check(
+            "cuDeviceGetName",
+            get(text.as_mut_ptr().cast(), 256, device),
+        )?;
+        Ok(CStr::from_bytes_until_nul(&text)
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default())
+    }
+}
+
+fn check(what: &str, result: c_int) -> Result<(), String> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(format!("{what} returned CUDA error {result}"))
+    }
+}

@@ -1,0 +1,77 @@
+//! Where the libraries are: beside this executable.
+
+use crate::failure::Failure;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The interposer.
+pub(crate) const INTERPOSER: &str = "libgpushare.so";
+/// The software GPU's driver and its NVML.
+pub(crate) const SOFT_CUDA: &str = "libsoftgpu_cuda.so";
+/// See [`SOFT_CUDA`].
+pub(crate) const SOFT_NVML: &str = "libsoftgpu_nvml.so";
+
+/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an installed one.
+const FOLDERS: [&str; 4] = ["", "lib", "../lib/gpushare", "../lib"];
+
+/// This executable.
+pub(crate) fn own_executable() -> Result<PathBuf, Failure> {
+    env::current_exe()
+        .and_then(fs::canonicalize)
+        .map_err(|error| {
+            Failure::ours(format!(
+                "cannot find my own executable: {error}; is /proc mounted?"
+            ))
+        })
+}
+
+/// The full path of one library.
+pub(crate) fn find(library: &str) -> Result<PathBuf, Failure> {
+    find_beside(&own_executable()?, library)
+}
+
+fn find_beside(executable: &Path, library: &str) -> Result<PathBuf, Failure> {
+    let own = executable.parent().unwrap_or_else(|| Path::new("/"));
+    let candidates = FOLDERS.map(|folder| own.join(folder).join(library));
+    candidates.iter().find_map(|path| fs::canonicalize(path).ok()).ok_or_else(|| {
+        let package = match library {
+            INTERPOSER => "gpushare-interposer",
+            SOFT_CUDA => "softgpu_cuda",
+            _ => "softgpu_nvml",
+        };
+        Failure::ours(format!(
+            "{library} is neither in {} nor in lib/ there or beside it; build it with `cargo build --release -p {package}`, \
+             or run gpushare from the folder it was packaged in",
+            own.display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_found_in_a_build_folder_a_package_and_an_installation() {
+        for place in ["bin/a.so", "bin/lib/a.so", "lib/gpushare/a.so", "lib/a.so"] {
+            let dir = tempfile::tempdir().unwrap();
+            let library = dir.path().join(place);
+            fs::create_dir_all(dir.path().join("bin")).unwrap();
+            fs::create_dir_all(library.parent().unwrap()).unwrap();
+            fs::write(&library, "").unwrap();
+            let found = find_beside(&dir.path().join("bin/gpushare"), "a.so").unwrap();
+            assert_eq!(found, fs::canonicalize(library).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_missing_library_is_named_with_where_it_was_sought_and_how_to_build_it() {
+        let message = find_beside(Path::new("/nonexistent/gpushare"), INTERPOSER)
+            .unwrap_err()
+            .message;
+        for part in [INTERPOSER, "/nonexistent", "cargo build"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The container's name, and its folder's end.
+
+use crate::failure::Failure;
+use crate::output;
+use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::unistd::geteuid;
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+use crate::settings::Environment;
+
+/// A name, and whether it is our own invention.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) name: ContainerName,
+    made_here: bool,
+}
+
+/// `--name`, else the inherited container (a nested `run` must not leave its quota), else a new name.
+pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Container, Failure> {
+    let inherited = environment
+        .get(std::ffi::OsStr::new(CONTAINER))
+        .map(|name| name.to_string_lossy());
+    let name = match (name, inherited) {
+        (Some(name), _) => ContainerName::parse("--name", name)?,
+        (None, Some(name)) => ContainerName::parse(CONTAINER, &name)?,
+        (None, None) => {
+            return Ok(Container {
+                name: invent()?,
+                made_here: true,
+            });
+        }
+    };
+    Ok(Container {
+        name,
+        made_here: false,
+    })
+}
+
+/// Our pid for the reader, randomness against pid namespaces that share one `/dev/shm`.
+fn invent() -> Result<ContainerName, Failure> {
+    let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|error| {
+        Failure::ours(format!(
+            "cannot name the container: /proc/sys/kernel/random/uuid: {error}"
+        ))
+    })?;
+    let random: String = random
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .take(12)
+        .collect();
+    Ok(ContainerName::parse(
+        "--name",
+        &format!("run-{}-{random}", std::process::id()),
+    )?)
+}
+
+impl Container {
+    /// Removes the folder of a container nobody else can know the name of, unless a process still lives in it.
+    pub(crate) fn clean_up(&self, runtime_dir: Option<&Path>) {
+        if !self.made_here {
+            return;
+        }
+        let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
+            return;
+        };
+        let folder = root.folder(&self.name);
+        if let Err(error) = remove_unused(&folder) {
+            output::note(&format!(
+                "{} is left behind: {error}; remove it when you like",
+                folder.display()
+            ));
+        }
+    }
+}
+
+/// Takes every lock of the usage file, which no living process of the container lets us, and removes the folder
+/// under them. A process that comes too late finds its file unlinked and opens the name again.
+fn remove_unused(folder: &Path) -> Result<(), Error> {
+    let usage = folder.join(USAGE);
+    let file = match File::options().read(true).write(true).open(&usage) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return remove_empty(folder),
+        Err(error) => return Err(error),
+    };
+    let whole = write_lock(0, 0);
+    match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole)) {
+        Err(Errno::EAGAIN | Errno::EACCES) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+        Ok(_) => {}
+    }
+    fs::remove_file(&usage)?;
+    remove_empty(folder)
+}
+
+/// `length` bytes from `start`; 0 reaches to the end of any file.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the C constants are ints and the fields shorts; their values are 0 to 2"
+)]
+fn write_lock(start: i64, length: i64) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+fn remove_empty(folder: &Path) -> Result<(), Error> {
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_name_wins_an_inherited_one_is_kept_and_a_new_one_is_unique() {
+        let inherited: Environment = [(CONTAINER.into(), "outer".into())].into();
+        assert_eq!(
+            choose(Some("mine"), &inherited).unwrap().name.as_str(),
+            "mine"
+        );
+        assert_eq!(choose(None, &inherited).unwrap().name.as_str(), "outer");
+        let [one, other] = [(); 2].map(|()| choose(None, &Environment::new()).unwrap());
+        assert!(one.made_here && one.name != other.name);
+        assert!(
+            choose(Some("a/b"), &inherited)
+                .unwrap_err()
+                .message
+                .contains("--name")
+        );
+    }
+
+    #[test]
+    fn a_folder_is_removed_only_when_nobody_holds_a_lock_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("c");
+        fs::create_dir(&folder).unwrap();
+        let member = File::create(folder.join(USAGE)).unwrap();
+        let slot = write_lock(1024, 1);
+        fcntl(&member, FcntlArg::F_OFD_SETLK(&slot)).unwrap();
+        remove_unused(&folder).unwrap();
+        assert!(folder.join(USAGE).exists(), "a living member keeps it");
+        drop(member);
+        remove_unused(&folder).unwrap();
+        assert!(!folder.exists());
+        remove_unused(&folder).unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! `gpushare env`: the plan as shell commands or JSON.
+
+use crate::args::Env;
+use crate::failure::Failure;
+use crate::settings::Environment;
+use crate::{gpu, output, plan};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+/// Prints what differs from our own environment. The links of a software GPU are left behind: the shell needs them.
+pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
+    let inherited: Environment = env::vars_os().collect();
+    let links = gpu::folder()?;
+    let plan = plan::make(&arguments.share, inherited.clone(), links.path())?;
+    let set: BTreeMap<&OsString, &OsString> = plan
+        .environment
+        .iter()
+        .filter(|(name, value)| inherited.get(*name) != Some(value))
+        .collect();
+    let unset: Vec<&OsString> = inherited
+        .keys()
+        .filter(|name| !plan.environment.contains_key(*name))
+        .collect();
+    let text = if arguments.json {
+        let set: BTreeMap<String, String> = set
+            .into_iter()
+            .map(|(name, value)| Ok((text(name)?, text(value)?)))
+            .collect::<Result<_, Failure>>()?;
+        let unset = unset
+            .into_iter()
+            .map(|name| text(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        json!({ "set": set, "unset": unset }).to_string()
+    } else {
+        let exports = set
+            .into_iter()
+            .map(|(name, value)| Ok(format!("export {}={}", text(name)?, quote(&text(value)?))));
+        let unsets = unset
+            .into_iter()
+            .map(|name| Ok(format!("unset {}", text(name)?)));
+        exports
+            .chain(unsets)
+            .collect::<Result<Vec<_>, Failure>>()?
+            .join("\n")
+    };
+    output::data(&text)?;
+    if plan
+        .environment
+        .get(OsStr::new("LD_LIBRARY_PATH"))
+        .is_some_and(|path| begins_with(path, links.path().as_os_str()))
+    {
+        let kept = links.keep();
+        output::note(&format!(
+            "the software GPU's links are in {}; remove it when you are done",
+            kept.display()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn begins_with(text: &OsStr, start: &OsStr) -> bool {
+    text.as_encoded_bytes()
+        .starts_with(start.as_encoded_bytes())
+}
+
+fn text(text: &OsStr) -> Result<String, Failure> {
+    text.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::ours(format!(
+            "{} is no UTF-8, so it cannot be printed; use `gpushare run`",
+            text.display()
+        ))
+    })
+}
+
+/// A value as one POSIX shell word.
+fn quote(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_value_is_one_shell_word() {
+        for value in ["", "a b", "$HOME `id` \"x\"", "it's", "a\nb"] {
+            let shell = std::process::Command::new("sh")
+                .args(["-c", &format!("printf %s {}", quote(value))])
+                .output();
+            assert_eq!(shell.unwrap().stdout, value.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which GPU the program gets.
+
+use crate::artefacts::{SOFT_CUDA, SOFT_NVML, find};
+use crate::devices;
+use crate::failure::Failure;
+use crate::settings::Environment;
+use gpushare_devices::Device;
+use gpushare_protocol::uuid::Uuid;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::str::FromStr;
+use tempfile::TempDir;
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const SOFT_SPEC: &str = "SOFTGPU";
+/// Names the devices of one run that gave no name of its own.
+const SOFT_TOKEN: &str = "SOFTGPU_PRIVATE";
+const HINT: &str = "try `--gpu soft` for a GPU without hardware";
+
+/// The links a program may look for, and what each leads to.
+const LINKS: [(&str, &str); 4] = [
+    ("libcuda.so.1", SOFT_CUDA),
+    ("libcuda.so", SOFT_CUDA),
+    ("libnvidia-ml.so.1", SOFT_NVML),
+    ("libnvidia-ml.so", SOFT_NVML),
+];
+
+/// The value of `--gpu`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gpu {
+    /// Whatever real GPU there is.
+    Auto,
+    /// One real GPU, as `CUDA_VISIBLE_DEVICES` names it.
+    Real(String),
+    /// The software GPU, with its specification if one was given.
+    Soft(Option<String>),
+}
+
+impl FromStr for Gpu {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        match text.split_once(':') {
+            Some(("soft", spec)) => Ok(Self::Soft(Some(spec.to_owned()))),
+            _ if text == "soft" => Ok(Self::Soft(None)),
+            _ if text == "auto" => Ok(Self::Auto),
+            _ if Uuid::parse(text, '-').is_some() => Ok(Self::Real(text.to_owned())),
+            _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(Self::Real(text.to_owned()))
+            }
+            _ => Err(Failure::ours(format!(
+                "--gpu={text:?} is refused: there is no such kind; accepted: auto, an index (0), \
+                 a UUID (GPU-8932f937-d72c-4106-c12f-20bd9faed9f6), soft, soft:key=value,…"
+            ))),
+        }
+    }
+}
+
+impl Gpu {
+    /// Writes the choice into `environment`. `links` is the empty folder for the software GPU's links.
+    pub(crate) fn apply(
+        &self,
+        environment: &mut Environment,
+        links: &Path,
+        token: &str,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Auto => {}
+            Self::Real(device) => {
+                environment.insert(VISIBLE.into(), device.into());
+            }
+            Self::Soft(spec) => {
+                link_soft(links)?;
+                prepend(environment, LIBRARY_PATH, links.as_os_str(), |_| false);
+                environment.insert(SOFT_TOKEN.into(), token.into());
+                if let Some(spec) = spec {
+                    environment.insert(SOFT_SPEC.into(), spec.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices the program will see; at least one.
+    pub(crate) fn devices(&self, environment: &Environment) -> Result<Vec<Device>, Failure> {
+        match (devices::probe(environment), self) {
+            (Ok(devices), _) if !devices.is_empty() => Ok(devices),
+            (Ok(_), Self::Auto) => Err(Failure::ours(format!(
+                "the NVIDIA driver reports no GPU; {HINT}"
+            ))),
+            (Ok(_), Self::Real(device)) => Err(Failure::ours(format!(
+                "there is no GPU {device}; `gpushare devices` lists those there are"
+            ))),
+            (Ok(_), Self::Soft(_)) => Err(Failure::ours(
+                "the software GPU has no devices; give count=1 or more",
+            )),
+            (Err(why), Self::Soft(spec)) => {
+                let spec = spec.as_deref().unwrap_or("");
+                Err(Failure::ours(format!(
+                    "the software GPU does not start with {spec:?}: {why}"
+                )))
+            }
+            (Err(why), _) => Err(Failure::ours(format!("there is no GPU: {why}; {HINT}"))),
+        }
+    }
+}
+
+fn link_soft(folder: &Path) -> Result<(), Failure> {
+    for (name, library) in LINKS {
+        let link = folder.join(name);
+        symlink(find(library)?, &link).map_err(|error| {
+            Failure::ours(format!("cannot make the link {}: {error}", link.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// A new folder for links, gone when dropped.
+pub(crate) fn folder() -> Result<TempDir, Failure> {
+    tempfile::Builder::new()
+        .prefix("gpushare-")
+        .tempdir()
+        .map_err(|error| {
+            Failure::ours(format!(
+                "cannot make a temporary folder: {error}; set TMPDIR to one you can write"
+            ))
+        })
+}
+
+/// Puts `first` at the front of a colon-separated variable, without the entries that `replaced` names.
+pub(crate) fn prepend(
+    environment: &mut Environment,
+    variable: &str,
+    first: &OsStr,
+    replaced: fn(&Path) -> bool,
+) {
+    use std::os::unix::ffi::OsStrExt;
+    let mut value = first.to_owned();
+    let old = environment.remove(OsStr::new(variable)).unwrap_or_default();
+    // LD_PRELOAD may also be separated by spaces; LD_LIBRARY_PATH may not, and keeps its own.
+    let separator = |byte: &u8| *byte == b':' || (variable == "LD_PRELOAD" && *byte == b' ');
+    for entry in old.as_bytes().split(separator).map(OsStr::from_bytes) {
+        if !entry.is_empty() && !replaced(Path::new(entry)) {
+            value.push(":");
+            value.push(entry);
+        }
+    }
+    environment.insert(OsString::from(variable), value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_of_a_gpu_are_told_apart() {
+        let uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+        for (text, gpu) in [
+            ("auto", Gpu::Auto),
+            ("0", Gpu::Real("0".into())),
+            (uuid, Gpu::Real(uuid.into())),
+            ("soft", Gpu::Soft(None)),
+            ("soft:", Gpu::Soft(Some(String::new()))),
+            (
+                "soft:name=a,mem=16GiB",
+                Gpu::Soft(Some("name=a,mem=16GiB".into())),
+            ),
+        ] {
+            assert_eq!(text.parse::<Gpu>().unwrap(), gpu);
+        }
+        for text in [
+            "",
+            "hard",
+            "softly",
+            "-1",
+            "0,1",
+            "GPU-8932f937",
+            "auto:",
+            "Soft",
+        ] {
+            assert!(
+                text.parse::<Gpu>()
+                    .unwrap_err()
+                    .message
+                    .contains("accepted"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_preload_goes_first_and_keeps_the_users_own() {
+        let ours = |path: &Path| {
+            path.file_name()
+                .is_some_and(|name| name == "libgpushare.so")
+        };
+        for (old, new) in [
+            (None, "/new/libgpushare.so"),
+            (Some(""), "/new/libgpushare.so"),
+            (Some("a.so b.so:c.so"), "/new/libgpushare.so:a.so:b.so:c.so"),
+            (Some("a.so:/old/libgpushare.so"), "/new/libgpushare.so:a.so"),
+        ] {
+            let mut environment: Environment = old
+                .map(|old| ("LD_PRELOAD".into(), old.into()))
+                .into_iter()
+                .collect();
+            prepend(
+                &mut environment,
+                "LD_PRELOAD",
+                OsStr::new("/new/libgpushare.so"),
+                ours,
+            );
+            assert_eq!(environment[OsStr::new("LD_PRELOAD")], new, "{old:?}");
+        }
+    }
+
+    #[test]
+    fn a_library_path_may_hold_spaces() {
+        let mut environment: Environment =
+            [("LD_LIBRARY_PATH".into(), "/my libs:/b".into())].into();
+        prepend(
+            &mut environment,
+            "LD_LIBRARY_PATH",
+            OsStr::new("/soft"),
+            |_| false,
+        );
+        assert_eq!(
+            environment[OsStr::new("LD_LIBRARY_PATH")],
+            "/soft:/my libs:/b"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! `gpushare`: runs programs under an exact share of one GPU's memory.
+//!
+//! `main` maps outcomes to exit statuses; each command is one file.
+#![forbid(unsafe_code)]
+
+mod args;
+mod artefacts;
+mod container;
+mod devices;
+mod environment;
+mod failure;
+mod gpu;
+mod output;
+mod plan;
+mod program;
+mod run;
+mod settings;
+mod supervise;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = match Args::try_parse() {
+        Ok(Args {
+            command: Command::Run(run),
+        }) => run::run(run),
+        Ok(Args {
+            command: Command::Env(env),
+        }) => environment::print(env),
+        Ok(Args {
+            command: Command::Devices(devices),
+        }) => devices::print(devices),
+        Err(usage) => args::usage(&usage),
+    };
+    result.unwrap_or_else(|failure| {
+        output::note(&failure.message);
+        ExitCode::from(failure.status)
+    })
+}

@@ -1,0 +1,20 @@
+//! The only file that prints: data to standard output, talk to standard error.
+#![allow(clippy::print_stdout, reason = "this is where the command line prints")]
+
+use crate::failure::Failure;
+use std::io::{ErrorKind, Write, stderr, stdout};
+
+/// One line of talk. That standard error is closed is no reason to fail.
+pub(crate) fn note(message: &str) {
+    let _ = writeln!(stderr(), "gpushare: {message}");
+}
+
+/// Data. A reader that has gone away has read enough.
+pub(crate) fn data(text: &str) -> Result<(), Failure> {
+    match writeln!(stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::ours(format!(
+            "cannot write to standard output: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}

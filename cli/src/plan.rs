@@ -1,0 +1,88 @@
+//! Everything a program is started with, checked before anything starts.
+
+use crate::args::Share;
+use crate::artefacts::{self, INTERPOSER};
+use crate::container::{self, Container};
+use crate::failure::Failure;
+use crate::gpu::{self, Gpu};
+use crate::settings::{self, Environment};
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::paths::CONTAINER;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// A checked start.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The program's whole environment.
+    pub(crate) environment: Environment,
+    /// The unit of quota it belongs to.
+    pub(crate) container: Container,
+}
+
+/// Checks the limits first, because they need nothing; then the library, then the GPU. `links` is an empty folder.
+pub(crate) fn make(share: &Share, inherited: Environment, links: &Path) -> Result<Plan, Failure> {
+    let mut environment = inherited;
+    let gpu: Gpu = share.gpu.parse()?;
+    let limits = settings::apply(share, &mut environment)?;
+    let container = container::choose(share.name.as_deref(), &environment)?;
+    environment.insert(CONTAINER.into(), container.name.as_str().into());
+    preload(&mut environment)?;
+    gpu.apply(&mut environment, links, container.name.as_str())?;
+    check_devices(&gpu, &limits, &environment)?;
+    Ok(Plan {
+        environment,
+        container,
+    })
+}
+
+/// Puts the interposer first. Another copy of it would charge everything twice, so that one goes.
+fn preload(environment: &mut Environment) -> Result<(), Failure> {
+    let library = artefacts::find(INTERPOSER)?;
+    if library.to_string_lossy().contains([':', ' ']) {
+        return Err(Failure::ours(format!(
+            "{} cannot be preloaded, because the dynamic linker splits {PRELOAD} at spaces and colons; \
+             move gpushare to a path without them",
+            library.display()
+        )));
+    }
+    check_loads(&library)?;
+    let a_copy = |path: &Path| path.file_name().is_some_and(|name| name == INTERPOSER);
+    gpu::prepend(environment, PRELOAD, library.as_os_str(), a_copy);
+    Ok(())
+}
+
+/// The dynamic linker only warns of a preload it cannot load and goes on without. For us that is a missing limit, so
+/// it is tried on ourselves first.
+fn check_loads(library: &Path) -> Result<(), Failure> {
+    let trial = Command::new(artefacts::own_executable()?)
+        .arg("--version")
+        .env_clear()
+        .env(PRELOAD, library)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::ours(format!("cannot start myself: {error}")))?;
+    if trial.status.success() && trial.stderr.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::ours(format!(
+        "{} cannot be loaded ({}): {}; use the package built for older systems (scripts/package.sh)",
+        library.display(),
+        trial.status,
+        String::from_utf8_lossy(&trial.stderr).trim()
+    )))
+}
+
+/// What only the device's size can tell, such as a request above it, is told now and not at the first CUDA call.
+fn check_devices(gpu: &Gpu, limits: &Limits, environment: &Environment) -> Result<(), Failure> {
+    let mut probed = environment.clone();
+    // Faults injected into the program are not meant for the question asked before it starts.
+    probed.remove(OsStr::new("SOFTGPU_FAIL"));
+    for device in gpu.devices(&probed)? {
+        limits.for_device(device.ordinal, &device.uuid, device.memory)?;
+    }
+    Ok(())
+}

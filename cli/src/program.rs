@@ -1,0 +1,202 @@
+//! What can be told of a program before it starts: whether a preload will reach it.
+
+use crate::settings::Environment;
+use nix::unistd::{AccessFlags, access};
+use object::LittleEndian;
+use object::elf::{self, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Enough of a file for its headers and the name of its interpreter.
+const HEAD: u64 = 64 * 1024;
+const SETUID_OR_SETGID: u32 = 0o6000;
+#[cfg(target_arch = "x86_64")]
+const MACHINE: elf::Machine = elf::EM_X86_64;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: elf::Machine = elf::EM_AARCH64;
+
+/// The file a command means, by the program's `PATH`.
+pub(crate) fn resolve(command: &OsStr, environment: &Environment) -> Option<PathBuf> {
+    if command.as_bytes().contains(&b'/') {
+        return Path::new(command).exists().then(|| command.into());
+    }
+    let path = environment.get(OsStr::new("PATH"))?;
+    env::split_paths(path)
+        .map(|folder| folder.join(command))
+        .find(|file| access(file, AccessFlags::X_OK).is_ok() && file.is_file())
+}
+
+/// Why a preload will not be loaded into the program, if so. A script is judged by its interpreter.
+pub(crate) fn out_of_reach(command: &OsStr, environment: &Environment) -> Option<&'static str> {
+    let mut file = resolve(command, environment)?;
+    // A script's interpreter may be a script; the kernel follows four.
+    for _ in 0..5 {
+        let mode = fs::metadata(&file).ok()?.mode();
+        let head = read_head(&file)?;
+        if !head.starts_with(b"#!") {
+            return if mode & SETUID_OR_SETGID != 0 {
+                Some("is setuid or setgid")
+            } else {
+                judge(&head)
+            };
+        }
+        file = interpreter(&head, environment)?;
+    }
+    None
+}
+
+fn read_head(file: &Path) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(file)
+        .ok()?
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .ok()?;
+    Some(head)
+}
+
+/// The program a script names; behind `env` the one that names.
+fn interpreter(head: &[u8], environment: &Environment) -> Option<PathBuf> {
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(OsStr::from_bytes);
+    let named = Path::new(words.next()?);
+    let mut behind_env =
+        words.filter(|word| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'='));
+    match (
+        named.file_name() == Some(OsStr::new("env")),
+        behind_env.next(),
+    ) {
+        (true, Some(program)) => resolve(program, environment),
+        _ => Some(named.to_owned()),
+    }
+}
+
+/// `None` for a dynamic program of this machine's glibc, and for what is no ELF file.
+fn judge(head: &[u8]) -> Option<&'static str> {
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(head) else {
+        return Some("is built for another kind of machine");
+    };
+    if header.e_machine.get(LittleEndian) != MACHINE {
+        return Some("is built for another kind of machine");
+    }
+    let segments = header.program_headers(LittleEndian, head).ok()?;
+    let Some(segment) = segments
+        .iter()
+        .find(|segment| segment.p_type(LittleEndian) == PT_INTERP)
+    else {
+        return Some("is statically linked");
+    };
+    let (offset, size) = segment.file_range(LittleEndian);
+    let range = usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(size)?).ok()?;
+    let musl = head.get(range)?.windows(4).any(|name| name == b"musl");
+    musl.then_some("uses musl, not glibc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    fn environment() -> Environment {
+        [("PATH".into(), env::var_os("PATH").unwrap())].into()
+    }
+
+    fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+        let (source, program) = (dir.join("main.c"), dir.join(name));
+        fs::write(&source, "int main(void) { return 0; }").unwrap();
+        assert!(
+            Command::new("cc")
+                .args(flags)
+                .arg("-o")
+                .args([&program, &source])
+                .status()
+                .unwrap()
+                .success()
+        );
+        program
+    }
+
+    fn script(dir: &Path, line: &str) -> PathBuf {
+        let file = dir.join("script");
+        fs::write(&file, format!("{line}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        file
+    }
+
+    #[test]
+    fn static_programs_and_scripts_run_by_them_are_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        for flag in ["-static", "-static-pie"] {
+            let program = compile(dir.path(), "static", &[flag]);
+            assert_eq!(
+                out_of_reach(program.as_os_str(), &environment()),
+                Some("is statically linked"),
+                "{flag}"
+            );
+            let script = script(dir.path(), &format!("#! {} -x", program.display()));
+            assert_eq!(
+                out_of_reach(script.as_os_str(), &environment()),
+                Some("is statically linked"),
+                "{flag}"
+            );
+        }
+    }
+
+    #[test]
+    fn dynamic_programs_and_scripts_run_by_them_are_within_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = compile(dir.path(), "dynamic", &[]);
+        assert_eq!(out_of_reach(program.as_os_str(), &environment()), None);
+        for line in ["#!/bin/sh", "#!/usr/bin/env -S A=b sh", "no script at all"] {
+            let script = script(dir.path(), line);
+            assert_eq!(
+                out_of_reach(script.as_os_str(), &environment()),
+                None,
+                "{line}"
+            );
+        }
+        assert_eq!(out_of_reach(OsStr::new("sh"), &environment()), None);
+        assert_eq!(
+            out_of_reach(OsStr::new("no-such-program"), &environment()),
+            None
+        );
+    }
+
+    #[test]
+    fn setuid_programs_are_out_of_reach() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = compile(dir.path(), "setuid", &[]);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert_eq!(
+            out_of_reach(program.as_os_str(), &environment()),
+            Some("is setuid or setgid")
+        );
+    }
+
+    #[test]
+    fn another_c_library_is_told_by_the_interpreter_it_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let flag = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1";
+        let program = compile(dir.path(), "musl", &[flag]);
+        assert_eq!(
+            out_of_reach(program.as_os_str(), &environment()),
+            Some("uses musl, not glibc")
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! `gpushare run`: plan, start, supervise, clean up.
+
+use crate::args::Run;
+use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
+use crate::settings::Environment;
+use crate::supervise::Supervisor;
+use crate::{gpu, output, plan, program};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Runs CMD and returns its status.
+pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
+    let links = gpu::folder()?;
+    let plan = plan::make(&arguments.share, env::vars_os().collect(), links.path())?;
+    let Some((command, rest)) = arguments.command.split_first() else {
+        return Err(Failure::ours("there is no command to run"));
+    };
+    if let Some(why) = program::out_of_reach(command, &plan.environment) {
+        output::note(&format!(
+            "note: {} {why}, so the library is not loaded into it and no limit holds there; programs it starts are covered",
+            command.display()
+        ));
+    }
+    let status = start(command, rest, &plan.environment);
+    plan.container
+        .clean_up(runtime_dir(&plan.environment).as_deref());
+    status
+}
+
+fn start(
+    command: &OsStr,
+    arguments: &[OsString],
+    environment: &Environment,
+) -> Result<ExitCode, Failure> {
+    let supervisor = Supervisor::new()?;
+    let child = Command::new(command)
+        .args(arguments)
+        .env_clear()
+        .envs(environment)
+        .spawn()
+        .map_err(|error| not_started(command, environment, &error))?;
+    supervisor.wait(&child)
+}
+
+/// As the shell answers: 127 for a command that is not there, 126 for one that is and does not start.
+fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Failure {
+    let missing =
+        error.kind() == ErrorKind::NotFound && program::resolve(command, environment).is_none();
+    let (status, what) = if missing {
+        (NOT_FOUND, "command not found".to_owned())
+    } else {
+        (NOT_STARTED, error.to_string())
+    };
+    Failure {
+        status,
+        message: format!("{}: {what}", command.display()),
+    }
+}
+
+/// The program's runtime folder, which is what its container's folder is found by.
+fn runtime_dir(environment: &Environment) -> Option<PathBuf> {
+    environment
+        .get(OsStr::new("XDG_RUNTIME_DIR"))
+        .map(|dir| Path::new(dir).to_owned())
+}

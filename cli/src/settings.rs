@@ -1,0 +1,202 @@
+//! From flags and the inherited environment to the program's limits.
+//!
+//! A flag wins over the inherited variable it stands for: one for every device clears all inherited values of its
+//! kind, one for a single device only that device's.
+
+use crate::args::Share;
+use crate::failure::Failure;
+use gpushare_protocol::limits::{LimitError, Limits, Selector, flag};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+/// A whole environment on its way to the program.
+pub(crate) type Environment = BTreeMap<OsString, OsString>;
+
+/// A flag and the variable it stands for.
+const SIZES: [(&str, &str); 2] = [
+    ("--mem-limit", "GPUSHARE_MEM_LIMIT"),
+    ("--mem-request", "GPUSHARE_MEM_REQUEST"),
+];
+const VIEW: (&str, &str) = ("--mem-view", "GPUSHARE_MEM_VIEW");
+
+/// Writes the flags into `environment` and reads the limits it then holds.
+pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limits, Failure> {
+    let mut origins = BTreeMap::new();
+    for ((name, variable), values) in SIZES
+        .into_iter()
+        .zip([&share.mem_limit, &share.mem_request])
+    {
+        let mut chosen: Vec<(Selector, &str)> = Vec::new();
+        for value in values {
+            let (device, size) = flag(name, value)?;
+            if chosen.iter().any(|(other, _)| *other == device) {
+                return Err(Failure::ours(format!(
+                    "{name} is given twice for the same device ({device}); give it once"
+                )));
+            }
+            chosen.push((device, size));
+        }
+        let every = chosen.iter().any(|(device, _)| *device == Selector::All);
+        environment.retain(|key, _| match selector(key, variable) {
+            Some(device) => !every && !chosen.iter().any(|(other, _)| *other == device),
+            None => true,
+        });
+        for (device, size) in chosen {
+            let key = key(variable, device);
+            origins.insert(key.clone(), name);
+            environment.insert(key.into(), size.into());
+        }
+    }
+    if let Some(view) = &share.mem_view {
+        origins.insert(VIEW.1.to_owned(), VIEW.0);
+        environment.insert(VIEW.1.into(), view.into());
+    }
+    let limits =
+        Limits::from_env(environment.clone()).map_err(|error| in_flags(error, &origins))?;
+    if limits.disabled() && !origins.is_empty() {
+        return Err(Failure::ours(
+            "GPUSHARE_DISABLE=1 is set, so the limits asked for would not be kept; unset it, or give no limits",
+        ));
+    }
+    Ok(limits)
+}
+
+fn key(variable: &str, device: Selector) -> String {
+    match device {
+        Selector::All => variable.to_owned(),
+        device => format!("{variable}_{}", device.to_string().replace('-', "_")),
+    }
+}
+
+/// The device an inherited variable is for, if it is one of `variable`'s.
+fn selector(key: &OsStr, variable: &str) -> Option<Selector> {
+    match key.to_str()?.strip_prefix(variable)? {
+        "" => Some(Selector::All),
+        suffix => Selector::parse(suffix.strip_prefix('_')?, '_'),
+    }
+}
+
+/// Blames the flag where the variable came from one.
+fn in_flags(mut error: LimitError, origins: &BTreeMap<String, &str>) -> LimitError {
+    if let Some(name) = origins.get(&error.variable) {
+        error.variable = (*name).to_owned();
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&str, &str)]) -> Environment {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    }
+
+    fn after(share: &Share, inherited: &[(&str, &str)]) -> Result<Vec<String>, String> {
+        let mut environment = environment(inherited);
+        apply(share, &mut environment).map_err(|failure| failure.message)?;
+        let show =
+            |(name, value): (OsString, OsString)| format!("{}={}", name.display(), value.display());
+        Ok(environment.into_iter().map(show).collect())
+    }
+
+    fn share(limits: &[&str], requests: &[&str]) -> Share {
+        let own = |values: &[&str]| values.iter().map(ToString::to_string).collect();
+        Share {
+            mem_limit: own(limits),
+            mem_request: own(requests),
+            ..Share::default()
+        }
+    }
+
+    #[test]
+    fn a_flag_for_every_device_clears_all_inherited_values_of_its_kind() {
+        let inherited = [
+            ("GPUSHARE_MEM_LIMIT", "1GiB"),
+            ("GPUSHARE_MEM_LIMIT_0", "2GiB"),
+            ("GPUSHARE_MEM_REQUEST_1", "3GiB"),
+            ("PATH", "/bin"),
+        ];
+        let expected = [
+            "GPUSHARE_MEM_LIMIT=4GiB",
+            "GPUSHARE_MEM_REQUEST_1=3GiB",
+            "PATH=/bin",
+        ];
+        assert_eq!(after(&share(&["4GiB"], &[]), &inherited).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_flag_for_one_device_replaces_only_that_device() {
+        let inherited = [
+            ("GPUSHARE_MEM_LIMIT", "1GiB"),
+            ("GPUSHARE_MEM_LIMIT_0", "2GiB"),
+            ("GPUSHARE_MEM_LIMIT_1", "3GiB"),
+        ];
+        let expected = [
+            "GPUSHARE_MEM_LIMIT=1GiB",
+            "GPUSHARE_MEM_LIMIT_0=4GiB",
+            "GPUSHARE_MEM_LIMIT_1=3GiB",
+        ];
+        assert_eq!(
+            after(&share(&["0=4GiB"], &[]), &inherited).unwrap(),
+            expected
+        );
+        let uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
+        let by_uuid = after(&share(&[&format!("{uuid}=50%")], &[]), &[]).unwrap();
+        assert_eq!(
+            by_uuid,
+            ["GPUSHARE_MEM_LIMIT_GPU_8932f937_d72c_4106_c12f_20bd9faed9f6=50%"]
+        );
+    }
+
+    #[test]
+    fn without_flags_the_environment_is_inherited_as_it_is() {
+        let inherited = ["GPUSHARE_MEM_LIMIT=1GiB", "GPUSHARE_MEM_LIMIT_0=2GiB"];
+        let pairs = inherited.map(|pair| pair.split_once('=').unwrap());
+        assert_eq!(after(&Share::default(), &pairs).unwrap(), inherited);
+    }
+
+    #[test]
+    fn a_refused_flag_is_blamed_by_its_own_name() {
+        for (share, name) in [
+            (share(&["4gb"], &[]), "--mem-limit=\"4gb\""),
+            (share(&["16=4GiB"], &[]), "--mem-limit=\"16=4GiB\""),
+            (share(&["1GiB"], &["2GiB"]), "--mem-request=\"2GiB\""),
+            (share(&["1GiB", "2GiB"], &[]), "--mem-limit is given twice"),
+            (
+                Share {
+                    mem_view: Some("all".into()),
+                    ..Share::default()
+                },
+                "--mem-view=\"all\"",
+            ),
+        ] {
+            let message = after(&share, &[]).unwrap_err();
+            assert!(message.starts_with(name), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_inherited_bad_value_is_blamed_by_its_variable() {
+        let message =
+            after(&share(&["1GiB"], &[]), &[("GPUSHARE_MEM_REQUEST", "2GiB")]).unwrap_err();
+        assert!(
+            message.starts_with("GPUSHARE_MEM_REQUEST=\"2GiB\""),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn limits_are_not_asked_of_a_library_told_to_stay_out() {
+        let disabled = [("GPUSHARE_DISABLE", "1")];
+        assert!(
+            after(&share(&["1GiB"], &[]), &disabled)
+                .unwrap_err()
+                .contains("GPUSHARE_DISABLE")
+        );
+        assert!(after(&Share::default(), &disabled).is_ok());
+    }
+}

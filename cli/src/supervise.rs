@@ -1,0 +1,124 @@
+//! Standing between a program and whoever started us, as if we were not there.
+//!
+//! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize, a hang-up) reach it
+//! directly; those are not sent on. A signal that a process sent to us is. When job control stops CMD we stop likewise,
+//! so that a shell sees its job stopped, and wake it when we are woken.
+
+use crate::failure::Failure;
+use crate::output;
+use nix::errno::Errno;
+use nix::libc::SI_KERNEL;
+use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::process::{Child, ExitCode};
+
+/// Signals sent on to CMD.
+const FORWARDED: [Signal; 10] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];
+
+/// Stops that job control makes and undoes. A plain SIGSTOP is somebody's business with CMD alone.
+const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+
+/// Holds signals back from the moment it is made, so that none is lost while CMD starts. `Command` gives the child an
+/// empty signal mask and leaves ignored signals ignored.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    signals: SignalFd,
+}
+
+impl Supervisor {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let mut held: SigSet = FORWARDED.into_iter().collect();
+        held.add(Signal::SIGCHLD);
+        held.thread_block()
+            .and_then(|()| SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC))
+            .map(|signals| Self { signals })
+            .map_err(|errno| Failure::ours(format!("cannot take charge of signals: {errno}")))
+    }
+
+    /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.
+    pub(crate) fn wait(&self, child: &Child) -> Result<ExitCode, Failure> {
+        let failed = |errno| Failure::ours(format!("lost track of the program: {errno}"));
+        let child = Pid::from_raw(child.id().try_into().map_err(|_| failed(Errno::ERANGE))?);
+        loop {
+            if let Some(status) = reap(child).map_err(failed)? {
+                return Ok(ExitCode::from(status));
+            }
+            let received = match self.signals.read_signal() {
+                Ok(Some(received)) => received,
+                Ok(None) | Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(failed(errno)),
+            };
+            let signal = i32::try_from(received.ssi_signo)
+                .ok()
+                .and_then(|number| Signal::try_from(number).ok());
+            let sent = received.ssi_code != SI_KERNEL;
+            if let Some(signal) = signal.filter(|signal| *signal != Signal::SIGCHLD && sent) {
+                forward(child, signal);
+            }
+        }
+    }
+}
+
+/// Collects everything there is to collect: as a container's first process we also inherit orphans.
+/// CMD's status if it has ended.
+fn reap(child: Pid) -> Result<Option<u8>, Errno> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == child => {
+                return Ok(Some(low_byte(status)));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                return Ok(Some(low_byte(128 + signal as i32)));
+            }
+            Ok(WaitStatus::Stopped(pid, signal))
+                if pid == child && JOB_CONTROL.contains(&signal) =>
+            {
+                stop(child, signal)?
+            }
+            Ok(WaitStatus::StillAlive) => return Ok(None),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// An exit status is eight bits wide.
+fn low_byte(status: i32) -> u8 {
+    status.to_le_bytes()[0]
+}
+
+/// Stops us as CMD was stopped; returns when we are continued, with CMD continued too.
+///
+/// The terminal has sent us the same signal, which may still be held back. So ours is raised while it is: the stop that
+/// follows takes one of the two, and being continued discards the other.
+fn stop(child: Pid, signal: Signal) -> Result<(), Errno> {
+    let only: SigSet = [signal].into_iter().collect();
+    raise(signal)?;
+    only.thread_unblock()?;
+    if FORWARDED.contains(&signal) {
+        only.thread_block()?;
+    }
+    forward(child, Signal::SIGCONT);
+    Ok(())
+}
+
+fn forward(child: Pid, signal: Signal) {
+    match kill(child, signal) {
+        // It has just ended; its status is on the way.
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(errno) => output::note(&format!("cannot send {signal} to {child}: {errno}")),
+    }
+}
