@@ -3,6 +3,8 @@
 use crate::abi::c_enum;
 
 c_enum! {
+    /// The format of an array's elements.
+    ///
     /// Argument of `cuDeviceGetTexture1DLinearMaxWidth`, `cuTexRefSetFormat`, `cuTexRefGetFormat`.
     pub struct CUarray_format(u32);
     "CU_AD_FORMAT_" {
@@ -76,7 +78,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUarray_cubemap_face`.
+    /// A face of a cube map.
     pub struct CUarray_cubemap_face(u32);
     "CU_CUBEMAP_FACE_" {
         POSITIVE_X = 0,
@@ -88,6 +90,8 @@ c_enum! {
     }
 }
 
+/// A 1D or 2D array: elements and rows (`Height` 0 for 1D).
+///
 /// Argument of `cuArrayCreate`, `cuArrayGetDescriptor`, `cuTexRefSetAddress2D`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -101,6 +105,8 @@ pub struct CUDA_ARRAY_DESCRIPTOR_v2 {
 /// The plain name of [`CUDA_ARRAY_DESCRIPTOR_v2`].
 pub type CUDA_ARRAY_DESCRIPTOR = CUDA_ARRAY_DESCRIPTOR_v2;
 
+/// An array of up to three dimensions, or layered, or of cube maps, as `Flags` say.
+///
 /// Argument of `cuArray3DCreate`, `cuArray3DGetDescriptor`, `cuMipmappedArrayCreate`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -125,6 +131,8 @@ pub struct CUDA_ARRAY_SPARSE_PROPERTIES_v1_tileExtent {
     pub depth: u32,
 }
 
+/// How a sparse array is cut into tiles.
+///
 /// Argument of `cuArrayGetSparseProperties`, `cuMipmappedArrayGetSparseProperties`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -139,6 +147,8 @@ pub struct CUDA_ARRAY_SPARSE_PROPERTIES_v1 {
 /// The plain name of [`CUDA_ARRAY_SPARSE_PROPERTIES_v1`].
 pub type CUDA_ARRAY_SPARSE_PROPERTIES = CUDA_ARRAY_SPARSE_PROPERTIES_v1;
 
+/// Bytes and alignment an array with deferred mapping needs.
+///
 /// Argument of `cuArrayGetMemoryRequirements`, `cuMipmappedArrayGetMemoryRequirements`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -151,6 +161,8 @@ pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS_v1 {
 /// The plain name of [`CUDA_ARRAY_MEMORY_REQUIREMENTS_v1`].
 pub type CUDA_ARRAY_MEMORY_REQUIREMENTS = CUDA_ARRAY_MEMORY_REQUIREMENTS_v1;
 
+/// A 1D or 2D array with the 32-bit sizes of CUDA 2.
+///
 /// Argument of `cuArrayCreate`, `cuArrayGetDescriptor`, `cuTexRefSetAddress2D`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -161,6 +173,8 @@ pub struct CUDA_ARRAY_DESCRIPTOR_v1 {
     pub NumChannels: u32,
 }
 
+/// An array of up to three dimensions with the 32-bit sizes of CUDA 2.
+///
 /// Argument of `cuArray3DCreate`, `cuArray3DGetDescriptor`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

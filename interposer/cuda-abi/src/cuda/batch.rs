@@ -7,7 +7,7 @@ use super::memory::CUmemLocation;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUmemcpyFlags`.
+    /// Hints for a batched copy.
     pub struct CUmemcpyFlags(u32);
     "CU_MEMCPY_FLAG_" {
         DEFAULT = 0x0,
@@ -16,6 +16,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// When a batched copy may read its source.
+    ///
     /// Part of [`CUmemcpyAttributes_v1`](crate::cuda::CUmemcpyAttributes_v1), [`CUDA_MEMCPY3D_BATCH_OP_v1`](crate::cuda::CUDA_MEMCPY3D_BATCH_OP_v1).
     pub struct CUmemcpySrcAccessOrder(u32);
     "CU_MEMCPY_SRC_ACCESS_ORDER_" {
@@ -27,6 +29,8 @@ c_enum! {
     }
 }
 
+/// In which order a batched copy may read its source, and hints where the memory is.
+///
 /// Argument of `cuMemcpyBatchAsync`, `cuMemcpyWithAttributesAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -41,6 +45,8 @@ pub struct CUmemcpyAttributes_v1 {
 pub type CUmemcpyAttributes = CUmemcpyAttributes_v1;
 
 c_enum! {
+    /// A pointer or an array.
+    ///
     /// Part of [`CUmemcpy3DOperand_v1`](crate::cuda::CUmemcpy3DOperand_v1).
     pub struct CUmemcpy3DOperandType(u32);
     "CU_MEMCPY_OPERAND_TYPE_" {
@@ -50,6 +56,8 @@ c_enum! {
     }
 }
 
+/// A place in an array, in elements.
+///
 /// Part of [`CUmemcpy3DOperand_v1_op_array`](crate::cuda::CUmemcpy3DOperand_v1_op_array).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -62,6 +70,8 @@ pub struct CUoffset3D_v1 {
 /// The plain name of [`CUoffset3D_v1`].
 pub type CUoffset3D = CUoffset3D_v1;
 
+/// A size in elements.
+///
 /// Part of [`CUDA_MEMCPY3D_BATCH_OP_v1`](crate::cuda::CUDA_MEMCPY3D_BATCH_OP_v1).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -101,6 +111,8 @@ pub union CUmemcpy3DOperand_v1_op {
 }
 crate::abi::opaque_debug!(CUmemcpy3DOperand_v1_op);
 
+/// One side of a batched 3D copy: a pointer or an array.
+///
 /// Part of [`CUDA_MEMCPY3D_BATCH_OP_v1`](crate::cuda::CUDA_MEMCPY3D_BATCH_OP_v1).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -112,6 +124,8 @@ pub struct CUmemcpy3DOperand_v1 {
 /// The plain name of [`CUmemcpy3DOperand_v1`].
 pub type CUmemcpy3DOperand = CUmemcpy3DOperand_v1;
 
+/// One copy of a batch of 3D copies.
+///
 /// Argument of `cuMemcpy3DBatchAsync`, `cuMemcpy3DWithAttributesAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -127,6 +141,8 @@ pub struct CUDA_MEMCPY3D_BATCH_OP_v1 {
 pub type CUDA_MEMCPY3D_BATCH_OP = CUDA_MEMCPY3D_BATCH_OP_v1;
 
 c_enum! {
+    /// A compression format; bits, where several are told.
+    ///
     /// Part of [`CUmemDecompressParams`](crate::cuda::CUmemDecompressParams).
     pub struct CUmemDecompressAlgorithm(u32);
     "CU_MEM_DECOMPRESS_" {
@@ -137,6 +153,8 @@ c_enum! {
     }
 }
 
+/// One range to decompress: compressed and uncompressed bytes.
+///
 /// Argument of `cuMemBatchDecompressAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -6,6 +6,8 @@ use super::handles::{CUcheckpointOperationHandle, CUdeviceptr, CUstream, CUuuid}
 use crate::abi::c_enum;
 
 c_enum! {
+    /// Where a process is between running and saved.
+    ///
     /// Argument of `cuCheckpointProcessGetState`.
     pub struct CUprocessState(u32);
     "CU_PROCESS_STATE_" {
@@ -18,6 +20,8 @@ c_enum! {
     }
 }
 
+/// A device's saved memory in the caller's own storage.
+///
 /// Part of [`CUcheckpointCustomStorageInfo`](crate::cuda::CUcheckpointCustomStorageInfo).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -27,6 +31,8 @@ pub struct CUcheckpointCustomStoragePerDeviceData {
     pub stream: CUstream,
 }
 
+/// The caller's own storage for saved memory.
+///
 /// Part of [`CUcheckpointCheckpointArgs`](crate::cuda::CUcheckpointCheckpointArgs), [`CUcheckpointRestoreArgs`](crate::cuda::CUcheckpointRestoreArgs).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -36,6 +42,8 @@ pub struct CUcheckpointCustomStorageInfo {
     pub deviceCount: u32,
 }
 
+/// How long to wait for a process to come to rest, in milliseconds (0: without limit).
+///
 /// Argument of `cuCheckpointProcessLock`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -45,6 +53,8 @@ pub struct CUcheckpointLockArgs {
     pub reserved1: [u64; 7],
 }
 
+/// How a process is saved.
+///
 /// Argument of `cuCheckpointProcessCheckpoint`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -53,6 +63,8 @@ pub struct CUcheckpointCheckpointArgs {
     pub reserved: [c_char; 56],
 }
 
+/// Which device a saved device becomes.
+///
 /// Part of [`CUcheckpointRestoreArgs`](crate::cuda::CUcheckpointRestoreArgs).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -61,6 +73,8 @@ pub struct CUcheckpointGpuPair {
     pub newUuid: CUuuid,
 }
 
+/// How a process is restored, and on which devices.
+///
 /// Argument of `cuCheckpointProcessRestore`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -72,6 +86,8 @@ pub struct CUcheckpointRestoreArgs {
     pub reserved: [c_char; 40],
 }
 
+/// How a process is let go on.
+///
 /// Argument of `cuCheckpointProcessUnlock`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUctx_flags`.
+    /// How the host waits for a context, and what else it does.
     pub struct CUctx_flags(u32);
     "CU_CTX_" {
         SCHED_AUTO = 0x0,
@@ -24,6 +24,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// A limit of a context: bytes for stack, heap and print buffer, counts otherwise.
+    ///
     /// Argument of `cuCtxSetLimit`, `cuCtxGetLimit`.
     pub struct CUlimit(u32);
     "CU_LIMIT_" {
@@ -43,6 +45,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of affinity.
+    ///
     /// Argument of `cuDeviceGetExecAffinitySupport`, `cuCtxGetExecAffinity`.
     pub struct CUexecAffinityType(u32);
     "CU_EXEC_AFFINITY_TYPE_" {
@@ -51,6 +55,8 @@ c_enum! {
     }
 }
 
+/// A number of multiprocessors.
+///
 /// Part of [`CUexecAffinityParam_v1_param`](crate::cuda::CUexecAffinityParam_v1_param).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -69,6 +75,8 @@ pub union CUexecAffinityParam_v1_param {
 }
 crate::abi::opaque_debug!(CUexecAffinityParam_v1_param);
 
+/// How many multiprocessors a context may use (under MPS).
+///
 /// Argument of `cuCtxGetExecAffinity`, `cuCtxCreate`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -81,6 +89,8 @@ pub struct CUexecAffinityParam_v1 {
 pub type CUexecAffinityParam = CUexecAffinityParam_v1;
 
 c_enum! {
+    /// What kind of graphics queue.
+    ///
     /// Part of [`CUctxCigParam`](crate::cuda::CUctxCigParam).
     pub struct CUcigDataType(u32);
     "CIG_DATA_TYPE_" {
@@ -89,6 +99,8 @@ c_enum! {
     }
 }
 
+/// A graphics queue that a context shares its turn with.
+///
 /// Part of [`CUctxCreateParams`](crate::cuda::CUctxCreateParams).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -97,6 +109,8 @@ pub struct CUctxCigParam {
     pub sharedData: *mut c_void,
 }
 
+/// What `cuCtxCreate_v4` takes besides flags and device.
+///
 /// Argument of `cuCtxCreate`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -3,6 +3,8 @@
 use crate::abi::c_enum;
 
 c_enum! {
+    /// An atomic operation.
+    ///
     /// Argument of `cuDeviceGetHostAtomicCapabilities`, `cuDeviceGetP2PAtomicCapabilities`.
     pub struct CUatomicOperation(u32);
     "CU_ATOMIC_OPERATION_" {
@@ -24,7 +26,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUatomicOperationCapability`.
+    /// On what an atomic operation works.
     pub struct CUatomicOperationCapability(u32);
     "CU_ATOMIC_CAPABILITY_" {
         SIGNED = 1,
@@ -38,6 +40,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What can be asked of a device.
+    ///
     /// Argument of `cuDeviceGetAttribute`.
     pub struct CUdevice_attribute(u32);
     "CU_DEVICE_ATTRIBUTE_" {
@@ -212,6 +216,8 @@ c_enum! {
     }
 }
 
+/// The few properties CUDA 2 told of a device; memory in bytes, clock in kHz.
+///
 /// Argument of `cuDeviceGetProperties`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -232,7 +238,7 @@ pub struct CUdevprop_v1 {
 pub type CUdevprop = CUdevprop_v1;
 
 c_enum! {
-    /// Values of `CUcomputemode`.
+    /// Who may make contexts on a device.
     pub struct CUcomputemode(u32);
     "CU_COMPUTEMODE_" {
         DEFAULT = 0,
@@ -242,6 +248,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What can be asked of a pair of devices.
+    ///
     /// Argument of `cuDeviceGetP2PAttribute`.
     pub struct CUdevice_P2PAttribute(u32);
     "CU_DEVICE_P2P_ATTRIBUTE_" {
@@ -255,7 +263,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUdeviceNumaConfig`.
+    /// Whether a device's memory is a NUMA node of the host.
     pub struct CUdeviceNumaConfig(u32);
     "CU_DEVICE_NUMA_CONFIG_" {
         NONE = 0,

@@ -6,6 +6,8 @@ use super::handles::{CUasyncCallbackHandle, CUdevice};
 use crate::abi::c_enum;
 
 c_enum! {
+    /// What a notification is about.
+    ///
     /// Part of [`CUasyncNotificationInfo`](crate::cuda::CUasyncNotificationInfo).
     pub struct CUasyncNotificationType(u32);
     "CU_ASYNC_NOTIFICATION_TYPE_" {
@@ -28,7 +30,7 @@ pub union CUasyncNotificationInfo_info {
 }
 crate::abi::opaque_debug!(CUasyncNotificationInfo_info);
 
-/// `CUasyncNotificationInfo`.
+/// What the driver tells in a notification.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUasyncNotificationInfo {
@@ -37,6 +39,8 @@ pub struct CUasyncNotificationInfo {
 }
 
 c_enum! {
+    /// A setting of core dumps.
+    ///
     /// Argument of `cuCoredumpGetAttribute`, `cuCoredumpGetAttributeGlobal`, `cuCoredumpSetAttribute`, `cuCoredumpSetAttributeGlobal`.
     pub struct CUcoredumpSettings(u32);
     "CU_COREDUMP_" {
@@ -52,7 +56,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUCoredumpGenerationFlags`.
+    /// What a core dump leaves out.
     pub struct CUCoredumpGenerationFlags(i32);
     "CU_COREDUMP_" {
         DEFAULT_FLAGS = 0x0,
@@ -72,7 +76,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUlogLevel`.
+    /// How grave a line of the log is.
     pub struct CUlogLevel(u32);
     "CU_LOG_LEVEL_" {
         ERROR = 0,
@@ -80,12 +84,18 @@ c_enum! {
     }
 }
 
+/// Called when the driver has something to tell.
+///
 /// Argument of `cuDeviceRegisterAsyncNotification`.
 pub type CUasyncCallback =
     Option<unsafe extern "C" fn(*mut CUasyncNotificationInfo, *mut c_void, CUasyncCallbackHandle)>;
 
+/// Called when a core dump begins or ends.
+///
 /// Argument of `cuCoredumpRegisterStartCallback`, `cuCoredumpRegisterCompleteCallback`.
 pub type CUcoredumpStatusCallback = Option<unsafe extern "C" fn(*mut c_void, i32, CUdevice)>;
 
+/// Called for each line of the log.
+///
 /// Argument of `cuLogsRegisterCallback`.
 pub type CUlogsCallback = Option<unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize)>;

@@ -6,7 +6,7 @@ use super::array::CUDA_ARRAY3D_DESCRIPTOR;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUgraphicsRegisterFlags`.
+    /// How a graphics resource will be used.
     pub struct CUgraphicsRegisterFlags(u32);
     "CU_GRAPHICS_REGISTER_FLAGS_" {
         NONE = 0x0,
@@ -18,7 +18,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUgraphicsMapResourceFlags`.
+    /// How a mapped graphics resource will be used.
     pub struct CUgraphicsMapResourceFlags(u32);
     "CU_GRAPHICS_MAP_RESOURCE_FLAGS_" {
         NONE = 0x0,
@@ -28,6 +28,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of external memory handle.
+    ///
     /// Part of [`CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1).
     pub struct CUexternalMemoryHandleType(u32);
     "CU_EXTERNAL_MEMORY_HANDLE_TYPE_" {
@@ -61,6 +63,8 @@ pub union CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1_handle {
 }
 crate::abi::opaque_debug!(CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1_handle);
 
+/// Memory of another API; `size` in bytes, and a file descriptor the driver takes over on success.
+///
 /// Argument of `cuImportExternalMemory`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -75,6 +79,8 @@ pub struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1 {
 /// The plain name of [`CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1`].
 pub type CUDA_EXTERNAL_MEMORY_HANDLE_DESC = CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1;
 
+/// A range of external memory, in bytes.
+///
 /// Argument of `cuExternalMemoryGetMappedBuffer`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -88,6 +94,8 @@ pub struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1 {
 /// The plain name of [`CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1`].
 pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1;
 
+/// A mipmapped array in external memory.
+///
 /// Argument of `cuExternalMemoryGetMappedMipmappedArray`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -102,6 +110,8 @@ pub struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1 {
 pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC = CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC_v1;
 
 c_enum! {
+    /// What kind of external semaphore handle.
+    ///
     /// Part of [`CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1).
     pub struct CUexternalSemaphoreHandleType(u32);
     "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_" {
@@ -136,6 +146,8 @@ pub union CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1_handle {
 }
 crate::abi::opaque_debug!(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1_handle);
 
+/// A semaphore of another API.
+///
 /// Argument of `cuImportExternalSemaphore`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -182,6 +194,8 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_v1_params {
     pub reserved: [u32; 12],
 }
 
+/// What is signalled.
+///
 /// Argument of `cuSignalExternalSemaphoresAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -228,6 +242,8 @@ pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1_params {
     pub reserved: [u32; 10],
 }
 
+/// What is waited for.
+///
 /// Argument of `cuWaitExternalSemaphoresAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

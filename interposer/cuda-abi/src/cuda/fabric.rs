@@ -5,6 +5,8 @@ use super::memory::CUmemLocation;
 use crate::abi::c_enum;
 
 c_enum! {
+    /// What the devices of a clique can reach.
+    ///
     /// Part of [`CUcliqueInfo`](crate::cuda::CUcliqueInfo).
     pub struct CUcliqueType(u32);
     "CU_CLIQUE_TYPE_" {
@@ -15,6 +17,8 @@ c_enum! {
     }
 }
 
+/// A set of devices that reach each other.
+///
 /// Argument of `cuDeviceGetCliqueInfo`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -24,6 +28,8 @@ pub struct CUcliqueInfo {
 }
 
 c_enum! {
+    /// How an endpoint can be passed on.
+    ///
     /// Argument of `cuLogicalEndpointExport`, `cuLogicalEndpointImport`.
     pub struct CUlogicalEndpointIpcHandleType(u32);
     "CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_" {
@@ -32,7 +38,7 @@ c_enum! {
     }
 }
 
-/// `CUlogicalEndpointFabricHandle`.
+/// A logical endpoint that can travel between nodes.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUlogicalEndpointFabricHandle {
@@ -40,6 +46,8 @@ pub struct CUlogicalEndpointFabricHandle {
 }
 
 c_enum! {
+    /// One device or many.
+    ///
     /// Part of [`CUlogicalEndpointProp`](crate::cuda::CUlogicalEndpointProp).
     pub struct CUlogicalEndpointType(u32);
     "CU_LOGICAL_ENDPOINT_TYPE_" {
@@ -50,7 +58,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUlogicalEndpointFlag`.
+    /// What an endpoint counts.
     pub struct CUlogicalEndpointFlag(u32);
     "CU_LOGICAL_ENDPOINT_FLAG_" {
         NONE = 0,
@@ -81,6 +89,8 @@ pub union CUlogicalEndpointProp_anon {
 }
 crate::abi::opaque_debug!(CUlogicalEndpointProp_anon);
 
+/// What kind of logical endpoint.
+///
 /// Argument of `cuLogicalEndpointCreate`, `cuLogicalEndpointGetLimits`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -93,6 +103,8 @@ pub struct CUlogicalEndpointProp {
 }
 
 c_enum! {
+    /// A pointer or an endpoint.
+    ///
     /// Part of [`CUfabricCpyOperand`](crate::cuda::CUfabricCpyOperand).
     pub struct CUfabricCpyOperandType(u32);
     "CU_FABRIC_COPY_OPERAND_TYPE_" {
@@ -127,6 +139,8 @@ pub union CUfabricCpyOperand_op {
 }
 crate::abi::opaque_debug!(CUfabricCpyOperand_op);
 
+/// One side of a fabric copy.
+///
 /// Part of [`CUDA_FABRIC_COPY_BATCH_OP_v1`](crate::cuda::CUDA_FABRIC_COPY_BATCH_OP_v1).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -135,6 +149,8 @@ pub struct CUfabricCpyOperand {
     pub op: CUfabricCpyOperand_op,
 }
 
+/// One copy of a batch of fabric copies; `size` in bytes.
+///
 /// Argument of `cuFabricCpyBatchAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUoccupancy_flags`.
+    /// What an occupancy calculation assumes.
     pub struct CUoccupancy_flags(u32);
     "CU_OCCUPANCY_" {
         DEFAULT = 0x0,
@@ -14,6 +14,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What can be asked of a function, and set.
+    ///
     /// Argument of `cuKernelGetAttribute`, `cuKernelSetAttribute`, `cuFuncGetAttribute`, `cuFuncSetAttribute`.
     pub struct CUfunction_attribute(u32);
     "CU_FUNC_ATTRIBUTE_" {
@@ -40,6 +42,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whether a function prefers L1 cache or shared memory.
+    ///
     /// Argument of `cuCtxGetCacheConfig`, `cuCtxSetCacheConfig`, `cuKernelSetCacheConfig`, `cuFuncSetCacheConfig`.
     pub struct CUfunc_cache(u32);
     "CU_FUNC_CACHE_PREFER_" {
@@ -51,6 +55,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How wide the banks of shared memory are.
+    ///
     /// Argument of `cuCtxGetSharedMemConfig`, `cuCtxSetSharedMemConfig`, `cuFuncSetSharedMemConfig`.
     pub struct CUsharedconfig(u32);
     "CU_SHARED_MEM_CONFIG_" {
@@ -61,7 +67,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUshared_carveout`.
+    /// How much of the L1 cache is shared memory: a percentage, or one of these.
     pub struct CUshared_carveout(i32);
     "CU_SHAREDMEM_CARVEOUT_" {
         DEFAULT = -1,
@@ -71,6 +77,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// An option of the just-in-time compiler and linker.
+    ///
     /// Argument of `cuModuleLoadDataEx`, `cuLinkCreate`, `cuLinkAddData`, `cuLinkAddFile` and 2 more.
     pub struct CUjit_option(u32);
     "CU_JIT_" {
@@ -115,7 +123,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUjit_target`.
+    /// The architecture to compile for: 10 * major + minor, with a bit for architecture-specific and family-specific code.
     pub struct CUjit_target(u32);
     "CU_TARGET_" {
         COMPUTE_30 = 30,
@@ -159,7 +167,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUjit_fallback`.
+    /// What to prefer where no matching binary exists.
     pub struct CUjit_fallback(u32);
     "CU_PREFER_" {
         PTX = 0,
@@ -168,7 +176,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUjit_cacheMode`.
+    /// How compiled loads use the caches.
     pub struct CUjit_cacheMode(u32);
     "CU_JIT_CACHE_OPTION_" {
         NONE = 0,
@@ -178,6 +186,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What the linker is given.
+    ///
     /// Argument of `cuLinkAddData`, `cuLinkAddFile`.
     pub struct CUjitInputType(u32);
     "CU_JIT_" {
@@ -192,6 +202,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// An option of loading a library.
+    ///
     /// Argument of `cuLibraryLoadData`, `cuLibraryLoadFromFile`.
     pub struct CUlibraryOption(u32);
     "CU_LIBRARY_" {
@@ -201,7 +213,7 @@ c_enum! {
     }
 }
 
-/// `CUlibraryHostUniversalFunctionAndDataTable`.
+/// The host side of a library: its functions and data.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUlibraryHostUniversalFunctionAndDataTable {
@@ -212,6 +224,8 @@ pub struct CUlibraryHostUniversalFunctionAndDataTable {
 }
 
 c_enum! {
+    /// When functions of a module are loaded.
+    ///
     /// Argument of `cuModuleGetLoadingMode`.
     pub struct CUmoduleLoadingMode(u32);
     "CU_MODULE_" {
@@ -221,6 +235,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whether a function is loaded yet.
+    ///
     /// Argument of `cuFuncIsLoaded`.
     pub struct CUfunctionLoadingState(u32);
     "CU_FUNCTION_LOADING_STATE_" {
@@ -230,5 +246,7 @@ c_enum! {
     }
 }
 
+/// Shared memory in bytes that a block of so many threads needs.
+///
 /// Argument of `cuOccupancyMaxPotentialBlockSize`, `cuOccupancyMaxPotentialBlockSizeWithFlags`.
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(i32) -> usize>;

@@ -8,6 +8,8 @@ use super::result::CUresult;
 use crate::abi::c_enum;
 
 c_enum! {
+    /// What kind of condition.
+    ///
     /// Part of [`CUDA_CONDITIONAL_NODE_PARAMS`](crate::cuda::CUDA_CONDITIONAL_NODE_PARAMS).
     pub struct CUgraphConditionalNodeType(u32);
     "CU_GRAPH_COND_TYPE_" {
@@ -18,6 +20,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What a graph node does.
+    ///
     /// Argument of `cuGraphNodeGetType`.
     pub struct CUgraphNodeType(u32);
     "CU_GRAPH_NODE_TYPE_" {
@@ -43,7 +47,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUgraphDependencyType`.
+    /// What kind of dependency.
     pub struct CUgraphDependencyType(u32);
     "CU_GRAPH_DEPENDENCY_TYPE_" {
         DEFAULT = 0,
@@ -51,6 +55,8 @@ c_enum! {
     }
 }
 
+/// What an edge of a graph waits for.
+///
 /// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`, `cuStreamUpdateCaptureDependencies`, `cuGraphGetEdges` and 5 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -62,6 +68,8 @@ pub struct CUgraphEdgeData {
 }
 
 c_enum! {
+    /// How an instantiation went.
+    ///
     /// Part of [`CUDA_GRAPH_INSTANTIATE_PARAMS`](crate::cuda::CUDA_GRAPH_INSTANTIATE_PARAMS).
     pub struct CUgraphInstantiateResult(u32);
     "CUDA_GRAPH_INSTANTIATE_" {
@@ -74,6 +82,8 @@ c_enum! {
     }
 }
 
+/// How a graph is instantiated, and how that went.
+///
 /// Argument of `cuGraphInstantiateWithParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -85,6 +95,8 @@ pub struct CUDA_GRAPH_INSTANTIATE_PARAMS {
 }
 
 c_enum! {
+    /// How an update of an executable graph went.
+    ///
     /// Argument of `cuGraphExecUpdate`.
     pub struct CUgraphExecUpdateResult(u32);
     "CU_GRAPH_EXEC_UPDATE_" {
@@ -100,6 +112,8 @@ c_enum! {
     }
 }
 
+/// How an update of an executable graph went, and where it stopped.
+///
 /// Argument of `cuGraphExecUpdate`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -113,6 +127,8 @@ pub struct CUgraphExecUpdateResultInfo_v1 {
 pub type CUgraphExecUpdateResultInfo = CUgraphExecUpdateResultInfo_v1;
 
 c_enum! {
+    /// Whether a child graph is copied or moved into its parent.
+    ///
     /// Part of [`CUDA_CHILD_GRAPH_NODE_PARAMS`](crate::cuda::CUDA_CHILD_GRAPH_NODE_PARAMS).
     pub struct CUgraphChildGraphNodeOwnership(i32);
     "CU_GRAPH_CHILD_GRAPH_OWNERSHIP_" {
@@ -123,7 +139,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUgraphDebugDot_flags`.
+    /// What a drawing of a graph shows.
     pub struct CUgraphDebugDot_flags(u32);
     "CU_GRAPH_DEBUG_DOT_FLAGS_" {
         VERBOSE = 0x1,
@@ -148,7 +164,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUuserObject_flags`.
+    /// How a user object is destroyed.
     pub struct CUuserObject_flags(u32);
     "CU_USER_OBJECT_" {
         NO_DESTRUCTOR_SYNC = 0x1,
@@ -156,7 +172,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUuserObjectRetain_flags`.
+    /// Whether a graph takes over the caller's references.
     pub struct CUuserObjectRetain_flags(u32);
     "CU_GRAPH_USER_OBJECT_" {
         MOVE = 0x1,
@@ -164,7 +180,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUgraphInstantiate_flags`.
+    /// How a graph is instantiated.
     pub struct CUgraphInstantiate_flags(u32);
     "CUDA_GRAPH_INSTANTIATE_FLAG_" {
         AUTO_FREE_ON_LAUNCH = 0x1,
@@ -175,7 +191,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUgraphRecaptureStatus`.
+    /// What a recapture may do with a node.
     pub struct CUgraphRecaptureStatus(u32);
     "CU_GRAPH_RECAPTURE_" {
         ELIGIBLE_FOR_UPDATE = 0,
@@ -184,6 +200,8 @@ c_enum! {
     }
 }
 
+/// Asked for each node whose parameters a recapture changes.
+///
 /// Argument of `cuStreamBeginRecaptureToGraph`.
 pub type CUgraphRecaptureCallback = Option<
     unsafe extern "C" fn(

@@ -15,6 +15,8 @@ use super::pool::CUmemPoolProps;
 use super::stream::CUstreamBatchMemOpParams;
 use super::vmm::CUmemAccessDesc;
 
+/// A graph node that runs a batch of stream memory operations.
+///
 /// Argument of `cuGraphAddBatchMemOpNode`, `cuGraphBatchMemOpNodeGetParams`, `cuGraphBatchMemOpNodeSetParams`, `cuGraphExecBatchMemOpNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -28,6 +30,8 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
 /// The plain name of [`CUDA_BATCH_MEM_OP_NODE_PARAMS_v1`].
 pub type CUDA_BATCH_MEM_OP_NODE_PARAMS = CUDA_BATCH_MEM_OP_NODE_PARAMS_v1;
 
+/// A graph node that runs a batch of stream memory operations, as in `CUgraphNodeParams`.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -38,6 +42,8 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 {
     pub flags: u32,
 }
 
+/// A graph node that launches a kernel; shared memory in bytes.
+///
 /// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`, `cuGraphExecKernelNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -54,6 +60,8 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
     pub extra: *mut *mut c_void,
 }
 
+/// A kernel node that can name a `CUkernel` instead of a function, and its context.
+///
 /// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`, `cuGraphExecKernelNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -75,6 +83,8 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v2 {
 /// The plain name of [`CUDA_KERNEL_NODE_PARAMS_v2`].
 pub type CUDA_KERNEL_NODE_PARAMS = CUDA_KERNEL_NODE_PARAMS_v2;
 
+/// A kernel node as in `CUgraphNodeParams`.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -93,6 +103,8 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v3 {
     pub ctx: CUcontext,
 }
 
+/// A graph node that sets memory; `elementSize` is 1, 2 or 4 bytes, `pitch` is in bytes and counts from two rows up.
+///
 /// Argument of `cuGraphAddMemsetNode`, `cuGraphMemsetNodeGetParams`, `cuGraphMemsetNodeSetParams`, `cuGraphExecMemsetNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -108,6 +120,8 @@ pub struct CUDA_MEMSET_NODE_PARAMS_v1 {
 /// The plain name of [`CUDA_MEMSET_NODE_PARAMS_v1`].
 pub type CUDA_MEMSET_NODE_PARAMS = CUDA_MEMSET_NODE_PARAMS_v1;
 
+/// A memset node with its context.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -121,6 +135,8 @@ pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
     pub ctx: CUcontext,
 }
 
+/// A graph node that calls a function on the host.
+///
 /// Argument of `cuGraphAddHostNode`, `cuGraphHostNodeGetParams`, `cuGraphHostNodeSetParams`, `cuGraphExecHostNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -141,6 +157,8 @@ pub union CUDA_HOST_NODE_PARAMS_v2_anon {
 }
 crate::abi::opaque_debug!(CUDA_HOST_NODE_PARAMS_v2_anon);
 
+/// A host node with its context (or green context) and how the device waits for the host.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -151,6 +169,8 @@ pub struct CUDA_HOST_NODE_PARAMS_v2 {
     pub anon: CUDA_HOST_NODE_PARAMS_v2_anon,
 }
 
+/// A graph node whose bodies run or not as a condition says; `phGraph_out` receives the bodies.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -162,6 +182,8 @@ pub struct CUDA_CONDITIONAL_NODE_PARAMS {
     pub ctx: CUcontext,
 }
 
+/// A graph node that copies, with its context.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -172,6 +194,8 @@ pub struct CUDA_MEMCPY_NODE_PARAMS {
     pub copyParams: CUDA_MEMCPY3D,
 }
 
+/// A graph node that signals external semaphores.
+///
 /// Argument of `cuGraphAddExternalSemaphoresSignalNode`, `cuGraphExternalSemaphoresSignalNodeGetParams`, `cuGraphExternalSemaphoresSignalNodeSetParams`, `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -193,6 +217,8 @@ pub union CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_anon {
 }
 crate::abi::opaque_debug!(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_anon);
 
+/// A signal node with its context (or green context).
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -203,6 +229,8 @@ pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2 {
     pub anon: CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2_anon,
 }
 
+/// A graph node that waits for external semaphores.
+///
 /// Argument of `cuGraphAddExternalSemaphoresWaitNode`, `cuGraphExternalSemaphoresWaitNodeGetParams`, `cuGraphExternalSemaphoresWaitNodeSetParams`, `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -224,6 +252,8 @@ pub union CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_anon {
 }
 crate::abi::opaque_debug!(CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_anon);
 
+/// A wait node with its context (or green context).
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -234,6 +264,8 @@ pub struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2 {
     pub anon: CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2_anon,
 }
 
+/// A graph node that allocates; `dptr` receives the address.
+///
 /// Argument of `cuGraphAddMemAllocNode`, `cuGraphMemAllocNodeGetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -248,6 +280,8 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
 /// The plain name of [`CUDA_MEM_ALLOC_NODE_PARAMS_v1`].
 pub type CUDA_MEM_ALLOC_NODE_PARAMS = CUDA_MEM_ALLOC_NODE_PARAMS_v1;
 
+/// An allocation node as in `CUgraphNodeParams`.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -259,6 +293,8 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
     pub dptr: CUdeviceptr,
 }
 
+/// A graph node that frees.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -266,6 +302,8 @@ pub struct CUDA_MEM_FREE_NODE_PARAMS {
     pub dptr: CUdeviceptr,
 }
 
+/// A graph node that is a graph.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -283,6 +321,8 @@ pub union CUDA_EVENT_RECORD_NODE_PARAMS_anon {
 }
 crate::abi::opaque_debug!(CUDA_EVENT_RECORD_NODE_PARAMS_anon);
 
+/// A graph node that records an event.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -291,6 +331,8 @@ pub struct CUDA_EVENT_RECORD_NODE_PARAMS {
     pub anon: CUDA_EVENT_RECORD_NODE_PARAMS_anon,
 }
 
+/// A graph node that waits for an event.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -307,6 +349,8 @@ pub union CUDA_MEMCPY_BATCH_NODE_PARAMS_V1_anon {
 }
 crate::abi::opaque_debug!(CUDA_MEMCPY_BATCH_NODE_PARAMS_V1_anon);
 
+/// A graph node of batched copies.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -333,6 +377,8 @@ pub union CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1_anon {
 }
 crate::abi::opaque_debug!(CUDA_FABRIC_CPY_BATCH_NODE_PARAMS_V1_anon);
 
+/// A graph node of fabric copies.
+///
 /// Part of [`CUgraphNodeParams_anon`](crate::cuda::CUgraphNodeParams_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -370,6 +416,8 @@ pub union CUgraphNodeParams_anon {
 }
 crate::abi::opaque_debug!(CUgraphNodeParams_anon);
 
+/// Any graph node; `type_` tells which member of `anon` is valid.
+///
 /// Argument of `cuGraphAddNode`, `cuGraphNodeSetParams`, `cuGraphNodeGetParams`, `cuGraphExecNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -380,5 +428,7 @@ pub struct CUgraphNodeParams {
     pub reserved2: i64,
 }
 
+/// A function the driver calls on the host; it must not call the driver.
+///
 /// Argument of `cuLaunchHostFunc`, `cuUserObjectCreate`.
 pub type CUhostFn = Option<unsafe extern "C" fn(*mut c_void)>;

@@ -39,58 +39,112 @@ pub type CUlogicalEndpointId = u32;
 pub type CUlogIterator = u32;
 
 handles! {
+    /// A context.
+    ///
     /// Argument of `cuDevicePrimaryCtxRetain`, `cuCtxCreate`, `cuCtxDestroy`, `cuCtxPushCurrent` and 23 more.
     CUcontext;
+    /// A module loaded into one context.
+    ///
     /// Argument of `cuModuleLoad`, `cuModuleLoadData`, `cuModuleLoadDataEx`, `cuModuleLoadFatBinary` and 9 more.
     CUmodule;
+    /// A function of a module; may also be a `CUkernel`, which launches accept.
+    ///
     /// Argument of `cuModuleGetFunction`, `cuModuleEnumerateFunctions`, `cuKernelGetFunction`, `cuFuncGetAttribute` and 29 more.
     CUfunction;
+    /// A library: a module for every context.
+    ///
     /// Argument of `cuLibraryLoadData`, `cuLibraryLoadFromFile`, `cuLibraryUnload`, `cuLibraryGetKernel` and 7 more.
     CUlibrary;
+    /// A kernel of a library.
+    ///
     /// Argument of `cuLibraryGetKernel`, `cuLibraryEnumerateKernels`, `cuKernelGetFunction`, `cuKernelGetLibrary` and 6 more.
     CUkernel;
+    /// An array: memory in a layout of the driver's own.
+    ///
     /// Argument of `cuMemcpyDtoA`, `cuMemcpyAtoD`, `cuMemcpyHtoA`, `cuMemcpyAtoH` and 17 more.
     CUarray;
+    /// An array with its smaller images.
+    ///
     /// Argument of `cuMipmappedArrayGetSparseProperties`, `cuMipmappedArrayGetMemoryRequirements`, `cuMipmappedArrayCreate`, `cuMipmappedArrayGetLevel` and 5 more.
     CUmipmappedArray;
+    /// A texture reference of a module (CUDA 2).
+    ///
     /// Argument of `cuModuleGetTexRef`, `cuParamSetTexRef`, `cuTexRefSetArray`, `cuTexRefSetMipmappedArray` and 25 more.
     CUtexref;
+    /// A surface reference of a module.
+    ///
     /// Argument of `cuModuleGetSurfRef`, `cuSurfRefSetArray`, `cuSurfRefGetArray`.
     CUsurfref;
+    /// An event.
+    ///
     /// Argument of `cuCtxRecordEvent`, `cuCtxWaitEvent`, `cuIpcGetEventHandle`, `cuIpcOpenEventHandle` and 18 more.
     CUevent;
+    /// A stream; null is the default stream, whose meaning the function's variant decides.
+    ///
     /// Argument of `cuMemcpyAsync`, `cuMemcpyPeerAsync`, `cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync` and 71 more.
     CUstream;
+    /// A resource of a graphics API.
+    ///
     /// Argument of `cuGraphicsUnregisterResource`, `cuGraphicsSubResourceGetMappedArray`, `cuGraphicsResourceGetMappedMipmappedArray`, `cuGraphicsResourceGetMappedPointer` and 3 more.
     CUgraphicsResource;
+    /// Memory of another API.
+    ///
     /// Argument of `cuImportExternalMemory`, `cuExternalMemoryGetMappedBuffer`, `cuExternalMemoryGetMappedMipmappedArray`, `cuDestroyExternalMemory`.
     CUexternalMemory;
+    /// A semaphore of another API.
+    ///
     /// Argument of `cuImportExternalSemaphore`, `cuSignalExternalSemaphoresAsync`, `cuWaitExternalSemaphoresAsync`, `cuDestroyExternalSemaphore`.
     CUexternalSemaphore;
+    /// A graph.
+    ///
     /// Argument of `cuStreamBeginRecaptureToGraph`, `cuStreamBeginCaptureToGraph`, `cuStreamEndCapture`, `cuStreamGetCaptureInfo` and 35 more.
     CUgraph;
+    /// A node of a graph.
+    ///
     /// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`, `cuStreamUpdateCaptureDependencies`, `cuGraphAddKernelNode` and 67 more.
     CUgraphNode;
+    /// An executable graph.
+    ///
     /// Argument of `cuGraphExecBatchMemOpNodeSetParams`, `cuGraphExecGetId`, `cuGraphInstantiateWithFlags`, `cuGraphInstantiateWithParams` and 18 more.
     CUgraphExec;
+    /// A pool of stream-ordered memory.
+    ///
     /// Argument of `cuDeviceSetMemPool`, `cuDeviceGetMemPool`, `cuDeviceGetDefaultMemPool`, `cuMemPoolTrimTo` and 13 more.
     CUmemoryPool;
+    /// An object that lives as long as the graphs that refer to it.
+    ///
     /// Argument of `cuUserObjectCreate`, `cuUserObjectRetain`, `cuUserObjectRelease`, `cuGraphRetainUserObject` and 1 more.
     CUuserObject;
+    /// A kernel node that kernels can change.
+    ///
     /// Part of [`CUlaunchAttributeValue_deviceUpdatableKernelNode`](crate::cuda::CUlaunchAttributeValue_deviceUpdatableKernelNode).
     CUgraphDeviceNode;
+    /// A registered notification.
+    ///
     /// Argument of `cuDeviceRegisterAsyncNotification`, `cuDeviceUnregisterAsyncNotification`.
     CUasyncCallbackHandle;
+    /// A green context: a context on a part of a device.
+    ///
     /// Argument of `cuStreamGetCtx`, `cuGreenCtxCreate`, `cuGreenCtxDestroy`, `cuCtxFromGreenCtx` and 6 more.
     CUgreenCtx;
+    /// A linking in progress.
+    ///
     /// Argument of `cuLinkCreate`, `cuLinkAddData`, `cuLinkAddFile`, `cuLinkComplete` and 1 more.
     CUlinkState;
+    /// A checkpoint in progress.
+    ///
     /// Argument of `cuCheckpointOperationComplete`.
     CUcheckpointOperationHandle;
+    /// A registered core dump callback.
+    ///
     /// Argument of `cuCoredumpRegisterStartCallback`, `cuCoredumpRegisterCompleteCallback`, `cuCoredumpDeregisterStartCallback`, `cuCoredumpDeregisterCompleteCallback`.
     CUcoredumpCallbackHandle;
+    /// Resources to make a green context of.
+    ///
     /// Argument of `cuGreenCtxCreate`, `cuDevResourceGenerateDesc`.
     CUdevResourceDesc;
+    /// A registered log callback.
+    ///
     /// Argument of `cuLogsRegisterCallback`, `cuLogsUnregisterCallback`.
     CUlogsCallbackHandle;
 }

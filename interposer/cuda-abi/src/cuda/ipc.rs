@@ -4,7 +4,7 @@ use core::ffi::c_char;
 
 use crate::abi::c_enum;
 
-/// `CUmemFabricHandle_v1`.
+/// A memory handle that can travel between nodes of one NVLink fabric.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUmemFabricHandle_v1 {
@@ -14,6 +14,8 @@ pub struct CUmemFabricHandle_v1 {
 /// The plain name of [`CUmemFabricHandle_v1`].
 pub type CUmemFabricHandle = CUmemFabricHandle_v1;
 
+/// An event of another process.
+///
 /// Argument of `cuIpcGetEventHandle`, `cuIpcOpenEventHandle`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -24,6 +26,8 @@ pub struct CUipcEventHandle_v1 {
 /// The plain name of [`CUipcEventHandle_v1`].
 pub type CUipcEventHandle = CUipcEventHandle_v1;
 
+/// An allocation of another process.
+///
 /// Argument of `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -35,7 +39,7 @@ pub struct CUipcMemHandle_v1 {
 pub type CUipcMemHandle = CUipcMemHandle_v1;
 
 c_enum! {
-    /// Values of `CUipcMem_flags`.
+    /// How an allocation of another process is opened.
     pub struct CUipcMem_flags(u32);
     "CU_IPC_MEM_" {
         LAZY_ENABLE_PEER_ACCESS = 0x1,

@@ -6,7 +6,7 @@ use super::handles::{CUevent, CUfunction, CUgraphDeviceNode, CUstream};
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUhostTaskSyncMode`.
+    /// How a host node waits for the host.
     pub struct CUhostTaskSyncMode(u32);
     "CU_HOST_TASK_" {
         BLOCKING = 0,
@@ -15,6 +15,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How the L2 cache treats an access.
+    ///
     /// Part of [`CUaccessPolicyWindow_v1`](crate::cuda::CUaccessPolicyWindow_v1).
     pub struct CUaccessProperty(u32);
     "CU_ACCESS_PROPERTY_" {
@@ -24,6 +26,8 @@ c_enum! {
     }
 }
 
+/// A range of addresses that the L2 cache should keep (or not).
+///
 /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -39,6 +43,8 @@ pub struct CUaccessPolicyWindow_v1 {
 pub type CUaccessPolicyWindow = CUaccessPolicyWindow_v1;
 
 c_enum! {
+    /// How the host waits for a stream.
+    ///
     /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
     pub struct CUsynchronizationPolicy(u32);
     "CU_SYNC_POLICY_" {
@@ -50,6 +56,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How clusters of blocks are spread.
+    ///
     /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
     pub struct CUclusterSchedulingPolicy(u32);
     "CU_CLUSTER_SCHEDULING_POLICY_" {
@@ -61,6 +69,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// A logical memory synchronisation domain.
+    ///
     /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
     pub struct CUlaunchMemSyncDomain(u32);
     "CU_LAUNCH_MEM_SYNC_DOMAIN_" {
@@ -69,6 +79,8 @@ c_enum! {
     }
 }
 
+/// Which physical memory synchronisation domain each logical one means.
+///
 /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -78,6 +90,8 @@ pub struct CUlaunchMemSyncDomainMap {
 }
 
 c_enum! {
+    /// Whether a cluster size must run on every device of the architecture.
+    ///
     /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
     pub struct CUlaunchAttributePortableClusterMode(u32);
     "CU_LAUNCH_PORTABLE_CLUSTER_MODE_" {
@@ -88,6 +102,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How much shared memory a launch may take.
+    ///
     /// Part of [`CUlaunchAttributeValue`](crate::cuda::CUlaunchAttributeValue).
     pub struct CUsharedMemoryMode(u32);
     "CU_SHARED_MEMORY_MODE_" {
@@ -100,6 +116,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Which attribute of a launch, a kernel node or a stream.
+    ///
     /// Argument of `cuGraphKernelNodeGetAttribute`, `cuGraphKernelNodeSetAttribute`, `cuStreamGetAttribute`, `cuStreamSetAttribute`.
     pub struct CUlaunchAttributeID(u32);
     "CU_LAUNCH_ATTRIBUTE_" {
@@ -168,6 +186,8 @@ pub struct CUlaunchAttributeValue_deviceUpdatableKernelNode {
     pub devNode: CUgraphDeviceNode,
 }
 
+/// The value of a launch attribute; its id tells which member is valid.
+///
 /// Part of [`CUlaunchAttribute`](crate::cuda::CUlaunchAttribute).
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -199,6 +219,8 @@ pub type CUkernelNodeAttrValue_v1 = CUlaunchAttributeValue;
 /// The plain name of [`CUlaunchAttributeValue`].
 pub type CUstreamAttrValue_v1 = CUlaunchAttributeValue;
 
+/// One attribute of a launch.
+///
 /// Part of [`CUlaunchConfig`](crate::cuda::CUlaunchConfig).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -208,6 +230,8 @@ pub struct CUlaunchAttribute {
     pub value: CUlaunchAttributeValue,
 }
 
+/// Grid, block, shared memory in bytes, stream and attributes of a launch.
+///
 /// Argument of `cuLaunchKernelEx`, `cuOccupancyMaxPotentialClusterSize`, `cuOccupancyMaxActiveClusters`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -224,6 +248,8 @@ pub struct CUlaunchConfig {
     pub numAttrs: u32,
 }
 
+/// One device's part of a cooperative launch on several devices.
+///
 /// Argument of `cuLaunchCooperativeKernelMultiDevice`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

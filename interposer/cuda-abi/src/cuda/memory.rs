@@ -6,7 +6,7 @@ use super::handles::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1};
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUmemAttach_flags`.
+    /// Which streams may use a managed allocation.
     pub struct CUmemAttach_flags(u32);
     "CU_MEM_ATTACH_" {
         GLOBAL = 0x1,
@@ -16,6 +16,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What can be asked of an address.
+    ///
     /// Argument of `cuPointerGetAttribute`, `cuPointerSetAttribute`, `cuPointerGetAttributes`.
     pub struct CUpointer_attribute(u32);
     "CU_POINTER_ATTRIBUTE_" {
@@ -45,6 +47,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of memory.
+    ///
     /// Part of [`CUDA_MEMCPY2D_v2`](crate::cuda::CUDA_MEMCPY2D_v2), [`CUDA_MEMCPY3D_v2`](crate::cuda::CUDA_MEMCPY3D_v2), [`CUDA_MEMCPY3D_PEER_v1`](crate::cuda::CUDA_MEMCPY3D_PEER_v1).
     pub struct CUmemorytype(u32);
     "CU_MEMORYTYPE_" {
@@ -56,6 +60,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Advice about managed memory.
+    ///
     /// Argument of `cuMemAdvise`.
     pub struct CUmem_advise(u32);
     "CU_MEM_ADVISE_" {
@@ -69,6 +75,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What can be asked of a range of managed memory.
+    ///
     /// Argument of `cuMemRangeGetAttribute`, `cuMemRangeGetAttributes`.
     pub struct CUmem_range_attribute(u32);
     "CU_MEM_RANGE_ATTRIBUTE_" {
@@ -83,6 +91,8 @@ c_enum! {
     }
 }
 
+/// A copy of a rectangle; everything is counted in bytes and rows, and the memory types tell which of host, device and array is valid.
+///
 /// Argument of `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy2DAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -108,6 +118,8 @@ pub struct CUDA_MEMCPY2D_v2 {
 /// The plain name of [`CUDA_MEMCPY2D_v2`].
 pub type CUDA_MEMCPY2D = CUDA_MEMCPY2D_v2;
 
+/// A copy of a box; bytes, rows and slices.
+///
 /// Argument of `cuMemcpy3D`, `cuMemcpy3DAsync`, `cuGraphAddMemcpyNode`, `cuGraphMemcpyNodeGetParams` and 2 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -142,6 +154,8 @@ pub struct CUDA_MEMCPY3D_v2 {
 /// The plain name of [`CUDA_MEMCPY3D_v2`].
 pub type CUDA_MEMCPY3D = CUDA_MEMCPY3D_v2;
 
+/// A copy of a box from one context to another.
+///
 /// Argument of `cuMemcpy3DPeer`, `cuMemcpy3DPeerAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -176,7 +190,7 @@ pub struct CUDA_MEMCPY3D_PEER_v1 {
 /// The plain name of [`CUDA_MEMCPY3D_PEER_v1`].
 pub type CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER_v1;
 
-/// `CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1`.
+/// Tokens for an old way of third-party device access.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1 {
@@ -188,7 +202,7 @@ pub struct CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1 {
 pub type CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = CUDA_POINTER_ATTRIBUTE_P2P_TOKENS_v1;
 
 c_enum! {
-    /// Values of `CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS`.
+    /// What the context may do with an address.
     pub struct CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS(u32);
     "CU_POINTER_ATTRIBUTE_ACCESS_FLAG_" {
         NONE = 0,
@@ -198,6 +212,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of place.
+    ///
     /// Part of [`CUmemLocation_v1`](crate::cuda::CUmemLocation_v1).
     pub struct CUmemLocationType(u32);
     "CU_MEM_LOCATION_TYPE_" {
@@ -213,6 +229,8 @@ c_enum! {
     }
 }
 
+/// Where memory is. `id` is a device ordinal or a host NUMA node as `type_` says; for the types of CUDA 13.5 that name a part of a device, its low byte is the device and the next byte the part.
+///
 /// Argument of `cuMemGetAccess`, `cuMemPoolGetAccess`, `cuMemGetDefaultMemPool`, `cuMemGetMemPool` and 6 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -225,7 +243,7 @@ pub struct CUmemLocation_v1 {
 pub type CUmemLocation = CUmemLocation_v1;
 
 c_enum! {
-    /// Values of `CUflushGPUDirectRDMAWritesOptions`.
+    /// How writes of other devices can be flushed.
     pub struct CUflushGPUDirectRDMAWritesOptions(u32);
     "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_" {
         HOST = 1,
@@ -234,7 +252,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUGPUDirectRDMAWritesOrdering`.
+    /// Who sees writes of other devices in order without a flush.
     pub struct CUGPUDirectRDMAWritesOrdering(u32);
     "CU_GPU_DIRECT_RDMA_WRITES_ORDERING_" {
         NONE = 0,
@@ -244,6 +262,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// For whom writes are flushed.
+    ///
     /// Argument of `cuFlushGPUDirectRDMAWrites`.
     pub struct CUflushGPUDirectRDMAWritesScope(u32);
     "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_" {
@@ -253,6 +273,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whose writes are flushed.
+    ///
     /// Argument of `cuFlushGPUDirectRDMAWrites`.
     pub struct CUflushGPUDirectRDMAWritesTarget(u32);
     "CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_" {
@@ -260,6 +282,8 @@ c_enum! {
     }
 }
 
+/// A copy of a rectangle with the 32-bit sizes and addresses of CUDA 2.
+///
 /// Argument of `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy2DAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -282,6 +306,8 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub Height: u32,
 }
 
+/// A copy of a box with the 32-bit sizes and addresses of CUDA 2.
+///
 /// Argument of `cuMemcpy3D`, `cuMemcpy3DAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -7,6 +7,8 @@ use super::vmm::{CUmemAllocationHandleType, CUmemAllocationType};
 use crate::abi::c_enum;
 
 c_enum! {
+    /// What can be asked of a pool, and set; bytes where it is memory.
+    ///
     /// Argument of `cuMemPoolSetAttribute`, `cuMemPoolGetAttribute`.
     pub struct CUmemPool_attribute(u32);
     "CU_MEMPOOL_ATTR_" {
@@ -28,6 +30,8 @@ c_enum! {
     }
 }
 
+/// What kind of memory a pool holds, where, and at most how many bytes (0: the driver's choice).
+///
 /// Argument of `cuMemPoolCreate`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -45,6 +49,8 @@ pub struct CUmemPoolProps_v1 {
 /// The plain name of [`CUmemPoolProps_v1`].
 pub type CUmemPoolProps = CUmemPoolProps_v1;
 
+/// An allocation of an exported pool, for another process.
+///
 /// Argument of `cuMemPoolExportPointer`, `cuMemPoolImportPointer`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -56,6 +62,8 @@ pub struct CUmemPoolPtrExportData_v1 {
 pub type CUmemPoolPtrExportData = CUmemPoolPtrExportData_v1;
 
 c_enum! {
+    /// What can be asked of a device's graph memory, in bytes; high watermarks can be reset.
+    ///
     /// Argument of `cuDeviceGetGraphMemAttribute`, `cuDeviceSetGraphMemAttribute`.
     pub struct CUgraphMem_attribute(u32);
     "CU_GRAPH_MEM_ATTR_" {

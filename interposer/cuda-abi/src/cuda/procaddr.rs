@@ -3,7 +3,7 @@
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUdriverProcAddress_flags`.
+    /// Which default stream the functions found should mean.
     pub struct CUdriverProcAddress_flags(u32);
     "CU_GET_PROC_ADDRESS_" {
         DEFAULT = 0x0,
@@ -13,6 +13,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Why a function was found or not.
+    ///
     /// Argument of `cuGetProcAddress`.
     pub struct CUdriverProcAddressQueryResult(u32);
     "CU_GET_PROC_ADDRESS_" {

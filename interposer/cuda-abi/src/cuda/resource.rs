@@ -4,7 +4,7 @@ use super::handles::CUdevice;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUgreenCtxCreate_flags`.
+    /// How a green context is made.
     pub struct CUgreenCtxCreate_flags(u32);
     "CU_GREEN_CTX_" {
         NONE = 0x0,
@@ -13,7 +13,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUdevSmResourceGroup_flags`.
+    /// How a group of multiprocessors is made.
     pub struct CUdevSmResourceGroup_flags(u32);
     "CU_DEV_SM_RESOURCE_GROUP_" {
         DEFAULT = 0x0,
@@ -24,7 +24,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUdevSmResourceSplitByCount_flags`.
+    /// How multiprocessors are split.
     pub struct CUdevSmResourceSplitByCount_flags(u32);
     "CU_DEV_SM_RESOURCE_SPLIT_" {
         IGNORE_SM_COSCHEDULING = 0x1,
@@ -33,6 +33,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of part.
+    ///
     /// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`, `cuStreamGetDevResource`.
     pub struct CUdevResourceType(u32);
     "CU_DEV_RESOURCE_TYPE_" {
@@ -43,6 +45,8 @@ c_enum! {
     }
 }
 
+/// A number of multiprocessors and how they are grouped.
+///
 /// Part of [`CUdevResource_v1_anon`](crate::cuda::CUdevResource_v1_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -55,6 +59,8 @@ pub struct CUdevSmResource {
 }
 
 c_enum! {
+    /// Who shares queues of work.
+    ///
     /// Part of [`CUdevWorkqueueConfigResource`](crate::cuda::CUdevWorkqueueConfigResource).
     pub struct CUdevWorkqueueConfigScope(u32);
     "CU_WORKQUEUE_SCOPE_" {
@@ -63,6 +69,8 @@ c_enum! {
     }
 }
 
+/// How many queues of work may be open.
+///
 /// Part of [`CUdevResource_v1_anon`](crate::cuda::CUdevResource_v1_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -72,6 +80,8 @@ pub struct CUdevWorkqueueConfigResource {
     pub sharingScope: CUdevWorkqueueConfigScope,
 }
 
+/// A queue of work; opaque.
+///
 /// Part of [`CUdevResource_v1_anon`](crate::cuda::CUdevResource_v1_anon).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -79,6 +89,8 @@ pub struct CUdevWorkqueueResource {
     pub reserved: [u8; 40],
 }
 
+/// One group of multiprocessors to split off.
+///
 /// Argument of `cuDevSmResourceSplit`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -102,6 +114,8 @@ pub union CUdevResource_v1_anon {
 }
 crate::abi::opaque_debug!(CUdevResource_v1_anon);
 
+/// A part of a device; `type_` tells which member of `anon` is valid.
+///
 /// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`, `cuDevSmResourceSplitByCount` and 3 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -7,7 +7,7 @@ use super::result::CUresult;
 use crate::abi::c_enum;
 
 c_enum! {
-    /// Values of `CUevent_sched_flags`.
+    /// How the host waits for the event of another API.
     pub struct CUevent_sched_flags(u32);
     "CU_EVENT_SCHED_" {
         AUTO = 0x0,
@@ -18,7 +18,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUstream_flags`.
+    /// Whether a stream waits for the legacy default stream.
     pub struct CUstream_flags(u32);
     "CU_STREAM_" {
         DEFAULT = 0x0,
@@ -27,7 +27,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUevent_flags`.
+    /// How an event is waited for, timed, and shared.
     pub struct CUevent_flags(u32);
     "CU_EVENT_" {
         DEFAULT = 0x0,
@@ -38,7 +38,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUevent_record_flags`.
+    /// Whether a captured record is an external node.
     pub struct CUevent_record_flags(u32);
     "CU_EVENT_RECORD_" {
         DEFAULT = 0x0,
@@ -47,7 +47,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUevent_wait_flags`.
+    /// Whether a captured wait is an external node.
     pub struct CUevent_wait_flags(u32);
     "CU_EVENT_WAIT_" {
         DEFAULT = 0x0,
@@ -56,7 +56,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUstreamWaitValue_flags`.
+    /// The comparison a stream waits for.
     pub struct CUstreamWaitValue_flags(u32);
     "CU_STREAM_WAIT_VALUE_" {
         GEQ = 0x0,
@@ -68,7 +68,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUstreamWriteValue_flags`.
+    /// Whether a write waits for what went before.
     pub struct CUstreamWriteValue_flags(u32);
     "CU_STREAM_WRITE_VALUE_" {
         DEFAULT = 0x0,
@@ -77,6 +77,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What a stream memory operation does.
+    ///
     /// Part of [`CUstreamBatchMemOpParams_v1_waitValue`](crate::cuda::CUstreamBatchMemOpParams_v1_waitValue), [`CUstreamBatchMemOpParams_v1_writeValue`](crate::cuda::CUstreamBatchMemOpParams_v1_writeValue), [`CUstreamBatchMemOpParams_v1_flushRemoteWrites`](crate::cuda::CUstreamBatchMemOpParams_v1_flushRemoteWrites).
     pub struct CUstreamBatchMemOpType(u32);
     "CU_STREAM_MEM_OP_" {
@@ -91,7 +93,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUstreamMemoryBarrier_flags`.
+    /// How far a memory barrier reaches.
     pub struct CUstreamMemoryBarrier_flags(u32);
     "CU_STREAM_MEMORY_BARRIER_TYPE_" {
         SYS = 0x0,
@@ -100,6 +102,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What an atomic reduction does.
+    ///
     /// Part of [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
     pub struct CUstreamAtomicReductionOpType(u32);
     "CU_STREAM_ATOMIC_REDUCTION_OP_" {
@@ -110,6 +114,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What an atomic reduction works on.
+    ///
     /// Part of [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
     pub struct CUstreamAtomicReductionDataType(u32);
     "CU_STREAM_ATOMIC_REDUCTION_" {
@@ -187,6 +193,8 @@ pub struct CUstreamBatchMemOpParams_v1_atomicReduction {
     pub alias: CUdeviceptr,
 }
 
+/// One operation of a batch of stream memory operations; `operation` tells which member is valid.
+///
 /// Argument of `cuStreamBatchMemOp`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -205,7 +213,7 @@ crate::abi::opaque_debug!(CUstreamBatchMemOpParams_v1);
 pub type CUstreamBatchMemOpParams = CUstreamBatchMemOpParams_v1;
 
 c_enum! {
-    /// Values of `CUstreamUpdateCaptureDependencies_flags`.
+    /// Whether dependencies are added or set.
     pub struct CUstreamUpdateCaptureDependencies_flags(u32);
     "CU_STREAM_" {
         ADD_CAPTURE_DEPENDENCIES = 0x0,
@@ -214,6 +222,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whether a stream is captured.
+    ///
     /// Argument of `cuStreamIsCapturing`, `cuStreamGetCaptureInfo`.
     pub struct CUstreamCaptureStatus(u32);
     "CU_STREAM_CAPTURE_STATUS_" {
@@ -224,6 +234,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Which calls a capture forbids other threads.
+    ///
     /// Argument of `cuStreamBeginCapture`, `cuStreamBeginRecaptureToGraph`, `cuStreamBeginCaptureToGraph`, `cuThreadExchangeStreamCaptureMode`.
     pub struct CUstreamCaptureMode(u32);
     "CU_STREAM_CAPTURE_MODE_" {
@@ -234,6 +246,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of graphics command list.
+    ///
     /// Part of [`CUstreamCigParam`](crate::cuda::CUstreamCigParam).
     pub struct CUstreamCigDataType(u32);
     "STREAM_CIG_DATA_TYPE_" {
@@ -242,6 +256,8 @@ c_enum! {
     }
 }
 
+/// A graphics command list that a stream is recorded into.
+///
 /// Part of [`CUstreamCigCaptureParams`](crate::cuda::CUstreamCigCaptureParams).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -250,6 +266,8 @@ pub struct CUstreamCigParam {
     pub streamSharedData: *mut c_void,
 }
 
+/// How a stream is recorded into a graphics command list.
+///
 /// Argument of `cuStreamBeginCaptureToCig`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -257,5 +275,7 @@ pub struct CUstreamCigCaptureParams {
     pub streamCigParams: *mut CUstreamCigParam,
 }
 
+/// A function the driver calls on the host with the stream's state; it must not call the driver.
+///
 /// Argument of `cuStreamAddCallback`.
 pub type CUstreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;

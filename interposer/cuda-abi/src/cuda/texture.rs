@@ -5,6 +5,8 @@ use super::handles::{CUarray, CUdeviceptr, CUmipmappedArray};
 use crate::abi::c_enum;
 
 c_enum! {
+    /// What is read outside a texture.
+    ///
     /// Argument of `cuTexRefSetAddressMode`, `cuTexRefGetAddressMode`.
     pub struct CUaddress_mode(u32);
     "CU_TR_ADDRESS_MODE_" {
@@ -16,6 +18,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How a texture is read between elements.
+    ///
     /// Argument of `cuTexRefSetFilterMode`, `cuTexRefSetMipmapFilterMode`, `cuTexRefGetFilterMode`, `cuTexRefGetMipmapFilterMode`.
     pub struct CUfilter_mode(u32);
     "CU_TR_FILTER_MODE_" {
@@ -25,6 +29,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of resource.
+    ///
     /// Part of [`CUDA_RESOURCE_DESC_v1`](crate::cuda::CUDA_RESOURCE_DESC_v1), [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUresourcetype(u32);
     "CU_RESOURCE_TYPE_" {
@@ -90,6 +96,8 @@ pub union CUDA_RESOURCE_DESC_v1_res {
 }
 crate::abi::opaque_debug!(CUDA_RESOURCE_DESC_v1_res);
 
+/// What a texture or surface object reads; `resType` tells which member is valid.
+///
 /// Argument of `cuTexObjectCreate`, `cuTexObjectGetResourceDesc`, `cuSurfObjectCreate`, `cuSurfObjectGetResourceDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -102,6 +110,8 @@ pub struct CUDA_RESOURCE_DESC_v1 {
 /// The plain name of [`CUDA_RESOURCE_DESC_v1`].
 pub type CUDA_RESOURCE_DESC = CUDA_RESOURCE_DESC_v1;
 
+/// How a texture object reads.
+///
 /// Argument of `cuTexObjectCreate`, `cuTexObjectGetTextureDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -122,6 +132,8 @@ pub struct CUDA_TEXTURE_DESC_v1 {
 pub type CUDA_TEXTURE_DESC = CUDA_TEXTURE_DESC_v1;
 
 c_enum! {
+    /// The format a texture sees.
+    ///
     /// Part of [`CUDA_RESOURCE_VIEW_DESC_v1`](crate::cuda::CUDA_RESOURCE_VIEW_DESC_v1).
     pub struct CUresourceViewFormat(u32);
     "CU_RES_VIEW_FORMAT_" {
@@ -163,6 +175,8 @@ c_enum! {
     }
 }
 
+/// How a texture object sees its resource.
+///
 /// Argument of `cuTexObjectCreate`, `cuTexObjectGetResourceViewDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -181,6 +195,8 @@ pub struct CUDA_RESOURCE_VIEW_DESC_v1 {
 /// The plain name of [`CUDA_RESOURCE_VIEW_DESC_v1`].
 pub type CUDA_RESOURCE_VIEW_DESC = CUDA_RESOURCE_VIEW_DESC_v1;
 
+/// A tensor's layout as the copy engine of the multiprocessors takes it; opaque, 128-byte aligned since CUDA 13 (64 before).
+///
 /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`, `cuTensorMapReplaceAddress` and 1 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
@@ -189,6 +205,8 @@ pub struct CUtensorMap {
 }
 
 c_enum! {
+    /// The elements of a tensor.
+    ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapDataType(u32);
     "CU_TENSOR_MAP_DATA_TYPE_" {
@@ -214,6 +232,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How a tensor is interleaved.
+    ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapInterleave(u32);
     "CU_TENSOR_MAP_INTERLEAVE_" {
@@ -226,6 +246,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How a tensor is spread over the banks of shared memory.
+    ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapSwizzle(u32);
     "CU_TENSOR_MAP_SWIZZLE_" {
@@ -242,6 +264,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How much is fetched into the L2 cache.
+    ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapL2promotion(u32);
     "CU_TENSOR_MAP_L2_PROMOTION_" {
@@ -253,6 +277,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What is read outside a tensor.
+    ///
     /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapFloatOOBfill(u32);
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_" {
@@ -262,6 +288,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// How a wide im2col box is laid out.
+    ///
     /// Argument of `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapIm2ColWideMode(u32);
     "CU_TENSOR_MAP_IM2COL_WIDE_MODE_" {
@@ -271,6 +299,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Which class of allocation a tensor lies in.
+    ///
     /// Argument of `cuTensorMapSetAllocationClass`.
     pub struct CUtensorMapAllocClass(u32);
     "CU_TENSOR_MAP_ALLOC_CLASS_" {

@@ -8,6 +8,8 @@ use super::texture::CUresourcetype;
 use crate::abi::c_enum;
 
 c_enum! {
+    /// How an allocation can be passed to another process; bits, where several are asked for.
+    ///
     /// Argument of `cuMemExportToShareableHandle`, `cuMemImportFromShareableHandle`, `cuMemPoolExportToShareableHandle`, `cuMemPoolImportFromShareableHandle`.
     pub struct CUmemAllocationHandleType(u32);
     "CU_MEM_HANDLE_TYPE_" {
@@ -21,6 +23,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What may be done with a mapping.
+    ///
     /// Argument of `cuMemPoolGetAccess`.
     pub struct CUmemAccess_flags(u32);
     "CU_MEM_ACCESS_FLAGS_PROT_" {
@@ -32,6 +36,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whether memory is pinned to its place, or managed.
+    ///
     /// Argument of `cuMemGetDefaultMemPool`, `cuMemGetMemPool`, `cuMemSetMemPool`.
     pub struct CUmemAllocationType(u32);
     "CU_MEM_ALLOCATION_TYPE_" {
@@ -43,6 +49,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Which granularity.
+    ///
     /// Argument of `cuMemGetAllocationGranularity`.
     pub struct CUmemAllocationGranularity_flags(u32);
     "CU_MEM_ALLOC_GRANULARITY_" {
@@ -52,6 +60,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of handle for a range of addresses.
+    ///
     /// Argument of `cuMemGetHandleForAddressRange`.
     pub struct CUmemRangeHandleType(u32);
     "CU_MEM_RANGE_HANDLE_TYPE_" {
@@ -61,7 +71,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// Values of `CUmemRangeFlags`.
+    /// How a range is handed out.
     pub struct CUmemRangeFlags(u32);
     "CU_MEM_RANGE_FLAG_" {
         DMA_BUF_MAPPING_TYPE_PCIE = 0x1,
@@ -69,6 +79,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Which part of a sparse array.
+    ///
     /// Part of [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUarraySparseSubresourceType(u32);
     "CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_" {
@@ -78,6 +90,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// Map or unmap.
+    ///
     /// Part of [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUmemOperationType(u32);
     "CU_MEM_OPERATION_TYPE_" {
@@ -87,6 +101,8 @@ c_enum! {
 }
 
 c_enum! {
+    /// What kind of memory is mapped.
+    ///
     /// Part of [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUmemHandleType(u32);
     "CU_MEM_HANDLE_TYPE_" {
@@ -143,6 +159,8 @@ pub union CUarrayMapInfo_v1_memHandle {
 }
 crate::abi::opaque_debug!(CUarrayMapInfo_v1_memHandle);
 
+/// One mapping or unmapping of physical memory in a sparse array.
+///
 /// Argument of `cuMemMapArrayAsync`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -164,7 +182,7 @@ pub struct CUarrayMapInfo_v1 {
 pub type CUarrayMapInfo = CUarrayMapInfo_v1;
 
 c_enum! {
-    /// Values of `CUmemAllocationCompType`.
+    /// Whether memory can be compressed.
     pub struct CUmemAllocationCompType(u32);
     "CU_MEM_ALLOCATION_COMP_" {
         NONE = 0,
@@ -182,6 +200,8 @@ pub struct CUmemAllocationProp_v1_allocFlags {
     pub reserved: [u8; 4],
 }
 
+/// What kind of physical memory `cuMemCreate` makes, and where.
+///
 /// Argument of `cuMemCreate`, `cuMemGetAllocationGranularity`, `cuMemGetAllocationPropertiesFromHandle`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -197,6 +217,8 @@ pub struct CUmemAllocationProp_v1 {
 pub type CUmemAllocationProp = CUmemAllocationProp_v1;
 
 c_enum! {
+    /// Which granularity of a multicast object.
+    ///
     /// Argument of `cuMulticastGetGranularity`.
     pub struct CUmulticastGranularity_flags(u32);
     "CU_MULTICAST_GRANULARITY_" {
@@ -205,6 +227,8 @@ c_enum! {
     }
 }
 
+/// A multicast object: how many devices, how many bytes.
+///
 /// Argument of `cuMulticastCreate`, `cuMulticastGetGranularity`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -218,6 +242,8 @@ pub struct CUmulticastObjectProp_v1 {
 /// The plain name of [`CUmulticastObjectProp_v1`].
 pub type CUmulticastObjectProp = CUmulticastObjectProp_v1;
 
+/// What a location may do with a mapping.
+///
 /// Argument of `cuMemSetAccess`, `cuMemPoolSetAccess`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
