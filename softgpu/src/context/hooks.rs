@@ -10,8 +10,8 @@ type Drain = fn(&Arc<Context>) -> Result;
 /// Called once when a context is destroyed or reset, after draining, in the order of the rows: frees what belongs to it.
 type Gone = fn(&Arc<Context>);
 
-const DRAIN: &[Drain] = &[];
-const GONE: &[Gone] = &[];
+const DRAIN: &[Drain] = &[crate::exec::drain];
+const GONE: &[Gone] = &[crate::exec::context_gone, crate::module::context_gone];
 
 pub(super) fn drain(context: &Arc<Context>) -> Result {
     DRAIN.iter().try_for_each(|drain| drain(context))

@@ -1,4 +1,42 @@
 //! Streams, events and the queue of submitted work.
+//!
+//! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does. [`engine`] keeps the timeline, that is
+//! when the hardware would begin and end it; [`lane`] is one engine of the device with its time slices; [`apply`] decides when and
+//! in which legal order effects happen; [`threads`] are what runs behind the application's back.
+
+mod apply;
+pub mod clock;
+mod engine;
+pub mod event;
+mod host;
+mod lane;
+mod op;
+mod rng;
+mod share;
+pub mod stream;
+mod threads;
+mod value;
+mod wait;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+pub use host::{HostCall, in_host_function};
+pub use lane::SLICE;
+pub use op::{Cost, Effect, Kind, Op, Raw};
+pub use stream::{StreamRef, resolve};
+
+pub(crate) use engine::{Item, OpId, Work};
+pub(crate) use op::nanoseconds;
+pub(crate) use value::ValueWait;
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::capture;
+use engine::Timeline;
+use event::EventId;
 
 /// Which stream the null handle means: each function with a twin is one or the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,4 +45,211 @@ pub enum DefaultStream {
     Legacy,
     /// The calling thread's own (`_ptsz`, `_ptds`).
     PerThread,
+}
+
+/// Operations a stream takes before submission waits for the hardware; real drivers take about this many.
+const DEPTH: usize = 1024;
+
+/// Something was finished or applied.
+static DONE: Condvar = Condvar::new();
+/// The watching thread has earlier work than it knows.
+static WATCH: Condvar = Condvar::new();
+/// There are effects to be applied late.
+static LATE: Condvar = Condvar::new();
+/// There are host functions to be called.
+static CALLS: Condvar = Condvar::new();
+
+/// The timeline of this process.
+fn lock() -> MutexGuard<'static, Timeline> {
+    static TIMELINE: OnceLock<Mutex<Timeline>> = OnceLock::new();
+    let timeline = TIMELINE.get_or_init(|| {
+        let seed = crate::spec::Spec::from_env().map_or(0, |spec| spec.seed);
+        Mutex::new(Timeline::new(seed))
+    });
+    timeline.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps on `bell`, for `time` at most.
+fn wait_on<'a>(
+    bell: &Condvar,
+    timeline: MutexGuard<'a, Timeline>,
+    time: Option<Duration>,
+) -> MutexGuard<'a, Timeline> {
+    match time {
+        None => bell.wait(timeline).unwrap_or_else(PoisonError::into_inner),
+        Some(time) => {
+            bell.wait_timeout(timeline, time)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+        }
+    }
+}
+
+/// Submits `op` to `stream`, or records it if the stream captures. Waits for the hardware if the stream is full.
+///
+/// # Errors
+/// What capture forbids; the state of a lost context; `OPERATING_SYSTEM` if the system gives no threads. Not the faults of the
+/// operation itself: those lose the context when it runs.
+pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
+    context.check()?;
+    if capture::record(stream, &op)? {
+        return Ok(());
+    }
+    push(stream, op).map(drop)
+}
+
+/// Submits `op` and waits for it: the synchronous functions.
+///
+/// # Errors
+/// As [`submit`]; `STREAM_CAPTURE_UNSUPPORTED` if the stream captures; the fault of the operation or one before it.
+pub fn run(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
+    capture::check_wait(stream)?;
+    let op = push(stream, op)?;
+    wait::complete(&[op]);
+    stream.context().check()?;
+    context.check()
+}
+
+fn push(stream: &StreamRef, op: Op) -> Result<OpId> {
+    threads::ensure()?;
+    let work = match (op.kind, op.cost.demand(stream.context().device().spec())) {
+        (Kind::Host(call), _) => Work::Host(call),
+        (_, Some(demand)) => Work::Engine(demand),
+        (_, None) => Work::Instant,
+    };
+    Ok(enqueue(stream, Vec::new(), work, op.effect, None))
+}
+
+/// Adds an operation to the end of a stream, after `also` too.
+pub(crate) fn enqueue(
+    stream: &StreamRef,
+    also: Vec<OpId>,
+    work: Work,
+    effect: Option<Effect>,
+    records: Option<EventId>,
+) -> OpId {
+    let room = |timeline: &Timeline| {
+        timeline
+            .queues
+            .get(&stream.id())
+            .is_none_or(|queue| queue.unfinished < DEPTH)
+    };
+    let mut timeline = wait::until(lock(), room);
+    let now = timeline.catch_up();
+    let mut after = timeline.stream_order(stream.id());
+    after.extend(also);
+    let context = Arc::clone(stream.context());
+    let op = timeline.add(
+        now,
+        Item {
+            context,
+            after,
+            work,
+            effect,
+            records,
+            stream: stream.id(),
+        },
+    );
+    if let Some(queue) = timeline.queues.get_mut(&stream.id()) {
+        queue.last = op;
+    }
+    threads::nudge(&timeline);
+    op
+}
+
+/// Waits until everything in `stream` is complete.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` (or `_IMPLICIT`) where capture forbids it; a fault of the work.
+pub fn synchronize(stream: &StreamRef) -> Result {
+    capture::check_wait(stream)?;
+    capture::forbids()?;
+    wait::complete(&last(stream));
+    stream.context().check()
+}
+
+/// Whether everything in `stream` is complete.
+///
+/// # Errors
+/// `NOT_READY` if not; as [`synchronize`].
+pub fn query(stream: &StreamRef) -> Result {
+    capture::check_wait(stream)?;
+    capture::forbids()?;
+    let done = wait::poll(&last(stream));
+    stream.context().check()?;
+    if done {
+        Ok(())
+    } else {
+        Err(CUresult::NOT_READY)
+    }
+}
+
+/// What must be complete for `stream` to be idle: for the legacy default stream the blocking streams too.
+fn last(stream: &StreamRef) -> Vec<OpId> {
+    let timeline = lock();
+    if stream.is_legacy() {
+        timeline.stream_order(stream.id())
+    } else {
+        timeline
+            .queues
+            .get(&stream.id())
+            .map(|queue| queue.last)
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Waits until everything submitted in `context` is complete (`cuCtxSynchronize`).
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams captures; a fault of the work.
+pub fn drain(context: &Arc<Context>) -> Result {
+    capture::check_drain(context)?;
+    settle(context.id());
+    context.check()
+}
+
+/// Waits until everything this process submitted on the device with this ordinal is complete, whatever comes of it: what freeing
+/// memory does.
+pub fn drain_device(ordinal: u32) {
+    let work: Vec<OpId> = {
+        let timeline = lock();
+        let here = |op: &OpId| {
+            timeline
+                .nodes
+                .get(op)
+                .is_some_and(|node| node.context.device().ordinal() == ordinal)
+        };
+        timeline.nodes.keys().copied().filter(here).collect()
+    };
+    wait::complete(&work);
+}
+
+fn settle(context: u64) {
+    let work = lock().of_context(context);
+    wait::complete(&work);
+}
+
+/// Forgets a context that is being destroyed, after its work.
+pub fn context_gone(context: &Arc<Context>) {
+    stream::forget_all(context.id());
+    event::forget_all(context.id());
+    settle(context.id());
+    lock().drop_context(context.id());
+}
+
+/// Refuses what is not allowed while this thread (or, in global mode, any) captures: allocation, synchronous copies and the like.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED`; the captures it would have disturbed are invalidated.
+pub fn capture_forbids() -> Result {
+    capture::forbids()
+}
+
+/// Whether work submitted to `stream` is recorded instead of run.
+///
+/// # Errors
+/// `STREAM_CAPTURE_INVALIDATED` if its capture has failed.
+pub fn is_capturing(stream: &StreamRef) -> Result<bool> {
+    capture::is_active(stream)
 }

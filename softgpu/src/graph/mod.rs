@@ -1,1 +1,3 @@
 //! Graphs: capture, instantiation, launch.
+
+pub mod capture;

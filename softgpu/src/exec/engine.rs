@@ -1,0 +1,366 @@
+//! The timeline: operations with what they wait for, from submission to the moment their effect is seen.
+//!
+//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the hardware would be done; the time
+//! is known) and `Applying`; then it is forgotten. *Finished* is a matter of the timeline alone and decides when successors begin.
+//! *Applied* is when its effect happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
+//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal order.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::clock;
+use super::event::EventId;
+use super::host::HostCall;
+use super::lane::Lane;
+use super::op::{Demand, Effect, EngineKind};
+use super::rng::Rng;
+use super::share::Words;
+use super::stream::StreamId;
+use super::value::ValueWait;
+use crate::context::Context;
+
+/// The number of an operation, from 1, never reused; 0 is "none".
+pub(crate) type OpId = u64;
+
+/// An effect that nobody waits for happens this long after the hardware would have been done, at least and at most (ns): late
+/// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
+const LATE: (u64, u64) = (200_000, 2_000_000);
+
+/// What an operation needs before it is finished.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Nothing.
+    Instant,
+    /// Time on an engine.
+    Engine(Demand),
+    /// A call into the application.
+    Host(HostCall),
+    /// A value in memory.
+    Value(ValueWait),
+}
+
+/// An operation to be added.
+pub(crate) struct Item {
+    pub(crate) context: Arc<Context>,
+    /// What must be complete before it begins; numbers no longer in the table are fine.
+    pub(crate) after: Vec<OpId>,
+    pub(crate) work: Work,
+    pub(crate) effect: Option<Effect>,
+    /// The event that it records.
+    pub(crate) records: Option<EventId>,
+    /// The stream whose queue it fills.
+    pub(crate) stream: StreamId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Queued,
+    Running,
+    Finished,
+    Applying,
+}
+
+pub(super) struct Node {
+    pub(super) context: Arc<Context>,
+    pub(super) phase: Phase,
+    /// How many of `after` are not finished.
+    pending: usize,
+    /// The latest end among those that are.
+    ready: u64,
+    pub(super) after: Vec<OpId>,
+    dependents: Vec<OpId>,
+    work: Work,
+    pub(super) effect: Option<Effect>,
+    records: Option<EventId>,
+    stream: StreamId,
+    /// When it is applied if nobody asks earlier.
+    late: u64,
+}
+
+/// What an event knows of its last recording.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Recording {
+    /// The operation; 0 if never recorded.
+    pub(super) op: OpId,
+    /// When it was finished, once it is.
+    pub(super) end: Option<u64>,
+}
+
+/// A stream as the timeline sees it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) context: u64,
+    /// The last operation submitted, 0 for none.
+    pub(super) last: OpId,
+    /// Operations not finished.
+    pub(super) unfinished: usize,
+    /// Whether it and the legacy default stream wait for each other.
+    pub(super) blocking: bool,
+    /// Destroyed: forgotten once its last operation is complete.
+    pub(super) gone: bool,
+}
+
+/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time under that lock.
+pub(super) struct Timeline {
+    pub(super) nodes: HashMap<OpId, Node>,
+    next: OpId,
+    lanes: HashMap<(u64, EngineKind), (Arc<Words>, Lane)>,
+    pub(super) queues: HashMap<StreamId, Queue>,
+    /// The legacy default stream of each context that has one.
+    pub(super) legacy: HashMap<u64, StreamId>,
+    pub(super) events: HashMap<EventId, Recording>,
+    /// Finished and not applied, by when they are at the latest.
+    pub(super) late: BTreeSet<(u64, OpId)>,
+    /// Host functions whose turn has come, in order.
+    pub(super) calls: VecDeque<OpId>,
+    /// Value waits whose turn has come.
+    pub(super) values: Vec<OpId>,
+    pub(super) rng: Rng,
+    /// When the thread that watches the hardware looks next; `u64::MAX` while it sleeps.
+    pub(super) watch: u64,
+}
+
+impl Timeline {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            nodes: HashMap::new(),
+            next: 1,
+            lanes: HashMap::new(),
+            queues: HashMap::new(),
+            legacy: HashMap::new(),
+            events: HashMap::new(),
+            late: BTreeSet::new(),
+            calls: VecDeque::new(),
+            values: Vec::new(),
+            rng: Rng::new(seed),
+            watch: 0,
+        }
+    }
+
+    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit synchronisation of the
+    /// legacy default stream the last ones of the blocking streams, or the other way round.
+    pub(super) fn stream_order(&self, stream: StreamId) -> Vec<OpId> {
+        let Some(queue) = self.queues.get(&stream) else {
+            return Vec::new();
+        };
+        let mut after = vec![queue.last];
+        match self.legacy.get(&queue.context) {
+            Some(&legacy) if legacy == stream => after.extend(
+                self.queues
+                    .values()
+                    .filter(|other| other.blocking && other.context == queue.context)
+                    .map(|other| other.last),
+            ),
+            Some(legacy) if queue.blocking => {
+                after.extend(self.queues.get(legacy).map(|legacy| legacy.last))
+            }
+            _ => {}
+        }
+        after
+    }
+
+    /// Adds an operation at `now`; it may be finished on return. The caller has called [`advance`](Self::advance).
+    pub(super) fn add(&mut self, now: u64, item: Item) -> OpId {
+        let id = self.next;
+        self.next += 1;
+        let mut after = item.after;
+        after.sort_unstable();
+        after.dedup();
+        after.retain(|op| self.nodes.contains_key(op));
+        let mut pending = 0;
+        for op in &after {
+            if let Some(node) = self.nodes.get_mut(op).filter(|node| !node.is_finished()) {
+                node.dependents.push(id);
+                pending += 1;
+            }
+        }
+        if let Some(queue) = self.queues.get_mut(&item.stream) {
+            queue.unfinished += 1;
+        }
+        if let Some(event) = item.records {
+            self.events.insert(event, Recording { op: id, end: None });
+        }
+        let Item {
+            context,
+            after: _,
+            work,
+            effect,
+            records,
+            stream,
+        } = item;
+        let (phase, dependents) = (Phase::Queued, Vec::new());
+        let node = Node {
+            context,
+            phase,
+            pending,
+            ready: now,
+            after,
+            dependents,
+            work,
+            effect,
+            records,
+            stream,
+            late: 0,
+        };
+        self.nodes.insert(id, node);
+        if pending == 0 {
+            self.begin(id);
+        }
+        id
+    }
+
+    /// Lets everything happen that the hardware would have done by `now`, in the order in which it would.
+    pub(super) fn advance(&mut self, now: u64) {
+        while let Some((at, key)) = self.next_lane() {
+            if at > now {
+                break;
+            }
+            let Some((words, lane)) = self.lanes.get_mut(&key) else {
+                break;
+            };
+            let ended = lane.step(words.of(key.1), at);
+            ended.into_iter().for_each(|op| self.finish(op, at));
+        }
+    }
+
+    /// When the hardware next does something by itself.
+    pub(super) fn next_event(&self) -> Option<u64> {
+        self.next_lane().map(|(at, _)| at)
+    }
+
+    fn next_lane(&self) -> Option<(u64, (u64, EngineKind))> {
+        self.lanes
+            .iter()
+            .filter_map(|(key, (_, lane))| Some((lane.next_event()?, *key)))
+            .min()
+    }
+
+    /// The operation is done at `at`, and so are those after it that need nothing.
+    pub(super) fn finish(&mut self, op: OpId, at: u64) {
+        let mut done = vec![(op, at)];
+        while let Some((op, at)) = done.pop() {
+            for next in self.mark_finished(op, at) {
+                let Some(node) = self.nodes.get_mut(&next) else {
+                    continue;
+                };
+                node.pending -= 1;
+                node.ready = node.ready.max(at);
+                if node.pending == 0 {
+                    done.extend(self.start(next));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, op: OpId) {
+        if let Some((op, at)) = self.start(op) {
+            self.finish(op, at);
+        }
+    }
+
+    /// Starts an operation that waits for nothing any more; its end, if it needs nothing.
+    fn start(&mut self, op: OpId) -> Option<(OpId, u64)> {
+        let node = self.nodes.get_mut(&op)?;
+        node.phase = Phase::Running;
+        let at = node.ready;
+        match &node.work {
+            Work::Instant => return Some((op, at)),
+            Work::Engine(demand) => {
+                let key = (node.context.id(), demand.engine);
+                let device = node.context.device();
+                let (words, lane) = self.lanes.entry(key).or_insert_with(|| {
+                    (Words::of_device(device), demand.engine.lane(device.spec()))
+                });
+                lane.push(words.of(demand.engine), op, at, demand.ns, demand.load);
+            }
+            Work::Host(_) => self.calls.push_back(op),
+            Work::Value(_) => self.values.push(op),
+        }
+        None
+    }
+
+    /// Notes the end of one operation; returns who waited for it.
+    fn mark_finished(&mut self, op: OpId, at: u64) -> Vec<OpId> {
+        let lag = LATE.0 + self.rng.below(LATE.1 - LATE.0);
+        let Some(node) = self.nodes.get_mut(&op) else {
+            return Vec::new();
+        };
+        node.phase = Phase::Finished;
+        node.late = at.saturating_add(lag);
+        self.late.insert((node.late, op));
+        if let Some(recording) = node.records.and_then(|event| self.events.get_mut(&event))
+            && recording.op == op
+        {
+            recording.end = Some(at);
+        }
+        if let Some(queue) = self.queues.get_mut(&node.stream) {
+            queue.unfinished -= 1;
+        }
+        std::mem::take(&mut node.dependents)
+    }
+
+    /// Whether the hardware would be done with `op`.
+    pub(super) fn is_finished(&self, op: OpId) -> bool {
+        self.nodes.get(&op).is_none_or(Node::is_finished)
+    }
+
+    /// Forgets an operation whose effect has happened.
+    pub(super) fn forget(&mut self, op: OpId) {
+        let Some(node) = self.nodes.remove(&op) else {
+            return;
+        };
+        self.late.remove(&(node.late, op));
+        if self
+            .queues
+            .get(&node.stream)
+            .is_some_and(|queue| queue.gone && queue.last == op)
+        {
+            self.queues.remove(&node.stream);
+        }
+    }
+
+    /// Lets go of a stream: its operations still run.
+    pub(super) fn retire(&mut self, stream: StreamId) {
+        let Some(queue) = self.queues.get_mut(&stream) else {
+            return;
+        };
+        queue.gone = true;
+        if !self.nodes.contains_key(&queue.last) {
+            self.queues.remove(&stream);
+        }
+    }
+
+    /// Everything submitted in `context` that is not complete.
+    pub(super) fn of_context(&self, context: u64) -> Vec<OpId> {
+        self.nodes
+            .iter()
+            .filter(|(_, node)| node.context.id() == context)
+            .map(|(op, _)| *op)
+            .collect()
+    }
+
+    /// Drops what is kept for a context that has no operations any more.
+    pub(super) fn drop_context(&mut self, context: u64) {
+        self.lanes.retain(|(owner, _), _| *owner != context);
+        self.queues.retain(|_, queue| queue.context != context);
+        self.legacy.remove(&context);
+    }
+
+    /// The host call or value wait that `op` is; `None` for all others.
+    pub(super) fn work(&self, op: OpId) -> Option<(&Work, &Arc<Context>)> {
+        self.nodes.get(&op).map(|node| (&node.work, &node.context))
+    }
+
+    /// Advances to the present; returns it.
+    pub(super) fn catch_up(&mut self) -> u64 {
+        let now = clock::now();
+        self.advance(now);
+        now
+    }
+}
+
+impl Node {
+    fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished | Phase::Applying)
+    }
+}

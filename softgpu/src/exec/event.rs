@@ -1,0 +1,209 @@
+//! Events: marks in a stream, with the time at which the hardware passed them.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{CUevent, CUevent_flags, CUresult};
+
+use super::engine::{Item, OpId, Work};
+use super::stream::StreamRef;
+use super::{enqueue, lock, threads, wait};
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::capture;
+use crate::handle::{self, Handles};
+
+/// An event's number in this process: its handle value.
+pub type EventId = u64;
+
+static EVENTS: Handles<Event> = Handles::new();
+
+/// A mark that can be put into a stream.
+#[derive(Debug)]
+pub struct Event {
+    id: EventId,
+    context: Arc<Context>,
+    flags: u32,
+}
+
+impl Event {
+    /// Its number.
+    pub fn id(&self) -> EventId {
+        self.id
+    }
+
+    /// The context it was made in.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The operation that last recorded it; 0 if none did.
+    pub(crate) fn recorded(&self) -> OpId {
+        lock()
+            .events
+            .get(&self.id)
+            .map_or(0, |recording| recording.op)
+    }
+}
+
+/// Makes an event.
+///
+/// # Errors
+/// `INVALID_VALUE` for unknown flags, or an interprocess event with timing. `NOT_SUPPORTED` for interprocess events.
+pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
+    let known = CUevent_flags::BLOCKING_SYNC.0
+        | CUevent_flags::DISABLE_TIMING.0
+        | CUevent_flags::INTERPROCESS.0;
+    let shared = flags & CUevent_flags::INTERPROCESS.0 != 0;
+    if flags & !known != 0 || (shared && flags & CUevent_flags::DISABLE_TIMING.0 == 0) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if shared {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    let value = handle::fresh();
+    EVENTS.insert_at(
+        value,
+        Arc::new(Event {
+            id: value as u64,
+            context: Arc::clone(context),
+            flags,
+        }),
+    );
+    Ok(CUevent(std::ptr::without_provenance_mut(value)))
+}
+
+/// The event behind a handle.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no event (any more).
+pub fn lookup(event: CUevent) -> Result<Arc<Event>> {
+    EVENTS.get(event.0.addr()).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// Destroys an event; what waits for it is not touched.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no event (any more).
+pub fn destroy(event: CUevent) -> Result {
+    let event = EVENTS
+        .remove(event.0.addr())
+        .ok_or(CUresult::INVALID_HANDLE)?;
+    capture::event_gone(event.id);
+    lock().events.remove(&event.id);
+    Ok(())
+}
+
+/// Puts the event behind everything in `stream`; `external` makes it a node of a capture instead of a mark in it.
+///
+/// # Errors
+/// `INVALID_HANDLE` if event and stream belong to different contexts; what capture forbids.
+pub fn record(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
+    if event.context.id() != stream.context().id() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    if capture::record_event(stream, event, external)? {
+        return Ok(());
+    }
+    threads::ensure()?;
+    enqueue(stream, Vec::new(), Work::Instant, None, Some(event.id));
+    Ok(())
+}
+
+/// Makes `stream` wait for the last recording of the event; nothing if there is none.
+///
+/// # Errors
+/// What capture forbids.
+pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
+    if capture::wait_event(stream, event, external)? {
+        return Ok(());
+    }
+    threads::ensure()?;
+    let op = event.recorded();
+    if op != 0 {
+        enqueue(stream, vec![op], Work::Instant, None, None);
+    }
+    Ok(())
+}
+
+/// Whether everything before the last recording is complete.
+///
+/// # Errors
+/// `NOT_READY` if not, `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
+pub fn query(event: &Arc<Event>) -> Result {
+    capture::forbids()?;
+    capture::check_event(event)?;
+    let done = wait::poll(&[event.recorded()]);
+    event.context.check()?;
+    if done {
+        Ok(())
+    } else {
+        Err(CUresult::NOT_READY)
+    }
+}
+
+/// Waits until everything before the last recording is complete.
+///
+/// # Errors
+/// `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
+pub fn synchronize(event: &Arc<Event>) -> Result {
+    capture::forbids()?;
+    capture::check_event(event)?;
+    wait::complete(&[event.recorded()]);
+    event.context.check()
+}
+
+/// Milliseconds of the hardware's time from `start` to `end`.
+///
+/// # Errors
+/// `INVALID_HANDLE` if one was never recorded or is without timing, `NOT_READY` if one has not been passed.
+pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
+    let timed = |event: &Event| event.flags & CUevent_flags::DISABLE_TIMING.0 == 0;
+    if !timed(start)
+        || !timed(end)
+        || start.context.device().ordinal() != end.context.device().ordinal()
+    {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    let mut timeline = lock();
+    timeline.catch_up();
+    let passed = |event: &Event| {
+        let recording = timeline.events.get(&event.id).copied().unwrap_or_default();
+        if recording.op == 0 {
+            Err(CUresult::INVALID_HANDLE)
+        } else {
+            recording.end.ok_or(CUresult::NOT_READY)
+        }
+    };
+    Ok(milliseconds(passed(start)?, passed(end)?))
+}
+
+/// The difference as the driver tells it; negative if `end` came first.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the driver answers in single precision"
+)]
+fn milliseconds(start: u64, end: u64) -> f32 {
+    (i128::from(end) - i128::from(start)) as f32 / 1e6
+}
+
+/// The recording of an event by a launched graph, after `after`.
+pub(crate) fn item(event: EventId, context: &Arc<Context>, after: Vec<OpId>) -> Item {
+    Item {
+        context: Arc::clone(context),
+        after,
+        work: Work::Instant,
+        effect: None,
+        records: Some(event),
+        stream: 0,
+    }
+}
+
+/// Forgets the events of a context that is destroyed.
+pub(super) fn forget_all(context: u64) {
+    let gone = EVENTS.remove_if(|event| event.context.id() == context);
+    let mut timeline = lock();
+    for event in gone {
+        timeline.events.remove(&event.id);
+    }
+}

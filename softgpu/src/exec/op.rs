@@ -1,0 +1,193 @@
+//! What can be submitted: an operation is what it is (so that a graph can hold it), what it costs and what it does.
+
+use std::fmt;
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v2};
+
+use super::host::HostCall;
+use super::lane::Lane;
+use crate::error::Result;
+use crate::module::Launch;
+use crate::spec::Spec;
+
+/// What an operation does to memory. It can run any number of times (a graph replays it), on any thread, and must neither submit
+/// nor wait; an error is a fault of the device: the context is lost with that result.
+pub type Effect = Arc<dyn Fn() -> Result + Send + Sync>;
+
+/// What an operation takes of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// Nothing: bookkeeping in stream order.
+    Instant,
+    /// The multiprocessors for `ns` nanoseconds, filled by `threads` threads.
+    Compute {
+        /// Nanoseconds of the context's turn.
+        ns: u64,
+        /// Threads of the whole grid.
+        threads: u64,
+    },
+    /// Bytes over the link from host to device.
+    ToDevice(u64),
+    /// Bytes over the link from device to host.
+    ToHost(u64),
+    /// Bytes read and written within device memory.
+    OnDevice(u64),
+}
+
+/// What an operation is, as far as a captured or built graph must know.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// A kernel launch.
+    Kernel(Arc<Launch>),
+    /// A copy of any shape.
+    Copy(Raw<CUDA_MEMCPY3D_v2>),
+    /// A memset of one or two dimensions.
+    Fill(Raw<CUDA_MEMSET_NODE_PARAMS_v2>),
+    /// A host function.
+    Host(HostCall),
+    /// Work in stream order that has no graph node: it cannot be captured.
+    Plain,
+}
+
+/// One operation.
+#[derive(Clone)]
+pub struct Op {
+    /// What it is.
+    pub kind: Kind,
+    /// What it takes.
+    pub cost: Cost,
+    /// What it does; `None` for a host function, whose effect is the call.
+    pub effect: Option<Effect>,
+}
+
+impl Op {
+    /// An operation of the given kind.
+    pub fn new(
+        kind: Kind,
+        cost: Cost,
+        effect: impl Fn() -> Result + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            kind,
+            cost,
+            effect: Some(Arc::new(effect)),
+        }
+    }
+
+    /// An operation that a graph cannot hold.
+    pub fn plain(cost: Cost, effect: impl Fn() -> Result + Send + Sync + 'static) -> Self {
+        Self::new(Kind::Plain, cost, effect)
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Op")
+            .field("kind", &self.kind)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
+
+pub use raw::Raw;
+
+mod raw {
+    //! # Safety
+    //! One promise: descriptors full of addresses may cross threads.
+    #![allow(
+        unsafe_code,
+        reason = "a C descriptor of addresses is not Send by itself"
+    )]
+
+    /// A C descriptor as the application gave it: its addresses are numbers here; who turns one into a reference checks it first.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Raw<T>(pub T);
+
+    // SAFETY: the wrapper gives no access to what the addresses point to; effects that use them are bound by the API's own rule
+    // that the application keeps the memory alive and unshared until the operation is complete.
+    unsafe impl<T: Copy> Send for Raw<T> {}
+    // SAFETY: as above; the descriptor itself is never written after it is made.
+    unsafe impl<T: Copy> Sync for Raw<T> {}
+}
+
+/// The engines of a device, by their place among its shared words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum EngineKind {
+    Compute = 0,
+    ToDevice = 1,
+    ToHost = 2,
+}
+
+/// Threads resident on one multiprocessor at a time, on every architecture since 8.0.
+const THREADS_PER_SM: u64 = 2048;
+/// What starting a copy costs beside its bytes (ns).
+const COPY_SETUP: u64 = 1_000;
+
+impl EngineKind {
+    /// An idle lane of this engine on a machine like `spec`.
+    pub(super) fn lane(self, spec: &Spec) -> Lane {
+        Lane::new(match self {
+            Self::Compute => THREADS_PER_SM * u64::from(spec.sm),
+            Self::ToDevice | Self::ToHost => 1,
+        })
+    }
+}
+
+/// The time on one engine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demand {
+    pub(crate) engine: EngineKind,
+    pub(crate) ns: u64,
+    pub(crate) load: u64,
+}
+
+impl Cost {
+    /// What this means in engine time on a machine like `spec`; `None` for no time at all.
+    pub(crate) fn demand(self, spec: &Spec) -> Option<Demand> {
+        match self {
+            Self::Instant => None,
+            Self::Compute { ns, threads } => Some(Demand {
+                engine: EngineKind::Compute,
+                ns: ns.max(1),
+                load: threads.max(1),
+            }),
+            Self::ToDevice(bytes) => Some(copy(EngineKind::ToDevice, bytes, spec.link)),
+            Self::ToHost(bytes) => Some(copy(EngineKind::ToHost, bytes, spec.link)),
+            Self::OnDevice(bytes) => Some(copy(EngineKind::Compute, bytes, spec.bw)),
+        }
+    }
+}
+
+fn copy(engine: EngineKind, bytes: u64, rate: u64) -> Demand {
+    Demand {
+        engine,
+        ns: COPY_SETUP + nanoseconds(bytes, rate),
+        load: 1,
+    }
+}
+
+/// How long `bytes` take at `rate` bytes per second (ns, rounded down).
+pub(crate) fn nanoseconds(bytes: u64, rate: u64) -> u64 {
+    let exact = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    u64::try_from(exact).unwrap_or(u64::MAX >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_takes_its_bytes_over_the_link() {
+        let spec = Spec {
+            link: 1 << 30,
+            ..Spec::default()
+        };
+        let demand = Cost::ToDevice(1 << 29).demand(&spec).unwrap();
+        assert_eq!(
+            (demand.engine, demand.ns),
+            (EngineKind::ToDevice, 500_000_000 + COPY_SETUP)
+        );
+        assert!(Cost::Instant.demand(&spec).is_none());
+    }
+}

@@ -1,0 +1,166 @@
+//! The three threads behind the application's back, started with the first operation: one watches the hardware (so that time
+//! slices are taken in time and host functions begin), one applies late effects (so that programs which poll memory get on), one
+//! calls host functions. They are never joined: the process may exit or hang in a host function whatever they do.
+//!
+//! # Safety
+//! `unsafe` blocks all signals around the start of a thread: an application's signals belong to its own threads.
+#![allow(unsafe_code, reason = "signal masks are C")]
+
+use std::sync::MutexGuard;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::engine::{Timeline, Work};
+use super::{CALLS, DONE, LATE, WATCH, clock, host, lock, wait_on};
+use crate::error::Result;
+
+/// How much later than the hardware the watching thread may look (ns): it costs nobody anything and saves it most of its work.
+const GRAIN: u64 = 200_000;
+/// How often values in memory are looked at while something waits for them (ns).
+const POLL: u64 = 50_000;
+
+/// Starts the threads if they are not running.
+///
+/// # Errors
+/// `OPERATING_SYSTEM` if the system gives no thread.
+pub(super) fn ensure() -> Result {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    let started = STARTED.get_or_init(|| {
+        without_signals(|| {
+            [
+                ("softgpu-watch", watch as fn()),
+                ("softgpu-late", late),
+                ("softgpu-calls", calls),
+            ]
+            .into_iter()
+            .all(|(name, body)| {
+                std::thread::Builder::new()
+                    .name(name.into())
+                    .spawn(body)
+                    .is_ok()
+            })
+        })
+    });
+    if *started {
+        Ok(())
+    } else {
+        Err(CUresult::OPERATING_SYSTEM)
+    }
+}
+
+fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: `sigset_t` is plain data for which all zeroes is a value; both sets live through the calls that fill and read them.
+    let before = unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let result = body();
+    // SAFETY: `before` is the mask that the first call filled in.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
+/// Wakes whoever has something to do now. To be called after anything that adds or finishes operations.
+pub(super) fn nudge(timeline: &Timeline) {
+    let next = if timeline.values.is_empty() {
+        timeline.next_event()
+    } else {
+        Some(0)
+    };
+    if next.is_some_and(|at| at.saturating_add(GRAIN) < timeline.watch) {
+        WATCH.notify_one();
+    }
+    if !timeline.late.is_empty() {
+        LATE.notify_one();
+    }
+    if !timeline.calls.is_empty() {
+        CALLS.notify_one();
+    }
+}
+
+fn watch() {
+    let mut timeline = lock();
+    loop {
+        let now = timeline.catch_up();
+        look_at_values(&mut timeline, now);
+        nudge(&timeline);
+        let rest = if timeline.values.is_empty() {
+            timeline
+                .next_event()
+                .map(|at| at.saturating_sub(now).max(GRAIN))
+        } else {
+            Some(POLL)
+        };
+        timeline.watch = rest.map_or(u64::MAX, |rest| now + rest);
+        timeline = wait_on(&WATCH, timeline, rest.map(Duration::from_nanos));
+        timeline.watch = 0;
+    }
+}
+
+/// Finishes the value waits whose value has come (or never can: their context is lost).
+fn look_at_values(timeline: &mut Timeline, now: u64) {
+    let waiting = std::mem::take(&mut timeline.values);
+    let (come, open): (Vec<_>, Vec<_>) =
+        waiting
+            .into_iter()
+            .partition(|op| match timeline.work(*op) {
+                Some((Work::Value(value), context)) => context.check().is_err() || value.has_come(),
+                _ => true,
+            });
+    timeline.values = open;
+    if !come.is_empty() {
+        come.into_iter().for_each(|op| timeline.finish(op, now));
+        DONE.notify_all();
+    }
+}
+
+fn late() {
+    let mut timeline = lock();
+    loop {
+        let now = clock::now();
+        match timeline.late.first().copied() {
+            Some((at, op)) if at <= now => timeline = super::apply::apply(timeline, &[op]),
+            Some((at, _)) => {
+                timeline = wait_on(&LATE, timeline, Some(Duration::from_nanos(at - now)))
+            }
+            None => timeline = wait_on(&LATE, timeline, None),
+        }
+    }
+}
+
+fn calls() {
+    let mut timeline = lock();
+    loop {
+        let Some(op) = timeline.calls.pop_front() else {
+            timeline = wait_on(&CALLS, timeline, None);
+            continue;
+        };
+        let before = timeline
+            .nodes
+            .get(&op)
+            .map(|node| node.after.clone())
+            .unwrap_or_default();
+        timeline = super::apply::apply(timeline, &before);
+        timeline = call(timeline, op);
+        timeline.catch_up();
+        timeline.finish(op, clock::now());
+        DONE.notify_all();
+        nudge(&timeline);
+    }
+}
+
+/// Calls into the application, outside the lock.
+fn call(timeline: MutexGuard<'_, Timeline>, op: u64) -> MutexGuard<'_, Timeline> {
+    let Some((Work::Host(call), context)) = timeline.work(op) else {
+        return timeline;
+    };
+    let (call, state) = (*call, context.check());
+    drop(timeline);
+    host::invoke(call, state);
+    lock()
+}

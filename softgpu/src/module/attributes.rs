@@ -1,0 +1,96 @@
+//! Attributes of functions and kernels: what can be asked, what can be set.
+
+use std::collections::BTreeMap;
+
+use gpushare_cuda_abi::cuda::{CUfunction_attribute, CUresult};
+
+use crate::error::Result;
+
+/// Shared memory a block may use without asking for more (bytes), on every architecture.
+pub const DEFAULT_SHARED: u32 = 48 << 10;
+/// Shared memory a block may ask for (bytes): compute capability 9.0, CUDA C++ programming guide, table of technical specifications.
+pub const MAX_SHARED: u32 = 227 << 10;
+
+/// The attributes that differ from a modelled kernel's.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes(BTreeMap<u32, i32>);
+
+impl Attributes {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for an attribute that does not exist.
+    pub fn get(&self, attribute: CUfunction_attribute) -> Result<i32> {
+        use CUfunction_attribute as A;
+        if let Some(set) = self.0.get(&attribute.0) {
+            return Ok(*set);
+        }
+        Ok(match attribute {
+            A::MAX_THREADS_PER_BLOCK => 1024,
+            A::NUM_REGS => 32,
+            A::PTX_VERSION | A::BINARY_VERSION => 90,
+            A::MAX_DYNAMIC_SHARED_SIZE_BYTES => 48 << 10,
+            A::PREFERRED_SHARED_MEMORY_CARVEOUT => -1,
+            other if other < A::MAX => 0,
+            _ => return Err(CUresult::INVALID_VALUE),
+        })
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for one that cannot be set, or a value out of its range.
+    pub fn set(&mut self, attribute: CUfunction_attribute, value: i32) -> Result {
+        use CUfunction_attribute as A;
+        let legal = match attribute {
+            A::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                u32::try_from(value).is_ok_and(|bytes| bytes <= MAX_SHARED)
+            }
+            A::PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
+            A::REQUIRED_CLUSTER_WIDTH | A::REQUIRED_CLUSTER_HEIGHT | A::REQUIRED_CLUSTER_DEPTH => {
+                (0..=16).contains(&value)
+            }
+            A::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => (0..=1).contains(&value),
+            A::CLUSTER_SCHEDULING_POLICY_PREFERENCE => (0..=2).contains(&value),
+            _ => false,
+        };
+        if !legal {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.0.insert(attribute.0, value);
+        Ok(())
+    }
+
+    /// Dynamic shared memory that a launch may ask for (bytes).
+    pub fn dynamic_shared(&self) -> u32 {
+        let set = self
+            .get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)
+            .unwrap_or(0);
+        u32::try_from(set).unwrap_or(DEFAULT_SHARED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_attributes_that_can_be_set_are_set_and_only_in_range() {
+        let mut attributes = Attributes::default();
+        assert_eq!(
+            attributes.set(CUfunction_attribute::NUM_REGS, 8),
+            Err(CUresult::INVALID_VALUE)
+        );
+        let shared = CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        assert_eq!(
+            attributes.set(shared, (228 << 10) + 1),
+            Err(CUresult::INVALID_VALUE)
+        );
+        assert_eq!(attributes.set(shared, 100 << 10), Ok(()));
+        assert_eq!(attributes.get(shared), Ok(100 << 10));
+        assert_eq!(
+            attributes.get(CUfunction_attribute(99)),
+            Err(CUresult::INVALID_VALUE)
+        );
+    }
+}

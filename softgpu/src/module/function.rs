@@ -1,0 +1,100 @@
+//! Functions: a name in a module of a context.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUfunction, CUkernel, CUresult};
+
+use super::attributes::Attributes;
+use super::kernels::{self, Builtin};
+use super::legacy::LegacyState;
+use super::library;
+use super::modules::Module;
+use crate::context::Context;
+use crate::error::Result;
+use crate::handle::{self, Handles};
+
+static FUNCTIONS: Handles<Function> = Handles::new();
+
+/// A function that can be launched.
+#[derive(Debug)]
+pub struct Function {
+    handle: usize,
+    name: String,
+    module: Arc<Module>,
+    builtin: Option<&'static Builtin>,
+    attributes: Mutex<Attributes>,
+    legacy: Mutex<LegacyState>,
+}
+
+impl Function {
+    /// Makes the function `name` of `module`.
+    pub(super) fn enter(name: &str, module: &Arc<Module>) -> CUfunction {
+        let handle = handle::fresh();
+        let function = Self {
+            handle,
+            name: name.to_owned(),
+            module: Arc::clone(module),
+            builtin: kernels::find(name),
+            attributes: Mutex::default(),
+            legacy: Mutex::default(),
+        };
+        FUNCTIONS.insert_at(handle, Arc::new(function));
+        CUfunction(std::ptr::without_provenance_mut(handle))
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> CUfunction {
+        CUfunction(std::ptr::without_provenance_mut(self.handle))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The module it is in.
+    pub fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    /// The context it runs in.
+    pub fn context(&self) -> &Arc<Context> {
+        self.module.context()
+    }
+
+    /// What it does, if it is built in.
+    pub fn builtin(&self) -> Option<&'static Builtin> {
+        self.builtin
+    }
+
+    /// Its attributes.
+    pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
+        self.attributes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the functions of CUDA 2 and 3 set one by one before a launch.
+    pub fn legacy(&self) -> MutexGuard<'_, LegacyState> {
+        self.legacy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The function behind a handle, which may as well be a kernel's: that is the function it becomes in `context`.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is neither (any more).
+pub fn function(context: &Arc<Context>, handle: CUfunction) -> Result<Arc<Function>> {
+    if let Some(found) = FUNCTIONS.get(handle.0.addr()) {
+        return Ok(found);
+    }
+    let kernel = library::kernel(CUkernel(handle.0))?;
+    let handle = library::function_in(&kernel, context)?;
+    FUNCTIONS
+        .get(handle.0.addr())
+        .ok_or(CUresult::INVALID_HANDLE)
+}
+
+pub(super) fn forget(function: CUfunction) {
+    FUNCTIONS.remove(function.0.addr());
+}

@@ -1,0 +1,26 @@
+//! `fill(uint32 *dst, uint64 n, uint32 value)`.
+
+use super::access::Region;
+use super::{Args, Builtin, Weight};
+use crate::context::Context;
+use crate::error::Result;
+use crate::va::Access;
+
+/// Writes one value over and over.
+pub(super) static FILL: Builtin = Builtin {
+    name: "fill",
+    params: &[8, 8, 4],
+    weight,
+    run,
+};
+
+fn weight(args: &Args<'_>) -> Weight {
+    Weight::Bytes(args.number(1).saturating_mul(4))
+}
+
+fn run(args: &Args<'_>, context: &Context) -> Result {
+    let dst = Region::<u32>::new(context, args.number(0), args.number(1), Access::Write)?;
+    let value = u32::try_from(args.number(2)).unwrap_or(0);
+    (0..dst.len()).for_each(|at| dst.set(at, value));
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once as a GPU's fused operation does.
+
+use super::access::Region;
+use super::{Args, Builtin, Weight};
+use crate::context::Context;
+use crate::error::Result;
+use crate::va::Access;
+
+/// Scales a vector and adds it to another.
+pub(super) static SAXPY: Builtin = Builtin {
+    name: "saxpy",
+    params: &[4, 8, 8, 8],
+    weight,
+    run,
+};
+
+fn weight(args: &Args<'_>) -> Weight {
+    Weight::Bytes(args.number(3).saturating_mul(12))
+}
+
+fn run(args: &Args<'_>, context: &Context) -> Result {
+    let (a, n) = (args.float(0), args.number(3));
+    let x = Region::<u32>::new(context, args.number(1), n, Access::Read)?;
+    let y = Region::<u32>::new(context, args.number(2), n, Access::Write)?;
+    for at in 0..y.len() {
+        y.set(
+            at,
+            a.mul_add(f32::from_bits(x.get(at)), f32::from_bits(y.get(at)))
+                .to_bits(),
+        );
+    }
+    Ok(())
+}

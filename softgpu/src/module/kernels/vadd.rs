@@ -1,0 +1,33 @@
+//! `vadd(const float *a, const float *b, float *out, uint64 n)`.
+
+use super::access::Region;
+use super::{Args, Builtin, Weight};
+use crate::context::Context;
+use crate::error::Result;
+use crate::va::Access;
+
+/// Adds two vectors.
+pub(super) static VADD: Builtin = Builtin {
+    name: "vadd",
+    params: &[8, 8, 8, 8],
+    weight,
+    run,
+};
+
+fn weight(args: &Args<'_>) -> Weight {
+    Weight::Bytes(args.number(3).saturating_mul(12))
+}
+
+fn run(args: &Args<'_>, context: &Context) -> Result {
+    let n = args.number(3);
+    let a = Region::<u32>::new(context, args.number(0), n, Access::Read)?;
+    let b = Region::<u32>::new(context, args.number(1), n, Access::Read)?;
+    let out = Region::<u32>::new(context, args.number(2), n, Access::Write)?;
+    for at in 0..out.len() {
+        out.set(
+            at,
+            (f32::from_bits(a.get(at)) + f32::from_bits(b.get(at))).to_bits(),
+        );
+    }
+    Ok(())
+}

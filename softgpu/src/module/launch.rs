@@ -1,0 +1,167 @@
+//! Launches: what a launch may ask for, and the operation it becomes.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::function::Function;
+use super::kernels::LAUNCH_NS;
+use super::params::Params;
+use crate::error::Result;
+use crate::exec::{self, Cost, Kind, Op, StreamRef};
+
+/// Threads of a block, at most.
+const BLOCK_THREADS: u32 = 1024;
+/// Each dimension of a block, at most.
+const BLOCK: [u32; 3] = [1024, 1024, 64];
+/// Each dimension of a grid, at most.
+const GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
+
+/// How a kernel is spread over the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks in each dimension.
+    pub grid: [u32; 3],
+    /// Threads of a block in each dimension.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block (bytes).
+    pub shared: u32,
+    /// Blocks of a cluster in each dimension, if it has clusters.
+    pub cluster: Option<[u32; 3]>,
+    /// All blocks must be resident at once.
+    pub cooperative: bool,
+}
+
+impl Shape {
+    /// A plain launch.
+    pub const fn new(grid: [u32; 3], block: [u32; 3], shared: u32) -> Self {
+        Self {
+            grid,
+            block,
+            shared,
+            cluster: None,
+            cooperative: false,
+        }
+    }
+
+    /// Threads of the whole grid.
+    pub fn threads(&self) -> u64 {
+        self.blocks().saturating_mul(
+            self.block
+                .iter()
+                .map(|&threads| u64::from(threads))
+                .product(),
+        )
+    }
+
+    fn blocks(&self) -> u64 {
+        self.grid.iter().fold(1, |blocks: u64, &side| {
+            blocks.saturating_mul(u64::from(side))
+        })
+    }
+
+    /// Whether `function` can be launched so on a device with `sm` multiprocessors.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for dimensions or shared memory beyond the device's limits, `INVALID_CLUSTER_SIZE`,
+    /// `COOPERATIVE_LAUNCH_TOO_LARGE`.
+    pub fn check(&self, function: &Function, sm: u32) -> Result {
+        let within = |dims: [u32; 3], most: [u32; 3]| {
+            dims.iter()
+                .zip(most)
+                .all(|(&side, most)| (1..=most).contains(&side))
+        };
+        let threads: u32 = if within(self.block, BLOCK) {
+            self.block.iter().product()
+        } else {
+            0
+        };
+        let most_shared = function.attributes().dynamic_shared();
+        if !within(self.grid, GRID)
+            || !(1..=BLOCK_THREADS).contains(&threads)
+            || self.shared > most_shared
+        {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if let Some(cluster) = self.cluster {
+            let size: u64 = cluster.iter().map(|&side| u64::from(side)).product();
+            // Eight is the portable maximum (compute capability 9.0).
+            if size == 0
+                || size > 8
+                || self
+                    .grid
+                    .iter()
+                    .zip(cluster)
+                    .any(|(side, part)| side % part != 0)
+            {
+                return Err(CUresult::INVALID_CLUSTER_SIZE);
+            }
+        }
+        let resident =
+            u64::from(sm) * u64::from(super::occupancy::blocks_per_sm(threads, self.shared));
+        if self.cooperative && self.blocks() > resident {
+            return Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+        Ok(())
+    }
+}
+
+/// A launch that is complete in itself: it can run any number of times.
+#[derive(Debug)]
+pub struct Launch {
+    /// What to launch.
+    pub function: Arc<Function>,
+    /// How it is spread.
+    pub shape: Shape,
+    /// Its parameters, as they were when the launch was made.
+    pub params: Params,
+}
+
+impl Launch {
+    /// A launch, checked; loads the function's code if it is not loaded.
+    ///
+    /// # Errors
+    /// As [`Shape::check`]; `OUT_OF_MEMORY` if the code does not fit.
+    pub fn new(function: Arc<Function>, shape: Shape, params: Params) -> Result<Arc<Self>> {
+        shape.check(&function, function.context().device().spec().sm)?;
+        function.module().make_resident()?;
+        Ok(Arc::new(Self {
+            function,
+            shape,
+            params,
+        }))
+    }
+
+    /// The operation it is.
+    pub fn op(self: &Arc<Self>) -> Op {
+        let spec = self.function.context().device().spec();
+        let ns = self
+            .function
+            .builtin()
+            .map_or(LAUNCH_NS, |builtin| builtin.duration(&self.params, spec.bw));
+        let launch = Arc::clone(self);
+        Op::new(
+            Kind::Kernel(Arc::clone(self)),
+            Cost::Compute {
+                ns,
+                threads: self.shape.threads(),
+            },
+            move || match launch.function.builtin() {
+                Some(builtin) => builtin.run(&launch.params, launch.function.context()),
+                None => Ok(()),
+            },
+        )
+    }
+}
+
+/// Launches in `stream`.
+///
+/// # Errors
+/// `INVALID_HANDLE` if function and stream belong to different contexts; as [`Launch::new`] and [`exec::submit`].
+pub fn launch(stream: &StreamRef, function: Arc<Function>, shape: Shape, params: Params) -> Result {
+    if function.context().id() != stream.context().id() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    let launch = Launch::new(function, shape, params)?;
+    exec::submit(stream.context(), stream, launch.op())
+}

@@ -1,0 +1,210 @@
+//! Libraries: images that belong to no context and become modules of those in which their kernels are used.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use gpushare_cuda_abi::cuda::{
+    CUfunction, CUfunction_attribute, CUkernel, CUlibrary, CUmodule, CUresult,
+};
+
+use super::attributes::Attributes;
+use super::modules::{self, Module};
+use crate::context::Context;
+use crate::error::Result;
+use crate::handle::{self, Handles};
+
+static LIBRARIES: Handles<Library> = Handles::new();
+static KERNELS: Handles<Kernel> = Handles::new();
+
+/// A loaded library.
+#[derive(Debug)]
+pub struct Library {
+    handle: usize,
+    kernels: Mutex<HashMap<String, usize>>,
+    /// Its module in each context, by the context's number.
+    modules: Mutex<HashMap<u64, Arc<Module>>>,
+}
+
+/// A kernel of a library.
+#[derive(Debug)]
+pub struct Kernel {
+    name: String,
+    library: Weak<Library>,
+    /// What was set for a device, by ordinal, and is taken over by the kernel's function there.
+    attributes: Mutex<HashMap<u32, Attributes>>,
+}
+
+impl Library {
+    /// Its handle.
+    pub fn handle(&self) -> CUlibrary {
+        CUlibrary(std::ptr::without_provenance_mut(self.handle))
+    }
+
+    /// The kernel of this name, always the same one.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for the empty name.
+    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<CUkernel> {
+        if name.is_empty() {
+            return Err(CUresult::NOT_FOUND);
+        }
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = *kernels.entry(name.to_owned()).or_insert_with(|| {
+            let (name, library) = (name.to_owned(), Arc::downgrade(self));
+            KERNELS.insert(Arc::new(Kernel {
+                name,
+                library,
+                attributes: Mutex::default(),
+            }))
+        });
+        Ok(CUkernel(std::ptr::without_provenance_mut(value)))
+    }
+
+    /// The kernels that were asked for by name, oldest first.
+    pub fn known_kernels(&self) -> Vec<CUkernel> {
+        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known: Vec<usize> = kernels.values().copied().collect();
+        known.sort_unstable();
+        known
+            .into_iter()
+            .map(|value| CUkernel(std::ptr::without_provenance_mut(value)))
+            .collect()
+    }
+
+    /// Its module in `context`, loaded when first asked for.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` under eager loading.
+    pub fn module_in(&self, context: &Arc<Context>) -> Result<Arc<Module>> {
+        let mut modules = self.modules();
+        if let Some(module) = modules.get(&context.id()) {
+            return Ok(Arc::clone(module));
+        }
+        let module = modules::load(context)?;
+        modules.insert(context.id(), Arc::clone(&module));
+        Ok(module)
+    }
+
+    fn modules(&self) -> MutexGuard<'_, HashMap<u64, Arc<Module>>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kernel {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The library it is in.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE` if that was unloaded.
+    pub fn library(&self) -> Result<Arc<Library>> {
+        self.library.upgrade().ok_or(CUresult::INVALID_HANDLE)
+    }
+
+    /// An attribute as it is on a device.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for an attribute that does not exist.
+    pub fn attribute(&self, device: u32, attribute: CUfunction_attribute) -> Result<i32> {
+        self.attributes().entry(device).or_default().get(attribute)
+    }
+
+    /// Sets an attribute for a device.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for one that cannot be set, or a value out of its range.
+    pub fn set_attribute(
+        &self,
+        device: u32,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> Result {
+        self.attributes()
+            .entry(device)
+            .or_default()
+            .set(attribute, value)
+    }
+
+    fn attributes(&self) -> MutexGuard<'_, HashMap<u32, Attributes>> {
+        self.attributes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Loads a library.
+pub fn load() -> CUlibrary {
+    let handle = handle::fresh();
+    let library = Arc::new(Library {
+        handle,
+        kernels: Mutex::default(),
+        modules: Mutex::default(),
+    });
+    LIBRARIES.insert_at(handle, Arc::clone(&library));
+    library.handle()
+}
+
+/// The library behind a handle.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no library (any more).
+pub fn lookup(library: CUlibrary) -> Result<Arc<Library>> {
+    LIBRARIES
+        .get(library.0.addr())
+        .ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The kernel behind a handle.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no kernel (any more).
+pub fn kernel(kernel: CUkernel) -> Result<Arc<Kernel>> {
+    KERNELS.get(kernel.0.addr()).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The function that a kernel is in `context`.
+///
+/// # Errors
+/// `INVALID_HANDLE` if its library was unloaded, `OUT_OF_MEMORY` under eager loading.
+pub fn function_in(kernel: &Kernel, context: &Arc<Context>) -> Result<CUfunction> {
+    let handle = kernel
+        .library()?
+        .module_in(context)?
+        .function(&kernel.name)?;
+    let set = kernel
+        .attributes()
+        .get(&context.device().ordinal())
+        .cloned();
+    if let Some(set) = set {
+        *super::function(context, handle)?.attributes() = set;
+    }
+    Ok(handle)
+}
+
+/// Unloads a library with its kernels and modules.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no library (any more).
+pub fn unload(library: CUlibrary) -> Result {
+    let library = LIBRARIES
+        .remove(library.0.addr())
+        .ok_or(CUresult::INVALID_HANDLE)?;
+    for kernel in library.known_kernels() {
+        KERNELS.remove(kernel.0.addr());
+    }
+    let modules: Vec<CUmodule> = library
+        .modules()
+        .drain()
+        .map(|(_, module)| module.handle())
+        .collect();
+    modules.into_iter().try_for_each(modules::unload)
+}
+
+pub(super) fn context_gone(context: u64) {
+    for (_, library) in LIBRARIES.all() {
+        library.modules().remove(&context);
+    }
+}

@@ -1,0 +1,156 @@
+//! Modules: an opaque image loaded into a context, and the functions found in it.
+//!
+//! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first launched, so that a context
+//! grows long after the load succeeded, as it does on drivers since CUDA 12.2.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUfunction, CUmodule, CUresult};
+
+use super::function::{self, Function};
+use super::memory::CodeMemory;
+use crate::context::Context;
+use crate::error::Result;
+use crate::handle::{self, Handles};
+
+static MODULES: Handles<Module> = Handles::new();
+
+/// When code is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loading {
+    /// At the load call.
+    Eager,
+    /// At the first launch.
+    Lazy,
+}
+
+/// How this process loads, by `CUDA_MODULE_LOADING`.
+pub fn loading() -> Loading {
+    static MODE: OnceLock<Loading> = OnceLock::new();
+    *MODE.get_or_init(|| match std::env::var("CUDA_MODULE_LOADING") {
+        Ok(mode) if mode.eq_ignore_ascii_case("eager") => Loading::Eager,
+        _ => Loading::Lazy,
+    })
+}
+
+/// An image loaded into a context.
+#[derive(Debug)]
+pub struct Module {
+    handle: usize,
+    context: Arc<Context>,
+    functions: Mutex<HashMap<String, CUfunction>>,
+    memory: Mutex<Option<CodeMemory>>,
+}
+
+impl Module {
+    /// Its handle.
+    pub fn handle(&self) -> CUmodule {
+        CUmodule(std::ptr::without_provenance_mut(self.handle))
+    }
+
+    /// The context it is loaded in.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The function of this name, always the same one.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for the empty name: any other may be in an image nobody can read.
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<CUfunction> {
+        if name.is_empty() {
+            return Err(CUresult::NOT_FOUND);
+        }
+        let mut functions = self.functions();
+        if let Some(known) = functions.get(name) {
+            return Ok(*known);
+        }
+        let made = Function::enter(name, self);
+        functions.insert(name.to_owned(), made);
+        Ok(made)
+    }
+
+    /// The functions that were asked for by name, oldest first: the only ones that an opaque image is known to have.
+    pub fn known_functions(&self) -> Vec<CUfunction> {
+        let mut known: Vec<CUfunction> = self.functions().values().copied().collect();
+        known.sort_unstable();
+        known
+    }
+
+    /// Loads the code if it is not loaded.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if the device has not got the memory.
+    pub fn make_resident(&self) -> Result {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.is_none() {
+            *memory = Some(CodeMemory::take(self.context.device())?);
+        }
+        Ok(())
+    }
+
+    /// Whether the code is loaded.
+    pub fn is_resident(&self) -> bool {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
+    fn functions(&self) -> MutexGuard<'_, HashMap<String, CUfunction>> {
+        self.functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Loads an image, whatever it is.
+///
+/// # Errors
+/// `OUT_OF_MEMORY` under eager loading.
+pub fn load(context: &Arc<Context>) -> Result<Arc<Module>> {
+    let module = Arc::new(Module {
+        handle: handle::fresh(),
+        context: Arc::clone(context),
+        functions: Mutex::default(),
+        memory: Mutex::default(),
+    });
+    if loading() == Loading::Eager {
+        module.make_resident()?;
+    }
+    MODULES.insert_at(module.handle, Arc::clone(&module));
+    Ok(module)
+}
+
+/// The module behind a handle.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no module (any more).
+pub fn lookup(module: CUmodule) -> Result<Arc<Module>> {
+    MODULES.get(module.0.addr()).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// Unloads a module: its functions are gone, its memory goes back once no launch needs it.
+///
+/// # Errors
+/// `INVALID_HANDLE` for what is no module (any more).
+pub fn unload(module: CUmodule) -> Result {
+    let module = MODULES
+        .remove(module.0.addr())
+        .ok_or(CUresult::INVALID_HANDLE)?;
+    forget(&module);
+    Ok(())
+}
+
+fn forget(module: &Module) {
+    let functions = std::mem::take(&mut *module.functions());
+    functions.into_values().for_each(function::forget);
+}
+
+pub(super) fn context_gone(context: u64) {
+    MODULES
+        .remove_if(|module| module.context.id() == context)
+        .iter()
+        .for_each(|module| forget(module));
+}

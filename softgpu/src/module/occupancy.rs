@@ -1,0 +1,68 @@
+//! How many blocks fit on a multiprocessor: compute capability 9.0's limits, for kernels of modelled size.
+
+use super::attributes::MAX_SHARED;
+
+/// Threads resident on a multiprocessor.
+const SM_THREADS: u32 = 2048;
+/// Blocks resident on a multiprocessor.
+const SM_BLOCKS: u32 = 32;
+/// Shared memory of a multiprocessor (bytes), and what the system keeps of it for each block.
+const SM_SHARED: u32 = 228 << 10;
+const BLOCK_RESERVE: u32 = 1 << 10;
+
+/// Blocks of `threads` threads and `shared` bytes that are resident on one multiprocessor; 0 if not even one is.
+pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
+    if threads == 0 || threads > 1024 || shared > MAX_SHARED {
+        return 0;
+    }
+    let by_threads = SM_THREADS / threads.next_multiple_of(32);
+    let by_shared = SM_SHARED / (shared + BLOCK_RESERVE);
+    SM_BLOCKS.min(by_threads).min(by_shared)
+}
+
+/// The largest block of at most `limit` threads (0: any) that fills a multiprocessor best, with `shared(threads)` bytes each, and
+/// how many of them then fill a device of `sm` multiprocessors: (blocks, threads).
+pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32) {
+    let limit = if limit == 0 { 1024 } else { limit.min(1024) };
+    let whole = (1..=limit / 32).rev().map(|warps| warps * 32);
+    let fill = |threads: u32| blocks_per_sm(threads, shared(threads)) * threads;
+    let best = whole
+        .chain([limit])
+        .fold((0, 0), |best: (u32, u32), threads| {
+            let filled = fill(threads);
+            if filled > best.0 {
+                (filled, threads)
+            } else {
+                best
+            }
+        });
+    let threads = best.1.max(1);
+    (sm * blocks_per_sm(threads, shared(threads)), threads)
+}
+
+/// Dynamic shared memory each of `blocks` blocks of `threads` threads can have on one multiprocessor (bytes); `None` if they do not
+/// fit at all.
+pub fn shared_for(blocks: u32, threads: u32) -> Option<u32> {
+    if blocks == 0 || blocks > blocks_per_sm(threads, 0) {
+        return None;
+    }
+    Some((SM_SHARED / blocks - BLOCK_RESERVE).min(MAX_SHARED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_blocks_and_shared_memory_each_set_a_limit() {
+        assert_eq!(blocks_per_sm(1024, 0), 2);
+        assert_eq!(blocks_per_sm(33, 0), 32);
+        assert_eq!(blocks_per_sm(32, 100 << 10), 2);
+        assert_eq!(blocks_per_sm(1025, 0), 0);
+        assert_eq!(blocks_per_sm(32, 228 << 10), 0);
+        assert_eq!(best_block(4, 0, |_| 0), (8, 1024));
+        assert_eq!(best_block(4, 48, |_| 0).1, 32);
+        assert_eq!(shared_for(2, 1024), Some(113 << 10));
+        assert_eq!(shared_for(3, 1024), None);
+    }
+}

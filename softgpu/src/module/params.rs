@@ -1,0 +1,216 @@
+//! Kernel parameters: read from the application at launch, laid out as C lays out a struct of them.
+//!
+//! # Safety
+//! `unsafe` follows the two forms `cuLaunchKernel` documents: an array of pointers, one per parameter, each to a value of that
+//! parameter's size; or a list of options ended by `CU_LAUNCH_PARAM_END` that names one buffer and its size. NULL is refused.
+#![allow(unsafe_code, reason = "parameters are behind the caller's pointers")]
+
+use std::ffi::c_void;
+
+use gpushare_cuda_abi::cuda::{
+    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END, CUresult,
+};
+
+use super::kernels::Builtin;
+use crate::error::Result;
+
+/// The bytes of a launch's parameters; empty where the kernel is not built in and gave an array (its layout is not known).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Params(Vec<u8>);
+
+/// The most bytes of parameters a kernel can have (since CUDA 12.1).
+const MOST: usize = 32_764;
+
+impl Params {
+    /// Reads what a launch was given.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if both forms are given, a built-in kernel's are missing or too short, or an option is unknown.
+    ///
+    /// # Safety
+    /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` demands for this kernel.
+    pub unsafe fn read(
+        builtin: Option<&Builtin>,
+        kernel_params: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> Result<Self> {
+        let sizes = builtin.map_or(&[][..], |builtin| builtin.params);
+        match (kernel_params.is_null(), extra.is_null()) {
+            (false, false) => Err(CUresult::INVALID_VALUE),
+            (true, true) if !sizes.is_empty() => Err(CUresult::INVALID_VALUE),
+            (true, true) => Ok(Self::default()),
+            // SAFETY: the caller promises one pointer for each of this kernel's parameters.
+            (false, true) => unsafe { Self::from_array(sizes, kernel_params) },
+            // SAFETY: the caller promises a list of options with its end.
+            (true, false) => unsafe { Self::from_options(sizes, extra) },
+        }
+    }
+
+    /// Parameters given as bytes in C layout, for launches that set them piece by piece.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if they are too short for a built-in kernel.
+    pub fn from_bytes(builtin: Option<&Builtin>, bytes: &[u8]) -> Result<Self> {
+        let needed = builtin.map_or(0, |builtin| layout(builtin.params).1);
+        if bytes.len() < needed {
+            Err(CUresult::INVALID_VALUE)
+        } else {
+            Ok(Self(bytes.to_vec()))
+        }
+    }
+
+    unsafe fn from_array(sizes: &[usize], array: *mut *mut c_void) -> Result<Self> {
+        let (offsets, total) = layout(sizes);
+        let mut bytes = vec![0; total];
+        for (index, (&offset, &size)) in offsets.iter().zip(sizes).enumerate() {
+            // SAFETY: the array has an entry for each parameter.
+            let value = unsafe { array.add(index).read() };
+            if value.is_null() {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            // SAFETY: the entry points to a value of this parameter's size, and `bytes` has that room at its offset.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    value.cast::<u8>(),
+                    bytes.as_mut_ptr().add(offset),
+                    size,
+                )
+            };
+        }
+        Ok(Self(bytes))
+    }
+
+    unsafe fn from_options(sizes: &[usize], list: *mut *mut c_void) -> Result<Self> {
+        let (mut buffer, mut size, mut at) = (std::ptr::null_mut(), None, 0);
+        loop {
+            // SAFETY: the list goes on until its end marker, which ends this loop.
+            let (option, value) = unsafe {
+                let option = list.add(at).read();
+                if option == CU_LAUNCH_PARAM_END {
+                    break;
+                }
+                (option, list.add(at + 1).read())
+            };
+            match option {
+                CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = value,
+                // SAFETY: this option's value points to the size.
+                CU_LAUNCH_PARAM_BUFFER_SIZE if !value.is_null() => {
+                    size = Some(unsafe { value.cast::<usize>().read() })
+                }
+                _ => return Err(CUresult::INVALID_VALUE),
+            }
+            at += 2;
+        }
+        let size = size
+            .filter(|size| *size <= MOST && *size >= layout(sizes).1)
+            .ok_or(CUresult::INVALID_VALUE)?;
+        if buffer.is_null() && size > 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if size == 0 {
+            return Ok(Self::default());
+        }
+        // SAFETY: the buffer has as many bytes as the list says.
+        Ok(Self(
+            unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec(),
+        ))
+    }
+
+    /// The parameter at `index` of `builtin` as an unsigned number (a float as its bits).
+    pub(super) fn number(&self, builtin: &Builtin, index: usize) -> u64 {
+        let (offsets, _) = layout(builtin.params);
+        let (Some(&offset), Some(&size)) = (offsets.get(index), builtin.params.get(index)) else {
+            return 0;
+        };
+        let mut value = [0; 8];
+        if let Some(bytes) = self.0.get(offset..offset + size) {
+            value[..size].copy_from_slice(bytes);
+        }
+        u64::from_le_bytes(value)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Where each parameter is and how long they are together: every one aligned to its size.
+pub(super) fn layout(sizes: &[usize]) -> (Vec<usize>, usize) {
+    let mut end = 0_usize;
+    let offsets = sizes
+        .iter()
+        .map(|&size| {
+            let offset = end.next_multiple_of(size);
+            end = offset + size;
+            offset
+        })
+        .collect();
+    (offsets, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kernels;
+    use super::*;
+
+    #[test]
+    fn parameters_lie_as_c_lays_them_out() {
+        assert_eq!(layout(&[4, 8, 8, 8]), (vec![0, 8, 16, 24], 32));
+        assert_eq!(layout(&[8, 8, 4]), (vec![0, 8, 16], 20));
+    }
+
+    #[test]
+    fn both_forms_read_the_same_and_a_missing_or_short_one_is_refused() {
+        let fill = kernels::find("fill").unwrap();
+        let (mut dst, mut count, mut value) = (0x1000_u64, 7_u64, 0xdead_beef_u32);
+        let mut array: [*mut c_void; 3] = [
+            (&raw mut dst).cast(),
+            (&raw mut count).cast(),
+            (&raw mut value).cast(),
+        ];
+        let mut buffer = [0_u8; 20];
+        buffer[..8].copy_from_slice(&dst.to_le_bytes());
+        buffer[8..16].copy_from_slice(&count.to_le_bytes());
+        buffer[16..].copy_from_slice(&value.to_le_bytes());
+        let options = |size: *mut usize, buffer: *mut u8| {
+            [
+                CU_LAUNCH_PARAM_BUFFER_POINTER,
+                buffer.cast(),
+                CU_LAUNCH_PARAM_BUFFER_SIZE,
+                size.cast(),
+                CU_LAUNCH_PARAM_END,
+            ]
+        };
+        let null = std::ptr::null_mut();
+        let mut size = 20_usize;
+        let mut extra = options(&raw mut size, buffer.as_mut_ptr());
+        // SAFETY: both forms are as the kernel demands.
+        let (one, two) = unsafe {
+            (
+                Params::read(Some(fill), array.as_mut_ptr(), null).unwrap(),
+                Params::read(Some(fill), null, extra.as_mut_ptr()).unwrap(),
+            )
+        };
+        assert_eq!(one, two);
+        assert_eq!(one.number(fill, 2), 0xdead_beef);
+        let mut short = 19_usize;
+        let mut extra = options(&raw mut short, buffer.as_mut_ptr());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(
+                Params::read(Some(fill), null, extra.as_mut_ptr()),
+                Err(CUresult::INVALID_VALUE)
+            );
+            assert_eq!(
+                Params::read(Some(fill), null, null),
+                Err(CUresult::INVALID_VALUE)
+            );
+            assert_eq!(
+                Params::read(Some(fill), array.as_mut_ptr(), extra.as_mut_ptr()),
+                Err(CUresult::INVALID_VALUE)
+            );
+            assert_eq!(Params::read(None, null, null), Ok(Params::default()));
+        }
+    }
+}
