@@ -37,8 +37,8 @@ fn find_beside(executable: &Path, library: &str) -> Result<PathBuf, Failure> {
     candidates.iter().find_map(|path| fs::canonicalize(path).ok()).ok_or_else(|| {
         let package = match library {
             INTERPOSER => "gpushare-interposer",
-            SOFT_CUDA => "softgpu_cuda",
-            _ => "softgpu_nvml",
+            SOFT_CUDA => "softgpu-cuda",
+            _ => "softgpu-nvml",
         };
         Failure::ours(format!(
             "{library} is neither in {} nor in lib/ there or beside it; build it with `cargo build --release -p {package}`, \

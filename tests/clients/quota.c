@@ -1,0 +1,153 @@
+/* A CUDA driver program that does what its standard input says, one command and one answer a line. It knows nothing of
+ * gpushare: it opens libcuda.so.1 and looks functions up by name, as most programs do.
+ *
+ *   init              -> init RESULT                cuInit, device 0, its primary context
+ *   alloc BYTES       -> alloc RESULT
+ *   fill BYTES        -> fill COUNT RESULT          allocates until the first refusal
+ *   free COUNT        -> free RESULT                the COUNT most recent, first failure counts
+ *   check             -> check COUNT                writes every live allocation's ends and reads them back
+ *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
+ *   total             -> total BYTES RESULT         cuDeviceTotalMem
+ *   preload           -> preload YES                whether the library is in this process: 1 or 0
+ *   exit STATUS       (no answer)
+ *
+ * RESULT is the CUresult as a number. The end of the input ends it with status 0. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long dptr;
+
+static int (*init_)(unsigned);
+static int (*device_get)(int *, int);
+static int (*total_mem)(size_t *, int);
+static int (*retain)(void **, int);
+static int (*set_current)(void *);
+static int (*mem_alloc)(dptr *, size_t);
+static int (*mem_free)(dptr);
+static int (*mem_info)(size_t *, size_t *);
+static int (*to_device)(dptr, const void *, size_t);
+static int (*to_host)(void *, dptr, size_t);
+
+static struct { dptr at; size_t size; } *live;
+static size_t count, room;
+
+static void *symbol(void *driver, const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+
+static int start(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    init_ = symbol(driver, "cuInit");
+    device_get = symbol(driver, "cuDeviceGet");
+    total_mem = symbol(driver, "cuDeviceTotalMem_v2");
+    retain = symbol(driver, "cuDevicePrimaryCtxRetain");
+    set_current = symbol(driver, "cuCtxSetCurrent");
+    mem_alloc = symbol(driver, "cuMemAlloc_v2");
+    mem_free = symbol(driver, "cuMemFree_v2");
+    mem_info = symbol(driver, "cuMemGetInfo_v2");
+    to_device = symbol(driver, "cuMemcpyHtoD_v2");
+    to_host = symbol(driver, "cuMemcpyDtoH_v2");
+    int device, result = init_(0);
+    void *context;
+    if (!result) result = device_get(&device, 0);
+    if (!result) result = retain(&context, device);
+    if (!result) result = set_current(context);
+    return result;
+}
+
+static int allocate(size_t size) {
+    dptr at;
+    int result = mem_alloc(&at, size);
+    if (result) return result;
+    if (count == room) {
+        room = room ? 2 * room : 64;
+        live = realloc(live, room * sizeof *live);
+        if (!live) exit(2);
+    }
+    live[count].at = at;
+    live[count++].size = size;
+    return 0;
+}
+
+static int give_back(size_t number) {
+    int first = 0;
+    while (number-- && count) {
+        int result = mem_free(live[--count].at);
+        if (!first) first = result;
+    }
+    return first;
+}
+
+/* The first and last eight bytes of each allocation carry its number, so that two that overlap are found out. */
+static size_t check(void) {
+    size_t good = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t last = live[i].size - 8;
+        if (to_device(live[i].at, &i, 8) || to_device(live[i].at + last, &i, 8)) return good;
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t last = live[i].size - 8, head, tail;
+        if (to_host(&head, live[i].at, 8) || to_host(&tail, live[i].at + last, 8)) return good;
+        good += head == i && tail == i;
+    }
+    return good;
+}
+
+static int preloaded(void) {
+    char line[4096];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) found |= strstr(line, "/libgpushare.so") != NULL;
+    if (maps) fclose(maps);
+    return found;
+}
+
+int main(void) {
+    char word[32], line[256];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long number = 0;
+        if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
+        if (!strcmp(word, "init")) {
+            printf("init %d\n", start());
+        } else if (!strcmp(word, "alloc")) {
+            printf("alloc %d\n", allocate(number));
+        } else if (!strcmp(word, "fill")) {
+            int result;
+            size_t before = count;
+            while (!(result = allocate(number))) {}
+            printf("fill %zu %d\n", count - before, result);
+        } else if (!strcmp(word, "free")) {
+            printf("free %d\n", give_back(number));
+        } else if (!strcmp(word, "check")) {
+            printf("check %zu\n", check());
+        } else if (!strcmp(word, "info")) {
+            size_t available = 0, all = 0;
+            int result = mem_info(&available, &all);
+            printf("info %zu %zu %d\n", available, all, result);
+        } else if (!strcmp(word, "total")) {
+            size_t all = 0;
+            int device = 0, result = device_get(&device, 0);
+            if (!result) result = total_mem(&all, device);
+            printf("total %zu %d\n", all, result);
+        } else if (!strcmp(word, "preload")) {
+            printf("preload %d\n", preloaded());
+        } else if (!strcmp(word, "exit")) {
+            exit((int)number);
+        } else {
+            printf("unknown %s\n", word);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,84 @@
+//! What the workspace builds, made current before the first use.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Set by whoever has just built everything, such as `scripts/test.sh`, to spare each test a look.
+const BUILT: &str = "GPUSHARE_TESTS_BUILT";
+const PACKAGES: [&str; 4] = [
+    "gpushare",
+    "gpushare-interposer",
+    "softgpu-cuda",
+    "softgpu-nvml",
+];
+
+/// The repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The folder this test's profile is built in, such as `target/debug`. Cargo does not rebuild libraries a test loads
+/// at run time, so the first call builds them: a test never sees yesterday's.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = env::current_exe().expect("/proc is mounted");
+        let folder = test
+            .parent()
+            .and_then(Path::parent)
+            .expect("cargo puts tests into <profile>/deps")
+            .to_owned();
+        if env::var_os(BUILT).is_none() {
+            build(&folder);
+        }
+        folder
+    })
+}
+
+fn build(folder: &Path) {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(repository())
+        .args(["build", "--quiet", "--locked"]);
+    cargo.args(PACKAGES.iter().flat_map(|package| ["-p", *package]));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.env(
+        "CARGO_TARGET_DIR",
+        folder.parent().expect("a profile is in a target folder"),
+    );
+    assert!(
+        cargo.status().expect("cargo runs").success(),
+        "the libraries under test do not build"
+    );
+}
+
+/// The command line.
+pub fn gpushare() -> PathBuf {
+    folder().join("gpushare")
+}
+
+/// The library under test.
+pub fn interposer() -> PathBuf {
+    folder().join("libgpushare.so")
+}
+
+/// The software GPU's driver.
+pub fn soft_cuda() -> PathBuf {
+    folder().join("libsoftgpu_cuda.so")
+}
+
+/// The software GPU's NVML.
+pub fn soft_nvml() -> PathBuf {
+    folder().join("libsoftgpu_nvml.so")
+}
+
+/// A folder for what tests make and keep: compiled clients, Python environments, unpacked systems.
+pub fn cache() -> PathBuf {
+    let cache = folder().join("gpushare-tests");
+    std::fs::create_dir_all(&cache).expect("the target folder is writable");
+    cache
+}

@@ -1,0 +1,62 @@
+//! A software GPU shared by the guests of one test.
+
+use crate::artefacts;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One named machine. Dropping it changes nothing: it lives while a process has it open.
+#[derive(Debug)]
+pub struct Gpu {
+    name: String,
+    spec: String,
+}
+
+impl Gpu {
+    /// A machine of its own name, described by further `key=value` pairs (`mem=16GiB,count=2`).
+    pub fn new(spec: &str) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "test-{}-{}",
+            std::process::id(),
+            MADE.fetch_add(1, Ordering::Relaxed)
+        );
+        let spec = if spec.is_empty() {
+            format!("name={name}")
+        } else {
+            format!("name={name},{spec}")
+        };
+        Self { name, spec }
+    }
+
+    /// Its name, for [`softgpu::inspect`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole SPEC, as `SOFTGPU` takes it.
+    pub fn spec(&self) -> &str {
+        &self.spec
+    }
+}
+
+/// A folder with the four link names of the driver and NVML, for a library path without `gpushare run`.
+pub fn links() -> PathBuf {
+    let folder = artefacts::cache().join("links");
+    fs::create_dir_all(&folder).expect("the target folder is writable");
+    let (cuda, nvml) = (artefacts::soft_cuda(), artefacts::soft_nvml());
+    for (name, library) in [
+        ("libcuda.so.1", &cuda),
+        ("libcuda.so", &cuda),
+        ("libnvidia-ml.so.1", &nvml),
+        ("libnvidia-ml.so", &nvml),
+    ] {
+        match symlink(library, folder.join(name)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{name}: {error}"),
+            _ => {}
+        }
+    }
+    folder
+}

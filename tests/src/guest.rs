@@ -1,0 +1,185 @@
+//! Programs under test, run by `gpushare run`.
+
+use crate::gpu::{Gpu, links};
+use crate::{artefacts, clients};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+/// A program under `gpushare run` whose standard streams are ours.
+#[derive(Debug)]
+pub struct Guest {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// What a guest left behind.
+#[derive(Debug)]
+pub struct Ended {
+    /// The status of `gpushare run`.
+    pub status: ExitStatus,
+    /// What was on standard output and not yet read.
+    pub stdout: String,
+    /// All of standard error.
+    pub stderr: String,
+}
+
+/// `gpushare run --gpu soft:… <flags> --`, ready for a program. The environment is the test's own without anything of
+/// gpushare's, so that a developer's settings change no test.
+pub fn command(gpu: &Gpu, flags: &[&str]) -> Command {
+    let mut command = gpushare(&["run", "--gpu", &format!("soft:{}", gpu.spec())]);
+    command.args(flags).arg("--");
+    command
+}
+
+/// `gpushare` with these arguments in the clean environment.
+pub fn gpushare(arguments: &[&str]) -> Command {
+    let mut command = clean(&artefacts::gpushare());
+    command.args(arguments);
+    command
+}
+
+/// A program on `gpu` as it is without gpushare: no library, no limit.
+pub fn plain(gpu: &Gpu, program: &Path) -> Command {
+    let mut command = clean(program);
+    command
+        .env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU", gpu.spec());
+    command
+}
+
+fn clean(program: &Path) -> Command {
+    artefacts::folder();
+    let mut command = Command::new(program);
+    let ours = [
+        "GPUSHARE_",
+        "SOFTGPU",
+        "CUDA_",
+        "NVIDIA_",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+    ];
+    for (name, _) in std::env::vars_os() {
+        if name
+            .to_str()
+            .is_some_and(|name| ours.iter().any(|prefix| name.starts_with(prefix)))
+        {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+impl Guest {
+    /// Starts the C client `name` on `gpu` under `flags`.
+    pub fn client(gpu: &Gpu, flags: &[&str], name: &str) -> Self {
+        let mut command = command(gpu, flags);
+        command.arg(clients::compile(name, &[]));
+        Self::start(command)
+    }
+
+    /// Starts any program on `gpu` under `flags`.
+    pub fn program<S: AsRef<OsStr>>(gpu: &Gpu, flags: &[&str], program: &[S]) -> Self {
+        let mut command = command(gpu, flags);
+        command.args(program);
+        Self::start(command)
+    }
+
+    /// Starts a prepared command.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("gpushare starts");
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
+        Self {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        }
+    }
+
+    /// Sends one line and returns the one it answers with.
+    #[track_caller]
+    pub fn ask(&mut self, line: &str) -> String {
+        let stdin = self
+            .stdin
+            .as_mut()
+            .expect("a finished guest is asked nothing");
+        writeln!(stdin, "{line}")
+            .and_then(|()| stdin.flush())
+            .unwrap_or_else(|error| panic!("{line}: {error}"));
+        self.line()
+    }
+
+    /// The next line of standard output, without its end.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("guests print text");
+        if !line.ends_with('\n') {
+            let mut stderr = String::new();
+            if let Some(mut stream) = self.child.stderr.take() {
+                stream
+                    .read_to_string(&mut stderr)
+                    .expect("guests print text");
+            }
+            panic!("the guest ended after {line:?}; standard error: {stderr}");
+        }
+        line.truncate(line.len() - 1);
+        line
+    }
+
+    /// The process id of `gpushare run`, which is the program's parent.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Closes its standard input and waits for its end.
+    pub fn finish(mut self) -> Ended {
+        drop(self.stdin.take());
+        let mut stderr = self.child.stderr.take().expect("piped");
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).map(|_| text)
+        });
+        let mut stdout = String::new();
+        self.stdout
+            .read_to_string(&mut stdout)
+            .expect("guests print text");
+        let stderr = errors
+            .join()
+            .expect("reading does not panic")
+            .expect("guests print text");
+        let status = self.child.wait().expect("a child can be waited for");
+        Ended {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+}
+
+impl Drop for Guest {
+    /// A failed test leaves no guest behind: its program sees the end of its input, and `run` follows it.
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Ended {
+    /// Asserts success with nothing on standard error, and returns standard output.
+    #[track_caller]
+    pub fn silently(self) -> String {
+        assert!(self.status.success() && self.stderr.is_empty(), "{self:?}");
+        self.stdout
+    }
+}

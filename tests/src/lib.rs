@@ -1,0 +1,23 @@
+//! Helpers for the end-to-end tests: what was built, C clients compiled on the spot, guests that run under
+//! `gpushare run` and answer line by line, and the software GPU's own books to compare ours with.
+//!
+//! A test reads: make a [`Gpu`], start [`Guest`]s on it, ask them things, look at the truth. Nothing here sleeps; a
+//! guest is waited for by reading its answer.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a test helper fails its test by panicking"
+)]
+
+pub mod artefacts;
+pub mod clients;
+pub mod gpu;
+pub mod guest;
+
+pub use gpu::Gpu;
+pub use guest::{Ended, Guest};
+
+/// One mebibyte.
+pub const MIB: u64 = 1 << 20;
+/// One gibibyte.
+pub const GIB: u64 = 1 << 30;
