@@ -1,1 +1,227 @@
 //! The truth about a machine, for tests: what is physically held, what was asked for, the most that ever was.
+//!
+//! Nothing here goes through the C libraries, so nothing preloaded into a process can change it.
+
+use std::fmt::Write as _;
+
+use crate::spec::Spec;
+use crate::world::machine::{Machine, Part};
+use crate::world::{Kind, uuid, uuid_text};
+
+/// What one process has on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessTruth {
+    /// Its pid, as it saw it itself.
+    pub pid: i32,
+    /// False: it is dead (and so are its forked children), but not all of its memory has returned.
+    pub alive: bool,
+    /// Bytes it asked for and has not freed, by kind; the driver's own kinds stay 0.
+    pub requested: [u64; Kind::ALL.len()],
+    /// Bytes of physical memory counted for it, by kind.
+    pub physical: [u64; Kind::ALL.len()],
+}
+
+impl ProcessTruth {
+    /// Everything it asked for.
+    pub fn requested_total(&self) -> u64 {
+        self.requested.iter().sum()
+    }
+
+    /// Everything it physically holds.
+    pub fn physical_total(&self) -> u64 {
+        self.physical.iter().sum()
+    }
+
+    /// What the driver took behind its back: contexts and modules.
+    pub fn overhead(&self) -> u64 {
+        Kind::ALL
+            .iter()
+            .filter(|kind| kind.is_overhead())
+            .map(|kind| self.physical[*kind as usize])
+            .sum()
+    }
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceTruth {
+    /// Its UUID as tools write it.
+    pub uuid: String,
+    /// Its UUID.
+    pub uuid_bytes: [u8; 16],
+    /// Bytes of memory.
+    pub capacity: u64,
+    /// Bytes that cannot be taken now: held, or on their way back.
+    pub used_physical: u64,
+    /// The most that ever was, since the machine was founded.
+    pub used_peak: u64,
+    /// Of `used_physical`, what was given back and has not returned yet.
+    pub late: u64,
+    /// Bytes all processes together have asked for and not freed. A dead process's count until its memory has returned.
+    pub requested_now: u64,
+    /// The most that ever was, since the machine was founded.
+    pub requested_peak: u64,
+    /// The processes that have, or asked for, something here.
+    pub processes: Vec<ProcessTruth>,
+}
+
+/// A machine at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// How it was described.
+    pub spec: Spec,
+    /// Processes that have it open, watchers not counted.
+    pub open_by: usize,
+    /// Its devices, in NVML's order.
+    pub devices: Vec<DeviceTruth>,
+}
+
+/// The machine of this name as it is now; `None` if nobody has it open. Looking is no operation: nothing late comes nearer.
+///
+/// # Errors
+/// What the kernel says if the shared state cannot be read.
+pub fn snapshot(name: &str) -> Result<Option<Snapshot>, std::io::Error> {
+    let machine = Machine::view_named(name).map_err(std::io::Error::other)?;
+    machine.map(|machine| of(&machine, false)).transpose()
+}
+
+/// Keeps a machine alive so that its truth can be read after its last process has gone, and watches it.
+#[derive(Debug)]
+pub struct Observer {
+    machine: Machine,
+}
+
+impl Observer {
+    /// Opens the machine `spec` describes, founding it if need be, without being one of its processes.
+    ///
+    /// # Errors
+    /// If it exists with other values, or the kernel says no.
+    pub fn open(spec: &Spec) -> Result<Self, std::io::Error> {
+        Machine::open(spec, Part::Observer)
+            .map(|machine| Self { machine })
+            .map_err(std::io::Error::other)
+    }
+
+    /// The machine as it is now.
+    ///
+    /// # Errors
+    /// If the shared state is lost.
+    pub fn snapshot(&self) -> Result<Snapshot, std::io::Error> {
+        of(&self.machine, false)
+    }
+
+    /// Lets one operation pass, so that what is late comes nearer, and finds the dead; then as [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    /// If the shared state is lost.
+    pub fn step(&self) -> Result<Snapshot, std::io::Error> {
+        of(&self.machine, true)
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.machine.leave();
+    }
+}
+
+/// Reads a machine's state; `step` lets an operation pass first.
+pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Error> {
+    let spec = machine.spec();
+    machine
+        .locked(|view, facts| {
+            if step {
+                view.reap(facts);
+                view.tick(facts);
+            }
+            let members = || {
+                view.header
+                    .slots
+                    .iter()
+                    .filter(|slot| slot.number != 0 && slot.observer == 0)
+            };
+            let devices = (0..spec.count).map(|index| {
+                let state = &view.header.devices[index as usize];
+                let uuid_bytes = uuid(spec, index);
+                let processes = members().map(|slot| {
+                    let used = &slot.uses[index as usize];
+                    ProcessTruth {
+                        pid: slot.pid,
+                        alive: slot.dead == 0,
+                        requested: used.requested,
+                        physical: used.pages.map(crate::world::machine::bytes),
+                    }
+                });
+                DeviceTruth {
+                    uuid: uuid_text(uuid_bytes),
+                    uuid_bytes,
+                    capacity: spec.mem,
+                    used_physical: crate::world::machine::bytes(state.taken),
+                    used_peak: crate::world::machine::bytes(state.taken_peak),
+                    late: crate::world::machine::bytes(state.late),
+                    requested_now: state.requested_now,
+                    requested_peak: state.requested_peak,
+                    processes: processes
+                        .filter(|process| process.requested_total() + process.physical_total() > 0)
+                        .collect(),
+                }
+            });
+            Snapshot {
+                spec: spec.clone(),
+                open_by: members().filter(|slot| slot.dead == 0).count(),
+                devices: devices.collect(),
+            }
+        })
+        .map_err(|error| std::io::Error::other(format!("{error:?}")))
+}
+
+/// Names of the kinds in [`Snapshot::to_json`].
+const KINDS: [&str; Kind::ALL.len()] = [
+    "linear", "array", "vmm", "pool", "graph", "managed", "context", "module",
+];
+
+impl Snapshot {
+    /// The snapshot as one line of JSON (every text in it is plain ASCII).
+    pub fn to_json(&self) -> String {
+        let kinds = |values: &[u64]| {
+            let pairs: Vec<String> = KINDS
+                .iter()
+                .zip(values)
+                .map(|(name, value)| format!("\"{name}\":{value}"))
+                .collect();
+            format!("{{{}}}", pairs.join(","))
+        };
+        let mut text = format!(
+            "{{\"spec\":\"{}\",\"open_by\":{},\"devices\":[",
+            self.spec, self.open_by
+        );
+        for (index, device) in self.devices.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let DeviceTruth {
+                uuid,
+                uuid_bytes: _,
+                capacity,
+                used_physical,
+                used_peak,
+                late,
+                requested_now,
+                requested_peak,
+                processes,
+            } = device;
+            let _ = write!(
+                text,
+                "{comma}{{\"uuid\":\"{uuid}\",\"capacity\":{capacity},\"used_physical\":{used_physical},\"used_peak\":{used_peak},\"late\":{late},\"requested_now\":{requested_now},\"requested_peak\":{requested_peak},\"processes\":["
+            );
+            let processes: Vec<String> = processes
+                .iter()
+                .map(|process| {
+                    let (requested, physical) = (kinds(&process.requested), kinds(&process.physical));
+                    format!("{{\"pid\":{},\"alive\":{},\"requested\":{requested},\"physical\":{physical}}}", process.pid, process.alive)
+                })
+                .collect();
+            let _ = write!(text, "{}]}}", processes.join(","));
+        }
+        text.push_str("]}");
+        text
+    }
+}

@@ -1,19 +1,24 @@
 //! Contexts: primary and user contexts, the stack of each thread, sticky errors, destruction.
 
 mod hooks;
+mod overhead;
 pub mod peer;
+pub mod primary;
+mod settings;
 mod stack;
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 
 use crate::error::Result;
-use crate::handle::Handles;
+use crate::handle::{self, Handles};
 use crate::world::{Device, Ext};
+use overhead::Grown;
 
+pub use settings::{CTX_FLAGS, Settings};
 pub use stack::{current, current_unchecked, pop, push, set_current};
 
 static CONTEXTS: Handles<Context> = Handles::new();
@@ -25,10 +30,43 @@ pub struct Context {
     device: Arc<Device>,
     primary: bool,
     flags: AtomicU32,
+    /// Destroyed, or a primary context that nobody has retained (yet, or any more).
     destroyed: AtomicBool,
     /// The sticky error, 0 for none.
     error: AtomicU32,
+    /// `cuCtxAttach`/`cuCtxDetach` count.
+    attached: AtomicU32,
+    grown: Mutex<Grown>,
+    settings: Mutex<Settings>,
     ext: Ext,
+}
+
+/// Makes a user context on `device`; it is not current anywhere yet.
+///
+/// # Errors
+/// `OUT_OF_MEMORY` if the device has not got what a context takes.
+pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
+    let context = Context::new(device, flags, false);
+    context.begin()?;
+    CONTEXTS.insert_at(context.handle, Arc::clone(&context));
+    Ok(context)
+}
+
+/// Destroys a user context: its work completes, then everything in it is freed. Where it is current it stays so, unusable.
+///
+/// # Errors
+/// `INVALID_CONTEXT` if there is none behind the handle, or a primary one.
+pub fn destroy(handle: CUcontext) -> Result<Arc<Context>> {
+    let context = lookup(handle)?;
+    if context.primary {
+        return Err(CUresult::INVALID_CONTEXT);
+    }
+    // Of two threads that destroy one context, one does.
+    let context = CONTEXTS
+        .remove(handle.0.addr())
+        .ok_or(CUresult::INVALID_CONTEXT)?;
+    context.end();
+    Ok(context)
 }
 
 /// The context behind a handle.
@@ -41,16 +79,54 @@ pub fn lookup(handle: CUcontext) -> Result<Arc<Context>> {
         .ok_or(CUresult::INVALID_CONTEXT)
 }
 
-/// Every live context of this process, oldest first.
+/// Every context of this process that can be used or has a sticky error, oldest first.
 pub fn live() -> Vec<Arc<Context>> {
     CONTEXTS
         .all()
         .into_iter()
         .map(|(_, context)| context)
+        .filter(|context| !context.is_destroyed())
         .collect()
 }
 
 impl Context {
+    /// A context that is not begun yet.
+    fn new(device: &Arc<Device>, flags: u32, primary: bool) -> Arc<Self> {
+        Arc::new(Self {
+            handle: handle::fresh(),
+            device: Arc::clone(device),
+            primary,
+            flags: AtomicU32::new(flags),
+            destroyed: AtomicBool::new(true),
+            error: AtomicU32::new(0),
+            attached: AtomicU32::new(1),
+            grown: Mutex::default(),
+            settings: Mutex::default(),
+            ext: Ext::default(),
+        })
+    }
+
+    /// Takes what a context takes and opens it for use.
+    fn begin(&self) -> Result {
+        overhead::hold(&self.device)?;
+        self.error.store(0, Ordering::Release);
+        self.destroyed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Completes the work, closes the context and frees everything in it.
+    fn end(self: &Arc<Self>) {
+        // Errors of the work are lost with the context.
+        let _ = hooks::drain(self);
+        self.destroyed.store(true, Ordering::Release);
+        hooks::gone(self);
+        self.ext.clear();
+        peer::forget(self.handle);
+        overhead::shrink(&self.device, &self.grown);
+        overhead::let_go(&self.device);
+        *self.settings() = Settings::default();
+    }
+
     /// Its handle, which also is its unique number in this process (never reused).
     pub fn handle(&self) -> CUcontext {
         CUcontext(std::ptr::without_provenance_mut(self.handle))
@@ -76,12 +152,34 @@ impl Context {
         self.flags.load(Ordering::Relaxed)
     }
 
+    /// Replaces its flags.
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// Adds a user (`cuCtxAttach`).
+    pub fn attach(&self) {
+        self.attached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a user (`cuCtxDetach`); true if it was the last.
+    pub fn detach(&self) -> bool {
+        self.attached.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Its limits and preferences.
+    pub fn settings(&self) -> std::sync::MutexGuard<'_, Settings> {
+        self.settings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Whether it can still be used.
     ///
     /// # Errors
     /// `CONTEXT_IS_DESTROYED`, or the sticky error of earlier work.
     pub fn check(&self) -> Result {
-        if self.destroyed.load(Ordering::Acquire) {
+        if self.is_destroyed() {
             return Err(CUresult::CONTEXT_IS_DESTROYED);
         }
         CUresult(self.error.load(Ordering::Acquire)).ok()
@@ -99,13 +197,22 @@ impl Context {
             .compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    /// Waits for all work submitted in it.
+    ///
+    /// # Errors
+    /// The error of the work, or why the context cannot be used.
+    pub fn synchronize(self: &Arc<Self>) -> Result {
+        self.check()?;
+        hooks::drain(self)?;
+        self.check()
+    }
+
     /// Takes `bytes` more overhead for this context, as loading a module or a kernel lazily does; returned with the context.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the device has not got them.
     pub fn grow(&self, bytes: u64) -> Result {
-        let _ = bytes;
-        Err(CUresult::NOT_SUPPORTED)
+        overhead::grow(&self.device, &self.grown, bytes)
     }
 
     /// Room for what other parts keep about this context; forgotten when it is destroyed or reset.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::ext::Ext;
+use super::machine::Machine;
+use super::share::Share;
+use super::state::mix;
 use crate::error::Result;
 use crate::spec::{PAGE, Spec};
 
@@ -73,12 +76,22 @@ pub struct Device {
     ordinal: u32,
     index: u32,
     uuid: [u8; 16],
-    spec: Spec,
-    data: RawFd,
+    machine: Arc<Machine>,
     ext: Ext,
 }
 
 impl Device {
+    pub(super) fn new(machine: Arc<Machine>, ordinal: u32, index: u32) -> Self {
+        let uuid = uuid(machine.spec(), index);
+        Self {
+            ordinal,
+            index,
+            uuid,
+            machine,
+            ext: Ext::default(),
+        }
+    }
+
     /// Its number in this process (`CUDA_VISIBLE_DEVICES` applied).
     pub fn ordinal(&self) -> u32 {
         self.ordinal
@@ -96,20 +109,29 @@ impl Device {
 
     /// The machine's description (sizes and rates of the device).
     pub fn spec(&self) -> &Spec {
-        &self.spec
+        self.machine.spec()
     }
 
     /// Bytes of memory, used or not.
     pub fn capacity(&self) -> u64 {
-        self.spec.mem
+        self.spec().mem
     }
 
-    /// Bytes that are free as `cuMemGetInfo` tells: what was freed late is not yet counted. Counts as an operation.
+    /// Bytes that are free as `cuMemGetInfo` tells: what was given back late is not yet counted. Counts as an operation.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost.
     pub fn free_bytes(&self) -> Result<u64> {
-        Err(CUresult::NOT_SUPPORTED)
+        self.machine.locked(|view, facts| {
+            view.tick(facts);
+            view.free(self.at()) * PAGE
+        })
+    }
+
+    /// One operation passes on the machine: what was given back comes a step nearer to being free.
+    pub fn tick(&self) {
+        // A lost state shows at the next call that needs it.
+        let _ = self.machine.locked(|view, facts| view.tick(facts));
     }
 
     /// Takes `pages` physical pages for this process. If too few are free, everything that may legally return is collected first.
@@ -117,18 +139,29 @@ impl Device {
     /// # Errors
     /// `OUT_OF_MEMORY` if the pages are not there even then; nothing is taken.
     pub fn take(&self, kind: Kind, pages: u64) -> Result<Vec<PageRun>> {
-        let _ = (kind, pages);
-        Err(CUresult::NOT_SUPPORTED)
+        let slot = self.machine.slot()?;
+        let runs = self
+            .machine
+            .locked(|view, facts| view.take(facts, slot, self.at(), kind, pages))?;
+        runs.ok_or(CUresult::OUT_OF_MEMORY)
     }
 
     /// Gives pages back. They return late.
     pub fn give(&self, runs: &[PageRun]) {
-        let _ = runs;
+        if let Ok(slot) = self.machine.slot() {
+            let _ = self
+                .machine
+                .locked(|view, _| view.give(slot, self.at(), runs));
+        }
     }
 
     /// Tells the truth counters that the application asked for `delta` bytes more (or less). Never fails, never refuses.
     pub fn note(&self, kind: Kind, delta: i64) {
-        let _ = (kind, delta);
+        if let Ok(slot) = self.machine.slot() {
+            let _ = self
+                .machine
+                .locked(|view, _| view.note(slot, self.at(), kind, delta));
+        }
     }
 
     /// Makes pages of this process shareable between processes; they live until the last [`Share`] of them is gone, whoever holds
@@ -136,75 +169,62 @@ impl Device {
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost or full.
-    pub fn share(self: &Arc<Self>, runs: Vec<PageRun>, tag: &[u8]) -> Result<Share> {
-        let _ = (runs, tag);
-        Err(CUresult::NOT_SUPPORTED)
+    pub fn share(self: &Arc<Self>, runs: &[PageRun], tag: &[u8]) -> Result<Share> {
+        Share::make(self, runs, tag)
     }
 
-    /// A second hold on shared pages, by the number another process told.
+    /// A second hold on shared pages of this device, by the number another process told.
     ///
     /// # Errors
     /// `INVALID_VALUE` if nobody holds them any more.
     pub fn join(self: &Arc<Self>, id: u64) -> Result<Share> {
-        let _ = id;
-        Err(CUresult::INVALID_VALUE)
+        Share::join(self, id)
     }
 
     /// A descriptor that holds nothing but names the bytes of this device's memory (for [`va::map`](crate::va::map)).
     pub fn data_fd(&self) -> RawFd {
-        self.data
+        self.machine.data_fd(self.at())
     }
 
     /// Room for what other parts keep about this device in this process.
     pub fn ext<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         self.ext.get()
     }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Its place in the machine's tables.
+    fn at(&self) -> usize {
+        self.index as usize
+    }
 }
 
-/// A hold on pages that several processes share (IPC, exported handles). Dropping it lets go.
-#[derive(Debug)]
-pub struct Share {
-    device: Arc<Device>,
-    id: u64,
-    runs: Vec<PageRun>,
-    tag: Vec<u8>,
+/// The UUID of a device: the same for every process and library that opens the same machine.
+pub fn uuid(spec: &Spec, index: u32) -> [u8; 16] {
+    let identity = Machine::identity(spec);
+    let start = identity.bytes().fold(mix(u64::from(index)), |hash, byte| {
+        mix(hash ^ u64::from(byte))
+    });
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&start.to_be_bytes());
+    uuid[8..].copy_from_slice(&mix(start).to_be_bytes());
+    // The marks of a random UUID, as real devices carry them.
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
 }
 
-impl Share {
-    /// The number by which other processes [`join`](Device::join) it.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The device the pages are on.
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// The pages.
-    pub fn runs(&self) -> &[PageRun] {
-        &self.runs
-    }
-
-    /// What the maker attached.
-    pub fn tag(&self) -> &[u8] {
-        &self.tag
-    }
-
-    /// A descriptor that holds the pages by itself, wherever it is sent (`SCM_RIGHTS`), until its last copy is closed.
-    ///
-    /// # Errors
-    /// `OPERATING_SYSTEM` if there are no descriptors left.
-    pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
-        Err(CUresult::NOT_SUPPORTED)
-    }
-
-    /// The hold behind a descriptor made by [`export`](Self::export), in whatever process.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if the descriptor is none of ours.
-    pub fn import(process: &super::Process, file: std::os::fd::BorrowedFd<'_>) -> Result<Self> {
-        let _ = (process, file);
-        Err(CUresult::INVALID_VALUE)
-    }
+/// A UUID as tools write it, `GPU-` and five groups of hexadecimal digits.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
 }

@@ -1,10 +1,24 @@
 //! The machine: devices and their physical memory, shared by the processes of one name.
+//!
+//! From the outside in: [`process()`] is what `cuInit` made; a [`Device`] takes and gives pages through its machine, whose
+//! state lies in a shared file under a lock that survives its holder. Who is alive is told by file locks that die with their
+//! holders, so a killed process needs no cleaning up of its own.
 
 mod device;
 mod ext;
+mod folder;
+mod layout;
+pub(crate) mod machine;
 pub(crate) mod process;
+mod share;
+mod shm;
+mod state;
 pub mod sys;
+mod visible;
 
-pub use device::{Device, Kind, PageRun, Share};
+pub use device::{Device, Kind, PageRun, uuid, uuid_text};
 pub use ext::Ext;
-pub use process::{Process, process};
+pub use folder::PRIVATE;
+pub use process::{Process, init, process};
+pub use share::{MAX_TAG, Share};
+pub use visible::VARIABLE as VISIBLE;

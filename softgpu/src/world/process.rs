@@ -1,35 +1,113 @@
 //! This process's side of the machine: which devices it sees, whether it has initialised, whether it is a forked child.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 
-use super::device::Device;
+use super::device::{Device, uuid, uuid_text};
+use super::machine::{Machine, Part};
+use super::{sys, visible};
 use crate::error::Result;
 use crate::spec::Spec;
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
+/// [`FRESH`], then [`READY`]; from there [`FORKED`] in a child, [`ENDED`] once the process exits.
+static STAGE: AtomicU8 = AtomicU8::new(FRESH);
+const FRESH: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+const ENDED: u8 = 3;
+
 /// A process that has called `cuInit`.
 #[derive(Debug)]
 pub struct Process {
-    spec: Spec,
+    machine: Arc<Machine>,
     devices: Vec<Arc<Device>>,
 }
 
 /// The initialised process.
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver is lost for good.
+/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver is lost for good; `DEINITIALIZED` while the
+/// process exits.
 pub fn process() -> Result<&'static Process> {
-    PROCESS.get().ok_or(CUresult::NOT_INITIALIZED)
+    match STAGE.load(Ordering::Acquire) {
+        READY => PROCESS.get().ok_or(CUresult::NOT_INITIALIZED),
+        ENDED => Err(CUresult::DEINITIALIZED),
+        _ => Err(CUresult::NOT_INITIALIZED),
+    }
+}
+
+/// Initialises the process: opens the machine SPEC describes. Does nothing the second time.
+///
+/// # Errors
+/// `INVALID_VALUE` if SPEC is not accepted or contradicts the machine of its name (with a line on stderr), `NO_DEVICE` if no device
+/// is visible, `NOT_INITIALIZED` in a child forked after it, `DEINITIALIZED` while the process exits, `SYSTEM_NOT_READY` if the
+/// shared state cannot be opened.
+pub fn init() -> Result {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if STAGE.load(Ordering::Acquire) != FRESH {
+        return process().map(|_| ());
+    }
+    let complain = |error: &dyn std::fmt::Display| eprintln!("softgpu: {error}");
+    let spec = Spec::from_env().map_err(|error| {
+        complain(&error);
+        CUresult::INVALID_VALUE
+    })?;
+    let uuids: Vec<String> = (0..spec.count)
+        .map(|index| uuid_text(uuid(&spec, index)))
+        .collect();
+    let listed = std::env::var_os(visible::VARIABLE);
+    let seen = visible::visible(
+        listed
+            .as_ref()
+            .map(|text| text.to_string_lossy())
+            .as_deref(),
+        &uuids,
+    );
+    if seen.is_empty() {
+        return Err(CUresult::NO_DEVICE);
+    }
+    let machine = Machine::open(&spec, Part::Process).map_err(|error| {
+        complain(&error);
+        error.result()
+    })?;
+    let machine = Arc::new(machine);
+    let devices = seen
+        .iter()
+        .zip(0..)
+        .map(|(index, ordinal)| Arc::new(Device::new(Arc::clone(&machine), ordinal, *index)));
+    let devices = devices.collect();
+    if PROCESS.set(Process { machine, devices }).is_ok() {
+        sys::on_fork_and_exit(forked, ended);
+        STAGE.store(READY, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// A forked child has the memory of an initialised process and no device: real drivers refuse everything there.
+extern "C" fn forked() {
+    let _ = STAGE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// A normal exit leaves the machine; a process that is killed is found by the others.
+extern "C" fn ended() {
+    if STAGE
+        .compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+        && let Some(process) = PROCESS.get()
+    {
+        process.machine.leave();
+    }
 }
 
 impl Process {
     /// The machine as it was described.
     pub fn spec(&self) -> &Spec {
-        &self.spec
+        self.machine.spec()
     }
 
     /// The devices this process sees, by ordinal.

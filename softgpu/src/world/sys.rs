@@ -1,11 +1,86 @@
-//! Small questions to the kernel.
+//! Small questions and requests to the kernel.
 //!
 //! # Safety
-//! Each call takes no pointer, or one to a local that outlives it.
+//! Each call takes no pointer, or one to a local that outlives it, and descriptors that are open for its length.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in std")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::device::PageRun;
 
 /// The calling thread, as the kernel numbers it.
 pub fn thread_id() -> i32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::gettid() }
+}
+
+/// The user this process acts as.
+pub(super) fn user() -> u32 {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// How a stretch of a file is locked by an open file description. The lock goes with the description's last copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hold {
+    Shared,
+    Exclusive,
+}
+
+/// Locks `len` bytes from `start` for the description of `file`, or says false if another one has them.
+pub(super) fn try_lock(file: BorrowedFd<'_>, start: u64, len: u64, hold: Hold) -> io::Result<bool> {
+    let mut request = flock(start, len, hold);
+    // SAFETY: `request` is a local of the type this command takes.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut request) };
+    match io::Error::last_os_error() {
+        _ if answer == 0 => Ok(true),
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// Whether another description than that of `file` holds any of `len` bytes from `start`. In doubt: yes.
+pub(super) fn is_held(file: &File, start: u64, len: u64) -> bool {
+    let mut request = flock(start, len, Hold::Exclusive);
+    // SAFETY: `request` is a local of the type this command takes.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut request) };
+    answer != 0 || i32::from(request.l_type) != libc::F_UNLCK
+}
+
+fn flock(start: u64, len: u64, hold: Hold) -> libc::flock {
+    let kind = match hold {
+        Hold::Shared => libc::F_RDLCK,
+        Hold::Exclusive => libc::F_WRLCK,
+    };
+    // SAFETY: an all-zero `flock` is valid; `l_pid` must be 0 for these commands.
+    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    request.l_type = i16::try_from(kind).expect("a small constant");
+    request.l_whence = i16::try_from(libc::SEEK_SET).expect("a small constant");
+    request.l_start = i64::try_from(start).expect("a small offset");
+    request.l_len = i64::try_from(len).expect("a small length");
+    request
+}
+
+/// Takes the bytes of the pages out of the file: they read as zeroes and take no memory.
+pub(super) fn erase(file: &File, run: PageRun) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let start =
+        i64::try_from(u64::from(run.first) * crate::spec::PAGE).map_err(io::Error::other)?;
+    let len = i64::try_from(run.bytes()).map_err(io::Error::other)?;
+    // SAFETY: no pointers.
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has `child` called in every child this process forks from now on, and `end` when it exits normally.
+pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
+    // SAFETY: both are plain functions of this library, which is never unloaded.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(child));
+        libc::atexit(end);
+    }
 }

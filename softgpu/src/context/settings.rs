@@ -1,0 +1,81 @@
+//! What an application can set on a context: limits and preferences. They are kept and told; only sizes that cost memory would
+//! have an effect, and their cost is part of the context's overhead.
+
+use gpushare_cuda_abi::cuda::{CUlimit, CUresult};
+
+use crate::error::Result;
+
+/// Every flag `cuCtxCreate` accepts: the scheduling bits, `MAP_HOST`, `LMEM_RESIZE_TO_MAX`, the two core dump bits, `SYNC_MEMOPS`.
+pub const CTX_FLAGS: u32 = 0xff;
+/// The persisting part of the L2 cache is at most this large (the value an H100 answers).
+const MAX_PERSISTING_L2: u64 = 32 << 20;
+
+/// Limits and preferences of one context.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    limits: [u64; 7],
+    /// `CUfunc_cache`.
+    pub cache: u32,
+    /// `CUsharedconfig`.
+    pub shared: u32,
+}
+
+impl Default for Settings {
+    /// The values a fresh context answers on a data centre GPU.
+    fn default() -> Self {
+        let limits = [
+            1024,    // STACK_SIZE
+            1 << 20, // PRINTF_FIFO_SIZE
+            8 << 20, // MALLOC_HEAP_SIZE
+            2,       // DEV_RUNTIME_SYNC_DEPTH
+            2048,    // DEV_RUNTIME_PENDING_LAUNCH_COUNT
+            64,      // MAX_L2_FETCH_GRANULARITY
+            0,       // PERSISTING_L2_CACHE_SIZE
+        ];
+        Self {
+            limits,
+            cache: 0,
+            shared: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// One limit.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED_LIMIT` for one this device has not got, `INVALID_VALUE` for one nobody knows.
+    pub fn limit(&self, limit: CUlimit) -> Result<u64> {
+        self.limits
+            .get(index(limit)?)
+            .copied()
+            .ok_or(CUresult::UNSUPPORTED_LIMIT)
+    }
+
+    /// Sets one limit, rounded as the device can.
+    ///
+    /// # Errors
+    /// As [`limit`](Self::limit).
+    pub fn set_limit(&mut self, limit: CUlimit, value: u64) -> Result {
+        let place = self
+            .limits
+            .get_mut(index(limit)?)
+            .ok_or(CUresult::UNSUPPORTED_LIMIT)?;
+        *place = match limit {
+            CUlimit::STACK_SIZE => value.next_multiple_of(16),
+            CUlimit::MAX_L2_FETCH_GRANULARITY => value.min(128),
+            CUlimit::PERSISTING_L2_CACHE_SIZE => value.min(MAX_PERSISTING_L2),
+            _ => value,
+        };
+        Ok(())
+    }
+}
+
+fn index(limit: CUlimit) -> Result<usize> {
+    match limit {
+        // Synchronising from the device is gone since compute capability 9.0.
+        CUlimit::DEV_RUNTIME_SYNC_DEPTH => Err(CUresult::UNSUPPORTED_LIMIT),
+        _ if limit.0 < CUlimit::MAX.0 => Ok(limit.0 as usize),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}

@@ -1,0 +1,285 @@
+//! A machine this process has open: its files, its slot, and the operations on its state.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::folder::{self, Gate};
+use super::layout::{SLOTS, file_len};
+use super::shm::Shm;
+pub(crate) use super::state::bytes;
+use super::state::{Facts, View};
+use super::sys::{self, Hold};
+use crate::error::Result;
+use crate::spec::Spec;
+
+/// How a process takes part in a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It computes: it has a slot and keeps the machine alive.
+    Process,
+    /// It keeps the machine alive and only watches (tests).
+    Observer,
+}
+
+/// Why a machine could not be opened.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// Its name is in use with other values.
+    Conflict { wanted: String, found: String },
+    /// Every slot is taken.
+    Full,
+    /// The kernel said no.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Conflict { wanted, found } => {
+                write!(
+                    f,
+                    "{}: devices of this name are in use with other values; asked for `{wanted}`, they are `{found}`",
+                    crate::spec::VARIABLE
+                )
+            }
+            Self::Full => write!(f, "all {SLOTS} processes of these devices are taken"),
+            Self::Io(error) => write!(f, "the devices' shared state: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl OpenError {
+    /// What `cuInit` answers.
+    pub(crate) fn result(&self) -> CUresult {
+        match self {
+            Self::Conflict { .. } => CUresult::INVALID_VALUE,
+            Self::Full => CUresult::DEVICE_UNAVAILABLE,
+            Self::Io(_) => CUresult::SYSTEM_NOT_READY,
+        }
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A slot, and the description that holds it. Forked children inherit it and so keep what we hold.
+#[derive(Debug)]
+struct Member {
+    slot: usize,
+    locks: Mutex<Option<OwnedFd>>,
+}
+
+/// An open machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    spec: Spec,
+    folder: PathBuf,
+    shm: Shm,
+    /// To ask who is alive: another description than the one that holds our slot.
+    probe: File,
+    data: Vec<File>,
+    /// Our slot, if we have one.
+    member: Option<Member>,
+}
+
+impl Machine {
+    /// Opens the machine `spec` describes, founding it if nobody has it open.
+    pub(crate) fn open(spec: &Spec, part: Part) -> std::result::Result<Self, OpenError> {
+        let folder = folder::of(spec);
+        let gate = folder::gate()?;
+        folder::sweep(&gate, &folder);
+        if folder::inhabited(&folder) {
+            let found = File::open(folder.join("state"))
+                .ok()
+                .and_then(|file| Shm::spec_of(&file))
+                .unwrap_or_default();
+            if found != spec.to_string() {
+                return Err(OpenError::Conflict {
+                    wanted: spec.to_string(),
+                    found,
+                });
+            }
+        } else {
+            folder::remove(&gate, &folder)?;
+            found(&gate, &folder, spec)?;
+        }
+        let mut machine = Self::attach(spec, folder)?;
+        machine.enter(part)?;
+        Ok(machine)
+    }
+
+    /// Opens a machine only to read it, if it exists: takes no slot, keeps nothing alive.
+    pub(crate) fn view(spec: &Spec) -> std::result::Result<Option<Self>, OpenError> {
+        Self::view_folder(folder::of(spec), Some(spec))
+    }
+
+    /// As [`view`](Self::view), for a named machine whatever its values are.
+    pub(crate) fn view_named(name: &str) -> std::result::Result<Option<Self>, OpenError> {
+        Self::view_folder(folder::of_name(name), None)
+    }
+
+    fn view_folder(
+        folder: PathBuf,
+        wanted: Option<&Spec>,
+    ) -> std::result::Result<Option<Self>, OpenError> {
+        if !folder.exists() {
+            return Ok(None);
+        }
+        let _gate = folder::gate()?;
+        if !folder::inhabited(&folder) {
+            return Ok(None);
+        }
+        let found = Shm::spec_of(&File::open(folder.join("state"))?).unwrap_or_default();
+        if let Some(wanted) = wanted
+            .map(Spec::to_string)
+            .filter(|wanted| *wanted != found)
+        {
+            return Err(OpenError::Conflict { wanted, found });
+        }
+        let spec: Spec = found
+            .parse()
+            .map_err(|error| OpenError::Io(io::Error::other(error)))?;
+        Self::attach(&spec, folder).map(Some)
+    }
+
+    fn attach(spec: &Spec, folder: PathBuf) -> std::result::Result<Self, OpenError> {
+        let data = (0..spec.count)
+            .map(|index| folder::open(&folder.join(format!("memory-{index}")), false));
+        Ok(Self {
+            spec: spec.clone(),
+            shm: Shm::map(&folder::open(&folder.join("state"), false)?, spec)?,
+            probe: folder::open(&folder.join("locks"), false)?,
+            data: data.collect::<io::Result<_>>()?,
+            folder,
+            member: None,
+        })
+    }
+
+    fn enter(&mut self, part: Part) -> std::result::Result<(), OpenError> {
+        let locks = OwnedFd::from(folder::open(&self.folder.join("locks"), false)?);
+        let claim = |slot: usize| {
+            sys::try_lock(locks.as_fd(), slot as u64, 1, Hold::Exclusive).unwrap_or(false)
+        };
+        let pid = i32::try_from(std::process::id()).expect("a pid fits");
+        let slot = self
+            .locked(|view, facts| {
+                view.reap(facts);
+                view.enter(pid, part == Part::Observer, claim)
+            })
+            .map_err(|_| OpenError::Io(io::Error::other("the state's lock is lost")))?;
+        self.member = Some(Member {
+            slot: slot.ok_or(OpenError::Full)?,
+            locks: Mutex::new(Some(locks)),
+        });
+        Ok(())
+    }
+
+    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last one out removes the machine.
+    pub(crate) fn leave(&self) {
+        let Some(member) = &self.member else { return };
+        let Some(locks) = member
+            .locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        else {
+            return;
+        };
+        drop(locks);
+        let Ok(gate) = folder::gate() else { return };
+        if !folder::inhabited(&self.folder) {
+            // What cannot be removed now is swept by the next one.
+            let _ = folder::remove(&gate, &self.folder);
+        }
+    }
+
+    /// What it was opened as.
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Something that names it, the same in every library of a process: what device UUIDs are made of.
+    pub(crate) fn identity(spec: &Spec) -> String {
+        folder::of(spec)
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Whether its folder was removed, or replaced, after it was opened.
+    pub(crate) fn is_gone(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        self.probe.metadata().map_or(true, |file| file.nlink() == 0)
+    }
+
+    /// The slot of this process.
+    pub(crate) fn slot(&self) -> Result<usize> {
+        self.member
+            .as_ref()
+            .map(|member| member.slot)
+            .ok_or(CUresult::DEINITIALIZED)
+    }
+
+    /// The file of a device's bytes.
+    pub(crate) fn data_fd(&self, device: usize) -> RawFd {
+        self.data[device].as_raw_fd()
+    }
+
+    /// The folder of its files.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Runs `act` on the state under its lock, then erases what it set free.
+    pub(crate) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>, &dyn Facts) -> T) -> Result<T> {
+        self.shm.locked(|view| {
+            let result = act(view, self);
+            let erased = view
+                .erase
+                .drain(..)
+                .try_for_each(|(device, run)| sys::erase(&self.data[device], run));
+            // Better an error than another process's bytes.
+            erased
+                .map(|()| result)
+                .map_err(|_| CUresult::OPERATING_SYSTEM)
+        })?
+    }
+}
+
+impl Facts for Machine {
+    fn process_lives(&self, slot: usize) -> bool {
+        sys::is_held(&self.probe, slot as u64, 1)
+    }
+
+    fn share_lives(&self, share: u64) -> bool {
+        let path = self.folder.join(format!("share-{share}"));
+        let lives = folder::open(&path, false).is_ok_and(|file| sys::is_held(&file, 0, 1));
+        if !lives {
+            let _ = fs::remove_file(path);
+        }
+        lives
+    }
+}
+
+/// Makes the files of a machine; its state counts as founded only when it is complete.
+fn found(_gate: &Gate, folder: &Path, spec: &Spec) -> io::Result<()> {
+    folder::make(folder)?;
+    folder::open(&folder.join("locks"), true)?;
+    for index in 0..spec.count {
+        folder::open(&folder.join(format!("memory-{index}")), true)?.set_len(spec.mem)?;
+    }
+    let state = folder::open(&folder.join("state"), true)?;
+    state.set_len(file_len(spec) as u64)?;
+    Shm::map(&state, spec)?.found();
+    Ok(())
+}

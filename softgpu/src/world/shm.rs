@@ -1,0 +1,148 @@
+//! The state file in memory, and its lock: a mutex that survives the death of its holder.
+//!
+//! # Safety
+//! The mapping is as long as the file was made ([`layout::file_len`](super::layout::file_len)), checked when it is opened, and lives
+//! as long as [`Shm`]. Its records are integers, valid for any bytes. References into it exist only inside [`Shm::locked`], under the
+//! mutex, which every process that maps the file uses; the file has mode 0600 in a folder of the same user.
+#![allow(unsafe_code, reason = "shared memory and a process-shared mutex")]
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::layout::{Header, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
+use super::state::View;
+use crate::error::Result;
+use crate::spec::Spec;
+
+/// A mapped state file.
+#[derive(Debug)]
+pub(super) struct Shm {
+    base: NonNull<u8>,
+    len: usize,
+    spec: Spec,
+}
+
+// SAFETY: what it points to is only touched under the process-shared mutex.
+unsafe impl Send for Shm {}
+// SAFETY: as above.
+unsafe impl Sync for Shm {}
+
+impl Shm {
+    /// Maps `file`, which has the length `spec` asks for.
+    pub(super) fn map(file: &File, spec: &Spec) -> std::io::Result<Self> {
+        let len = file_len(spec);
+        if file.metadata()?.len() != len as u64 {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address the kernel chooses.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                rw,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let base = NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED);
+        Ok(Self {
+            base: base.ok_or_else(std::io::Error::last_os_error)?,
+            len,
+            spec: spec.clone(),
+        })
+    }
+
+    fn header(&self) -> *mut Header {
+        self.base.as_ptr().cast()
+    }
+
+    /// Makes a zero-filled file a machine; nobody else may have it open yet.
+    pub(super) fn found(&self) {
+        let header = self.header();
+        // SAFETY: the file is zero-filled and ours alone until the magic is stored; attributes live on the stack.
+        unsafe {
+            let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&raw mut attributes);
+            libc::pthread_mutexattr_setpshared(&raw mut attributes, libc::PTHREAD_PROCESS_SHARED);
+            libc::pthread_mutexattr_setrobust(&raw mut attributes, libc::PTHREAD_MUTEX_ROBUST);
+            libc::pthread_mutex_init(&raw mut (*header).mutex, &raw const attributes);
+            libc::pthread_mutexattr_destroy(&raw mut attributes);
+            let text = self.spec.to_string();
+            (&raw mut (*header).spec)
+                .cast::<u8>()
+                .copy_from_nonoverlapping(text.as_ptr(), text.len());
+            (*header).spec_len = u32::try_from(text.len()).expect("SPEC is short");
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            (&raw mut (*header).magic).write_volatile(MAGIC);
+        }
+    }
+
+    /// The SPEC a state file was founded with, `None` if its founding was not finished.
+    pub(super) fn spec_of(file: &File) -> Option<String> {
+        use std::os::unix::fs::FileExt;
+        let mut head = vec![0; size_of::<Header>().min(4096)];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let field = |at: usize, len: usize| head.get(at..at + len);
+        let magic = field(std::mem::offset_of!(Header, magic), 8)?;
+        let len = field(std::mem::offset_of!(Header, spec_len), 4)?;
+        let len = u32::from_ne_bytes(len.try_into().ok()?) as usize;
+        let text = field(std::mem::offset_of!(Header, spec), len)?;
+        let founded = u64::from_ne_bytes(magic.try_into().ok()?) == MAGIC;
+        founded.then(|| String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the state is repaired first.
+    pub(super) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>) -> T) -> Result<T> {
+        let header = self.header();
+        // SAFETY: the mutex was made by `found` and is never destroyed while somebody maps it.
+        let answer = unsafe { libc::pthread_mutex_lock(&raw mut (*header).mutex) };
+        if answer != 0 && answer != libc::EOWNERDEAD {
+            return Err(CUresult::OPERATING_SYSTEM);
+        }
+        let unlock = Unlock(header);
+        let count = pages_per_device(&self.spec) * self.spec.count as usize;
+        // SAFETY: we hold the lock, so these are the only references; the mapping holds header and pages (checked in `map`).
+        let mut view = unsafe {
+            View {
+                header: &mut *header,
+                pages: std::slice::from_raw_parts_mut(
+                    self.base.as_ptr().add(PAGES_AT).cast::<Page>(),
+                    count,
+                ),
+                per_device: pages_per_device(&self.spec),
+                seed: self.spec.seed,
+                erase: Vec::new(),
+            }
+        };
+        if answer == libc::EOWNERDEAD {
+            view.repair();
+            // SAFETY: we own the mutex in its inconsistent state, and what it protects is consistent again.
+            unsafe { libc::pthread_mutex_consistent(&raw mut (*header).mutex) };
+        }
+        let result = act(&mut view);
+        drop(unlock);
+        Ok(result)
+    }
+}
+
+/// Unlocks also when the action panics.
+struct Unlock(*mut Header);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        // SAFETY: made by `Shm::locked` after it took this lock, in this thread.
+        unsafe { libc::pthread_mutex_unlock(&raw mut (*self.0).mutex) };
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no reference into it outlives `locked`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
