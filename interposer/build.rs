@@ -3,7 +3,7 @@
 fn main() {
     for argument in [
         // Our own references bind to our own functions, even where the program or an earlier preload exports the same names.
-        "-Wl,-Bsymbolic",
+        "-Wl,-Bsymbolic-functions",
         // Hooks are handed out as plain addresses: the code behind them must stay mapped whatever is closed.
         "-Wl,-z,nodelete",
         // A symbol that nothing provides is a build error, not a crash in somebody's container.

@@ -5,7 +5,7 @@
 //! cannot go away because its code is on the stack.
 #![allow(unsafe_code, reason = "talks to the dynamic linker")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
 /// `RTLD_DL_LINKMAP` of `dlfcn.h`: ask `dladdr1` for the object itself.
@@ -20,14 +20,60 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The loaded object that holds this address, as a handle for `dlsym`. Such a handle is not counted: it is good as long as
-/// somebody else keeps the object.
-pub(crate) fn object_of(address: *const c_void) -> Option<*mut c_void> {
-    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    let mut object = ptr::null_mut();
-    // SAFETY: both results are written to before use; the address is only compared with those of the objects.
-    let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut object, LINK_MAP) };
-    (found != 0 && !object.is_null()).then_some(object)
+/// The public part of glibc's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    _address: usize,
+    name: *const c_char,
+    _dynamic: *const c_void,
+    _next: *const Self,
+    _previous: *const Self,
+}
+
+/// A loaded object. Not counted: it is good as long as somebody else keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Object(*const LinkMap);
+
+impl Object {
+    /// The object that holds this address.
+    pub(crate) fn of(address: *const c_void) -> Option<Self> {
+        let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+        let mut map = ptr::null_mut();
+        // SAFETY: both results are written to before use; the address is only compared with those of the objects.
+        let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut map, LINK_MAP) };
+        (found != 0 && !map.is_null()).then_some(Self(map.cast()))
+    }
+
+    /// The object as a handle for `dlsym`: itself and its dependencies. (A `link_map` by itself is none: glibc gives an object a
+    /// search list of its own only when it is opened.)
+    pub(crate) fn open(self) -> Option<Scope> {
+        // SAFETY: the object is loaded, as its code is on the stack or was just found; its name lives as long.
+        let name = unsafe { (*self.0).name };
+        // SAFETY: the program's own name is empty.
+        let program = name.is_null() || unsafe { *name } == 0;
+        let name = if program { ptr::null() } else { name };
+        // SAFETY: a C string or null; RTLD_NOLOAD loads nothing.
+        let handle = unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        (!handle.is_null()).then_some(Scope(handle))
+    }
+}
+
+/// A counted handle.
+#[derive(Debug)]
+pub(crate) struct Scope(*mut c_void);
+
+impl Scope {
+    /// The handle, good while this value lives.
+    pub(crate) fn handle(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        // SAFETY: opened by `Object::open`, given back once. Others hold the object, so nothing is unloaded.
+        unsafe { libc::dlclose(self.0) };
+    }
 }
 
 /// Drops the message of a failed look of ours, so that `dlerror` says nothing after an answer.
@@ -40,7 +86,7 @@ pub(crate) fn forget_error() {
 pub(crate) fn precedes_us(address: *const c_void) -> bool {
     let mut search = Search {
         address: address.addr() as u64,
-        ours: (object_of as *const c_void).addr() as u64,
+        ours: (visit as *const c_void).addr() as u64,
         met: None,
     };
     // SAFETY: the callback keeps to its contract, the data outlives the call.

@@ -12,8 +12,9 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 
 use crate::entry::Hook;
+use crate::linker::{self, Object};
 use crate::real::{Dlsym, real_dlsym};
-use crate::{hooks, linker, state};
+use crate::{hooks, state};
 
 /// What the `dlsym` thunk does next; returned in two registers.
 #[derive(Debug)]
@@ -144,8 +145,8 @@ fn beyond_us(lookup: &Lookup) -> Verdict {
     if !behind.is_null() {
         return lookup.judge(behind);
     }
-    if let Some(scope) = linker::object_of(lookup.caller) {
-        let found = lookup.find(scope);
+    if let Some(scope) = Object::of(lookup.caller).and_then(Object::open) {
+        let found = lookup.find(scope.handle());
         if !found.is_null() && !lookup.is_ours(found) {
             return lookup.judge(found);
         }
@@ -156,33 +157,24 @@ fn beyond_us(lookup: &Lookup) -> Verdict {
 
 /// `RTLD_NEXT`: the caller's own meaning, except that our exported names neither add a function nor lose one to the driver.
 fn next(lookup: &Lookup) -> Verdict {
-    let Some(scope) = linker::object_of(lookup.caller) else {
-        return Verdict::forward(lookup.real);
-    };
     if linker::precedes_us(lookup.caller) {
         // Its next one is ours or one between the two of us: right as it is, if there is anything for our hook to call.
         return if lookup.drivers().is_some() {
-            linker::forget_error();
             Verdict::forward(lookup.real)
         } else {
             lookup.judge(lookup.find(libc::RTLD_NEXT))
         };
     }
     // Behind us. A library that defines the name wraps it, and must get what comes after itself, or it would call itself.
-    let first = lookup.find(scope);
-    if first.is_null() {
+    let Some(caller) = Object::of(lookup.caller) else {
         return Verdict::forward(lookup.real);
-    }
-    lookup.judge_next(first, scope)
-}
-
-impl Lookup {
-    /// The answer for a caller behind us whose own libraries define the symbol first at `first`.
-    fn judge_next(&self, first: *mut c_void, scope: *mut c_void) -> Verdict {
-        let wraps = linker::object_of(first) == Some(scope);
-        if wraps || !self.is_drivers(first) {
-            return Verdict::forward(self.real);
-        }
-        self.judge(first)
+    };
+    let first = caller
+        .open()
+        .map_or(ptr::null_mut(), |scope| lookup.find(scope.handle()));
+    if lookup.is_drivers(first) && Object::of(first) != Some(caller) {
+        lookup.judge(first)
+    } else {
+        Verdict::forward(lookup.real)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The library under test, from the same build as the test.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let deps = std::env::current_exe().expect("a running test has a path");
     let deps = deps.parent().expect("tests lie in a folder");
     let library = deps.join("libgpushare.so");
@@ -19,16 +19,15 @@ pub fn library() -> PathBuf {
 }
 
 /// A fresh folder for one test.
-pub fn folder(name: &str) -> PathBuf {
-    let folder =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the build folder is writable");
     folder
 }
 
 /// Compiles `tests/clients/<source>` with `cc` into `output`.
-pub fn compile<A: AsRef<OsStr>>(source: &str, output: &Path, arguments: &[A]) {
+pub(crate) fn compile<A: AsRef<OsStr>>(source: &str, output: &Path, arguments: &[A]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/clients")
         .join(source);
@@ -53,7 +52,7 @@ pub fn compile<A: AsRef<OsStr>>(source: &str, output: &Path, arguments: &[A]) {
 }
 
 /// A stand-in for the driver with a few functions, under its real name in `folder`.
-pub fn driver_in(folder: &Path) -> PathBuf {
+pub(crate) fn driver_in(folder: &Path) -> PathBuf {
     let driver = folder.join("libcuda.so.1");
     compile(
         "driver.c",
@@ -67,14 +66,14 @@ pub fn driver_in(folder: &Path) -> PathBuf {
 }
 
 /// Runs `program` under `preload` (empty for none) and returns its standard output; anything else than success is a failure.
-pub fn run(program: &Path, arguments: &[&str], preload: &[&Path]) -> String {
+pub(crate) fn run(program: &Path, arguments: &[&str], preload: &[&Path]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
     succeed(with_preload(&mut command, preload))
 }
 
 /// Adds an `LD_PRELOAD` of these libraries in this order.
-pub fn with_preload<'a>(command: &'a mut Command, preload: &[&Path]) -> &'a mut Command {
+pub(crate) fn with_preload<'a>(command: &'a mut Command, preload: &[&Path]) -> &'a mut Command {
     let list: Vec<_> = preload
         .iter()
         .map(|path| path.to_str().expect("paths of tests are text"))
@@ -87,7 +86,7 @@ pub fn with_preload<'a>(command: &'a mut Command, preload: &[&Path]) -> &'a mut 
 }
 
 /// Runs to the end, which must be a success, and returns the standard output.
-pub fn succeed(command: &mut Command) -> String {
+pub(crate) fn succeed(command: &mut Command) -> String {
     let output = command.output().expect("the program can be run");
     assert!(
         output.status.success(),
@@ -99,6 +98,6 @@ pub fn succeed(command: &mut Command) -> String {
 }
 
 /// Both streams of a finished program, for messages.
-pub fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
