@@ -2,9 +2,10 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use support::{compile, driver_in, folder, library, run};
+use support::{compile, driver_in, folder, library, run, succeed, text, with_preload};
 
 fn wrapped(test: &str) -> (PathBuf, PathBuf, PathBuf) {
     let folder = folder(test);
@@ -44,4 +45,116 @@ fn a_wrapper_without_a_driver_gets_nothing_next() {
     assert_eq!(bare, "a parent\ncuInit passed the wrapper\ncuInit: -1\n");
     assert_eq!(run(&client, &[], &[&wrapper, &library()]), bare);
     assert_eq!(run(&client, &[], &[&library(), &wrapper]), bare);
+}
+
+/// A program of its own under two orders of preloads, compared with the other library alone.
+fn beside(other: &Path, command: &mut Command) {
+    let alone = succeed(with_preload(command, &[other]));
+    assert_eq!(
+        alone,
+        succeed(with_preload(command, &[other, &library()])),
+        "{} first",
+        other.display()
+    );
+    assert_eq!(
+        alone,
+        succeed(with_preload(command, &[&library(), other])),
+        "{} last",
+        other.display()
+    );
+}
+
+#[test]
+fn jemalloc_before_and_after_us_works() {
+    let Some(jemalloc) = [
+        "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
+        "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2",
+    ]
+    .map(Path::new)
+    .into_iter()
+    .find(|path| path.exists()) else {
+        println!("skipped: libjemalloc.so.2 is not installed");
+        return;
+    };
+    beside(jemalloc, Command::new("python3").args(["-c", "import threading, json; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(json.dumps([2] * 1000))"]));
+    beside(
+        jemalloc,
+        Command::new("bash").args(["-c", "echo {1..100} | wc -w"]),
+    );
+}
+
+#[test]
+fn a_program_with_a_sanitizer_works_and_its_errors_are_still_found() {
+    let folder = folder("asan");
+    let (good, bad) = (folder.join("good"), folder.join("bad"));
+    compile(
+        "sanitized.c",
+        &good,
+        &["-fsanitize=address", "-static-libasan", "-ldl", "-lpthread"],
+    );
+    compile(
+        "sanitized.c",
+        &bad,
+        &[
+            "-fsanitize=address",
+            "-static-libasan",
+            "-DOVERFLOW",
+            "-ldl",
+            "-lpthread",
+        ],
+    );
+    assert_eq!(run(&good, &[], &[&library()]), run(&good, &[], &[]));
+    let found = with_preload(&mut Command::new(&bad), &[&library()])
+        .output()
+        .expect("runs");
+    assert!(
+        !found.status.success() && text(&found).contains("heap-buffer-overflow"),
+        "{}",
+        text(&found)
+    );
+}
+
+#[test]
+fn a_dynamic_sanitizer_before_us_works() {
+    let folder = folder("asan-dynamic");
+    let good = folder.join("good");
+    compile(
+        "sanitized.c",
+        &good,
+        &["-fsanitize=address", "-ldl", "-lpthread"],
+    );
+    let found = Command::new("cc")
+        .arg("-print-file-name=libasan.so")
+        .output()
+        .expect("cc can be run");
+    let runtime = String::from_utf8(found.stdout).expect("text");
+    let runtime = std::fs::canonicalize(runtime.trim()).expect("the compiler knows its runtime");
+    assert_eq!(
+        run(&good, &[], &[&runtime, &library()]),
+        run(&good, &[], &[])
+    );
+}
+
+/// As LLVM's OpenMP runtime looks for a tool: by `RTLD_DEFAULT`, and from inside its own weak definition by `RTLD_NEXT`.
+#[test]
+fn the_probe_of_openmp_tools_ends_as_without_us() {
+    let folder = folder("ompt");
+    let (client, runtime, tool) = (
+        folder.join("probe"),
+        folder.join("libruntime.so"),
+        folder.join("libtool.so"),
+    );
+    compile("ompt_tool.c", &tool, &["-shared", "-fPIC"]);
+    compile("ompt_runtime.c", &runtime, &["-shared", "-fPIC", "-ldl"]);
+    let path = format!("-Wl,--no-as-needed,-rpath,{}", folder.display());
+    compile(
+        "ompt_probe.c",
+        &client,
+        &[path.as_str(), runtime.to_str().expect("text"), "-ldl"],
+    );
+    assert_eq!(run(&client, &[], &[]), "no tool\n");
+    assert_eq!(run(&client, &[], &[&library()]), "no tool\n");
+    for order in [[&*tool, &*library()], [&*library(), &*tool]] {
+        assert_eq!(run(&client, &[], &order), "tool found\n");
+    }
 }
