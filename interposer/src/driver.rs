@@ -36,7 +36,11 @@ driver! {
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
+    fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
+    fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
+    fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
 }
 

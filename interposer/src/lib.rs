@@ -8,12 +8,18 @@
 //! A program that never calls CUDA or NVML is left alone: nothing here runs but the look at the names given to `dlsym`.
 #![deny(unsafe_code)]
 
+mod account;
+mod contexts;
+mod device;
 mod dlsym;
 mod driver;
 mod entry;
+mod fork;
 mod hooks;
 mod linker;
 mod log;
 mod lookup;
+mod objects;
 mod real;
 mod state;
+mod table;

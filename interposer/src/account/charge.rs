@@ -1,0 +1,109 @@
+//! A charge in the making: booked before the driver is asked, rolled back unless it is kept.
+
+use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
+
+use super::{Refused, grow, killpoint, member};
+use crate::device::DeviceKey;
+
+/// Bytes in units of 512: what an allocation is charged with, and credited with when it is freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Units(pub(crate) u32);
+
+impl Units {
+    /// In bytes.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.0) * UNIT
+    }
+}
+
+/// A booking for an allocation that the driver is about to be asked for. Dropped, it is undone.
+#[derive(Debug)]
+#[must_use = "a charge that is not kept is rolled back"]
+pub(crate) struct Charge {
+    device: DeviceKey,
+    units: Units,
+}
+
+/// Books `bytes` on `device`, in whole units.
+///
+/// # Errors
+/// [`Refused`] if the container's charges would exceed its limit. Nothing has changed then.
+#[inline]
+pub(crate) fn charge(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
+    let units = Units(book(device, units_for(bytes).unwrap_or(MAX_UNITS))?);
+    Ok(Charge { device, units })
+}
+
+/// Gives back what was charged, once the driver has taken the bytes back.
+#[inline]
+pub(crate) fn release(device: DeviceKey, units: Units) {
+    if units.0 == 0 {
+        return;
+    }
+    if let Some(line) = member().and_then(|member| member.line(device.index())) {
+        line.word.release(units.0);
+        killpoint::hit();
+    }
+}
+
+/// Books `units`; returns them, or less where there is no limit and the word is full.
+#[inline]
+fn book(device: DeviceKey, units: u32) -> Result<u32, Refused> {
+    let member = member().ok_or(Refused)?;
+    let line = member.line(device.index()).ok_or(Refused)?;
+    if line.word.charge(units).is_ok() {
+        killpoint::hit();
+        return Ok(units);
+    }
+    grow::grow(member, device.index(), units)
+}
+
+impl Charge {
+    /// What is booked.
+    pub(crate) fn units(&self) -> Units {
+        self.units
+    }
+
+    /// Corrects the booking to the `bytes` that the driver took.
+    ///
+    /// # Errors
+    /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is unchanged.
+    pub(crate) fn settle(&mut self, bytes: u64) -> Result<(), Refused> {
+        let actual = units_for(bytes).unwrap_or(MAX_UNITS);
+        match actual.checked_sub(self.units.0) {
+            Some(0) => {}
+            Some(more) => self.units.0 += book(self.device, more)?,
+            None => {
+                release(self.device, Units(self.units.0 - actual));
+                self.units = Units(actual);
+            }
+        }
+        Ok(())
+    }
+
+    /// Corrects the booking to `bytes` that the driver took and cannot be made to give back, above the limit if need be.
+    pub(crate) fn settle_anyway(&mut self, bytes: u64) {
+        if self.settle(bytes).is_ok() {
+            return;
+        }
+        let actual = units_for(bytes).unwrap_or(MAX_UNITS);
+        if let Some(line) = member().and_then(|member| member.line(self.device.index())) {
+            self.units.0 += line.word.charge_anyway(actual.saturating_sub(self.units.0));
+            killpoint::hit();
+        }
+    }
+
+    /// Makes the booking last. What is returned is to be released when the driver has taken the bytes back.
+    #[inline]
+    pub(crate) fn keep(self) -> Units {
+        let units = self.units;
+        core::mem::forget(self);
+        units
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        release(self.device, self.units);
+    }
+}

@@ -1,0 +1,295 @@
+//! The usage file: opened without following links, locked by the byte, mapped.
+//!
+//! Two kinds of descriptor. The *slot descriptor* lives as long as the process and its forked children, on purpose: the driver keeps
+//! a dead process's memory as long as a forked child holds the device open, and the slot's lock lives exactly as long. A *lock
+//! descriptor* is opened for each taking of the container lock and closed in children by the fork handler, so that a child never keeps
+//! a dead parent's lock.
+//!
+//! # Safety
+//! `unsafe` calls libc with descriptors and structures owned here, and maps the file for ever.
+#![allow(unsafe_code, reason = "open, fcntl, fallocate and mmap")]
+
+use core::ffi::{CStr, c_int};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::CString;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use gpushare_protocol::page::{MAX_SLOTS, PAGE_BYTES, Page, lock_byte};
+
+/// The descriptor that holds the container lock, for the fork handler; -1 for none.
+static LOCK_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+const USAGE: &CStr = c"usage";
+
+/// A container's usage file.
+#[derive(Debug)]
+pub(crate) struct UsageFile {
+    folder: OwnedFd,
+    file: OwnedFd,
+    identity: (u64, u64),
+}
+
+/// What the kernel says of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    /// Device and inode.
+    pub(crate) identity: (u64, u64),
+    /// Size in bytes.
+    pub(crate) bytes: u64,
+    /// Whether it still has a name; not once it was deleted.
+    pub(crate) linked: bool,
+    mode: u32,
+    owner: u32,
+}
+
+/// The container lock, held. Freed when dropped, and by the kernel when the process dies.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    descriptor: Option<OwnedFd>,
+}
+
+impl UsageFile {
+    /// Opens the usage file in `folder`; makes it if `create`.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not a plain file of this user alone.
+    pub(crate) fn open(folder: &Path, create: bool) -> io::Result<Self> {
+        let path = CString::new(folder.as_os_str().as_bytes())?;
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: a C string that outlives the call.
+        let folder = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
+        let file = open_usage(&folder, if create { libc::O_CREAT } else { 0 })?;
+        let status = status(&file)?;
+        if status.mode & libc::S_IFMT != libc::S_IFREG || status.owner != effective_user() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the usage file is not this user's",
+            ));
+        }
+        Ok(Self {
+            folder,
+            file,
+            identity: status.identity,
+        })
+    }
+
+    /// The file as it is now.
+    ///
+    /// # Errors
+    /// If the descriptor was closed behind our back.
+    pub(crate) fn status(&self) -> io::Result<Status> {
+        status(&self.file)
+    }
+
+    /// Whether our descriptor still is this file: a program may close descriptors that it did not open.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.status().is_ok_and(|now| now.identity == self.identity)
+    }
+
+    /// Makes the bytes of `range` real, so that touching them cannot fail.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        let (start, end) = (offset(range.start)?, offset(range.end)?);
+        // SAFETY: no memory is involved.
+        match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start, end - start) } {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Maps the page, for the life of the process.
+    ///
+    /// # Errors
+    /// If the file is shorter than a page, or the kernel refuses.
+    pub(crate) fn map(&self) -> io::Result<&'static Page> {
+        if self.status()?.bytes < PAGE_BYTES as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the usage file is cut short",
+            ));
+        }
+        let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, self.file.as_raw_fd());
+        // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the file.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                PAGE_BYTES,
+                protection,
+                libc::MAP_SHARED,
+                descriptor,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::InvalidData)?;
+        // SAFETY: PAGE_BYTES bytes, never unmapped; files of this name are touched by nothing but this page type.
+        Ok(unsafe { Page::from_mapping(base) })
+    }
+
+    /// Sets the length, with zeros where there was nothing.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn set_length(&self, bytes: u64) -> io::Result<()> {
+        // SAFETY: no memory is involved.
+        check(unsafe { libc::ftruncate(self.file.as_raw_fd(), offset(bytes)?) })
+    }
+
+    /// Tries to take the container lock, without waiting. `None` if another process or thread holds it.
+    ///
+    /// # Errors
+    /// If the file cannot be opened again, or is no longer the same.
+    pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
+        let descriptor = open_usage(&self.folder, 0)?;
+        LOCK_DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::Release);
+        let lock = FileLock {
+            descriptor: Some(descriptor),
+        };
+        let Some(descriptor) = &lock.descriptor else {
+            return Ok(None);
+        };
+        if status(descriptor)?.identity != self.identity {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the usage file was replaced",
+            ));
+        }
+        match set_lock(descriptor, libc::F_WRLCK, 0) {
+            Ok(()) => Ok(Some(lock)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a slot's lock for this process and its forked children. Fails if it is held.
+    ///
+    /// # Errors
+    /// If somebody holds it.
+    pub(crate) fn hold_slot(&self, slot: usize) -> io::Result<()> {
+        set_lock(&self.file, libc::F_WRLCK, lock_byte(slot))
+    }
+
+    /// Gives a slot's lock back.
+    pub(crate) fn drop_slot(&self, slot: usize) {
+        let _ = set_lock(&self.file, libc::F_UNLCK, lock_byte(slot));
+    }
+
+    /// Whether a process other than this one lives in `slot`. A kernel that cannot tell counts as yes.
+    pub(crate) fn is_alive(&self, slot: usize) -> bool {
+        self.anyone(lock_byte(slot), 1)
+    }
+
+    /// Whether any process other than this one lives in the container.
+    pub(crate) fn has_company(&self) -> bool {
+        self.anyone(lock_byte(0), MAX_SLOTS as u64)
+    }
+
+    fn anyone(&self, byte: u64, length: u64) -> bool {
+        let mut lock = flock(libc::F_WRLCK, byte, length);
+        // SAFETY: `lock` outlives the call.
+        let answer =
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        answer != 0 || c_int::from(lock.l_type) != libc::F_UNLCK
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let Some(descriptor) = self.descriptor.take() else {
+            return;
+        };
+        // Unlocked by name, because a forked child may share the description for a moment.
+        let _ = set_lock(&descriptor, libc::F_UNLCK, 0);
+        let _ = LOCK_DESCRIPTOR.compare_exchange(
+            descriptor.as_raw_fd(),
+            -1,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// Closes a container lock that was held when this child was forked. For the fork handler: one system call.
+pub(crate) fn drop_parents_lock() {
+    let descriptor = LOCK_DESCRIPTOR.swap(-1, Ordering::AcqRel);
+    if descriptor >= 0 {
+        // SAFETY: the parent's thread that owns it does not exist here.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+/// The user files must belong to.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::geteuid() }
+}
+
+fn open_usage(folder: &OwnedFd, create: c_int) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | create;
+    // SAFETY: a static C string.
+    owned(unsafe { libc::openat(folder.as_raw_fd(), USAGE.as_ptr(), flags, 0o600) })
+}
+
+fn owned(descriptor: c_int) -> io::Result<OwnedFd> {
+    check(descriptor.min(0))?;
+    // SAFETY: just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn check(answer: c_int) -> io::Result<()> {
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn status(descriptor: &OwnedFd) -> io::Result<Status> {
+    // SAFETY: all-zero is a valid `stat`.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `stat` outlives the call.
+    check(unsafe { libc::fstat(descriptor.as_raw_fd(), &raw mut stat) })?;
+    Ok(Status {
+        identity: (stat.st_dev, stat.st_ino),
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        linked: stat.st_nlink > 0,
+        mode: stat.st_mode,
+        owner: stat.st_uid,
+    })
+}
+
+fn set_lock(descriptor: &OwnedFd, kind: c_int, byte: u64) -> io::Result<()> {
+    let lock = flock(kind, byte, 1);
+    // SAFETY: `lock` outlives the call.
+    check(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "small constants in C's own types"
+)]
+fn flock(kind: c_int, byte: u64, length: u64) -> libc::flock {
+    // SAFETY: all-zero is a valid `flock`, and an OFD lock needs the pid to be zero.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = byte as libc::off_t;
+    lock.l_len = length as libc::off_t;
+    lock
+}
+
+fn offset(bytes: u64) -> io::Result<libc::off_t> {
+    libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}

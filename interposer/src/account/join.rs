@@ -1,0 +1,325 @@
+//! Joining a container: which one, under which limits, and as which slot.
+//!
+//! `GPUSHARE_CONTAINER` names it. Without a name a process joins the container of an ancestor that lives in one, else founds one
+//! named after itself, which nobody else can mean.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::limits::{LimitError, Limits};
+use gpushare_protocol::page::{
+    MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
+};
+use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
+use gpushare_protocol::uuid::Uuid;
+
+use super::file::UsageFile;
+use super::killpoint;
+use super::lock::{self, Unavailable};
+use super::process::{self, Identity};
+
+/// Ancestors looked at: more than any sane tree is deep.
+const ANCESTORS: usize = 64;
+
+/// Times a container that is deleted while we join is looked for again.
+const ATTEMPTS: usize = 16;
+
+/// Why this process cannot have CUDA. `Display` is the one line the library ever prints.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// A limit that does not parse, or differs from the running container's.
+    Limits(LimitError),
+    /// The container's folder or file cannot be used.
+    Folder(PathBuf, io::Error),
+    /// The container's file is of another version.
+    Page(PathBuf, PageError),
+    /// The container lock was not to be had in time.
+    Busy(PathBuf),
+    /// All slots are taken by living processes.
+    Full,
+    /// More devices than a container has columns.
+    Devices(usize),
+    /// The driver would not say what its devices are.
+    Driver(&'static str, u32),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits(error) => error.fmt(f),
+            Self::Folder(path, error) => write!(
+                f,
+                "cannot use the container folder {}: {error}",
+                path.display()
+            ),
+            Self::Page(path, error) => write!(
+                f,
+                "cannot use {}/usage: {error}; use another {CONTAINER}",
+                path.display()
+            ),
+            Self::Busy(path) => write!(
+                f,
+                "the lock of {}/usage was held for {} s, by a stopped process perhaps; continue or end it",
+                path.display(),
+                lock::PATIENCE.as_secs()
+            ),
+            Self::Full => write!(
+                f,
+                "the container already has {MAX_SLOTS} processes on the GPU, the most it can have"
+            ),
+            Self::Devices(count) => write!(
+                f,
+                "the container would use {count} devices, the most it can have is {MAX_DEVICES}; set CUDA_VISIBLE_DEVICES"
+            ),
+            Self::Driver(function, code) => {
+                write!(f, "the driver's {function} failed with error {code}")
+            }
+        }
+    }
+}
+
+/// One device the program sees, in the order it sees them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visible {
+    /// UUID in memory order.
+    pub(crate) uuid: [u8; 16],
+    /// Physical bytes.
+    pub(crate) capacity: u64,
+}
+
+/// Where and as what to join.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// Folder of all this user's containers.
+    pub(crate) root: &'a Root,
+    /// The effective user.
+    pub(crate) uid: u32,
+    /// The container's name, if it has been given one.
+    pub(crate) name: Option<ContainerName>,
+    /// This process.
+    pub(crate) me: Identity,
+    /// What its environment asks for.
+    pub(crate) limits: &'a Limits,
+    /// The devices the program sees.
+    pub(crate) devices: &'a [Visible],
+}
+
+/// A process's place in its container.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    /// The container's name.
+    pub(crate) name: ContainerName,
+    /// Its file.
+    pub(crate) file: UsageFile,
+    /// Its page.
+    pub(crate) page: &'static Page,
+    /// Our row of the page.
+    pub(crate) slot: usize,
+    /// Keeps our threads in line before they poll the container lock.
+    pub(crate) threads: Mutex<()>,
+    /// Column of each device the program sees.
+    pub(crate) columns: Vec<usize>,
+}
+
+/// Joins the container that `request` means.
+///
+/// # Errors
+/// [`StartError`]; nothing is left behind that another process would notice.
+pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
+    let name = match &request.name {
+        Some(name) => name.clone(),
+        None => ancestors_container(request).unwrap_or_else(|| {
+            super::stale::remove(request.root);
+            ContainerName::of_process(request.me.pid, request.me.start)
+        }),
+    };
+    let folder = request.root.folder(&name);
+    for _ in 0..ATTEMPTS {
+        let fault = |error| StartError::Folder(folder.clone(), error);
+        let folder = request.root.create(&name, request.uid).map_err(fault)?;
+        let file = match UsageFile::open(&folder, true) {
+            // The folder went between the two calls: its last process left.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(fault)?,
+        };
+        match enter(request, &name, file) {
+            Err(StartError::Folder(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
+            entered => return entered,
+        }
+    }
+    Err(StartError::Folder(folder, io::ErrorKind::NotFound.into()))
+}
+
+/// Takes the container lock and, under it, a slot.
+fn enter(
+    request: &Request<'_>,
+    name: &ContainerName,
+    file: UsageFile,
+) -> Result<Membership, StartError> {
+    let folder = request.root.folder(name);
+    let fault = |error| StartError::Folder(folder.clone(), error);
+    let threads = Mutex::new(());
+    let held = lock::take(&file, &threads).map_err(|unavailable| match unavailable {
+        Unavailable::Busy => StartError::Busy(folder.clone()),
+        Unavailable::Lost(error) => fault(error),
+    })?;
+    let status = file.status().map_err(fault)?;
+    if !status.linked {
+        return Err(fault(io::ErrorKind::NotFound.into()));
+    }
+    if status.bytes < PAGE_BYTES as u64 {
+        file.set_length(PAGE_BYTES as u64).map_err(fault)?;
+    }
+    file.allocate(0..slot_range(0).start).map_err(fault)?;
+    let page = file.map().map_err(fault)?;
+    let alone = !file.has_company();
+    if page.check() == Err(PageError::NotAPage) && alone {
+        page.found(request.me.pid, request.me.start);
+        killpoint::hit();
+    }
+    page.check()
+        .map_err(|error| StartError::Page(folder.clone(), error))?;
+    agree(request, name, page, alone)?;
+    let columns = claim_columns(request, name, page, alone)?;
+    let slot = claim_slot(request, &file, page)?.ok_or(StartError::Full)?;
+    drop(held);
+    Ok(Membership {
+        name: name.clone(),
+        file,
+        page,
+        slot,
+        threads,
+        columns,
+    })
+}
+
+/// Compares the limits asked for with the container's, which the first process decides.
+fn agree(
+    request: &Request<'_>,
+    name: &ContainerName,
+    page: &Page,
+    alone: bool,
+) -> Result<(), StartError> {
+    let (ours, theirs) = (request.limits.to_string(), page.header.text());
+    if ours.len() > TEXT_MAX {
+        return Err(differing(
+            name,
+            &format!("at most {TEXT_MAX} bytes of limits"),
+        ));
+    }
+    if ours == theirs {
+        return Ok(());
+    }
+    if !alone {
+        return Err(differing(
+            name,
+            &format!("the limits it runs with ({theirs}), or another name"),
+        ));
+    }
+    page.header.set_text(&ours);
+    killpoint::hit();
+    Ok(())
+}
+
+fn differing(name: &ContainerName, accepted: &str) -> StartError {
+    StartError::Limits(LimitError {
+        variable: CONTAINER.to_owned(),
+        value: name.to_string(),
+        problem: "this container runs with other limits".to_owned(),
+        accepted: accepted.to_owned(),
+    })
+}
+
+/// Finds or claims a column for each visible device, and sets or compares its limits.
+fn claim_columns(
+    request: &Request<'_>,
+    name: &ContainerName,
+    page: &Page,
+    alone: bool,
+) -> Result<Vec<usize>, StartError> {
+    let mut columns = Vec::with_capacity(request.devices.len());
+    for (ordinal, device) in (0..).zip(request.devices) {
+        let limits = request
+            .limits
+            .for_device(ordinal, &device.uuid, device.capacity)
+            .map_err(StartError::Limits)?;
+        let limit = limits.limit.unwrap_or(NO_LIMIT);
+        let known = page
+            .devices
+            .iter()
+            .position(|column| column.uuid() == Some(device.uuid));
+        let index = match known {
+            Some(index) => index,
+            None => page
+                .devices
+                .iter()
+                .position(|column| column.uuid().is_none())
+                .ok_or(StartError::Devices(MAX_DEVICES + 1))?,
+        };
+        let column = &page.devices[index];
+        let fresh = known.is_none() || alone;
+        if !fresh && column.limit.load(Ordering::Relaxed) != limit {
+            let uuid = Uuid(device.uuid);
+            return Err(differing(
+                name,
+                &format!("the limit it has for {uuid}; CUDA_VISIBLE_DEVICES may differ"),
+            ));
+        }
+        if fresh {
+            column.limit.store(limit, Ordering::Relaxed);
+            column.request.store(limits.request, Ordering::Relaxed);
+            column
+                .view_total
+                .store(limits.view_total, Ordering::Relaxed);
+            column.capacity.store(device.capacity, Ordering::Relaxed);
+            column.claim(&device.uuid);
+            killpoint::hit();
+        }
+        columns.push(index);
+    }
+    Ok(columns)
+}
+
+/// Takes a free slot, or one whose process is dead and holds nothing.
+fn claim_slot(
+    request: &Request<'_>,
+    file: &UsageFile,
+    page: &Page,
+) -> Result<Option<usize>, StartError> {
+    let fault = |error| StartError::Folder(request.root.path().to_owned(), error);
+    let empty = |slot: usize| {
+        let lines = (0..MAX_DEVICES).filter_map(|column| page.line(slot, column));
+        lines.into_iter().all(|line| line.word.load().charged == 0)
+    };
+    let usable = |slot: &usize| {
+        let taken = page.slots[*slot].taken.load(Ordering::Acquire) != 0;
+        !taken || (!file.is_alive(*slot) && empty(*slot))
+    };
+    for slot in (0..MAX_SLOTS).filter(usable) {
+        if file.hold_slot(slot).is_err() {
+            continue;
+        }
+        file.allocate(slot_range(slot)).map_err(fault)?;
+        super::slots::occupy(page, slot, request.me, process::namespace());
+        return Ok(Some(slot));
+    }
+    Ok(None)
+}
+
+/// The container of the nearest ancestor that lives in one of its own making.
+fn ancestors_container(request: &Request<'_>) -> Option<ContainerName> {
+    let (_, mut parent) = process::look_up(request.me.pid)?;
+    for _ in 0..ANCESTORS {
+        let (ancestor, next) = process::look_up(parent)?;
+        let name = ContainerName::of_process(ancestor.pid, ancestor.start);
+        if UsageFile::open(&request.root.folder(&name), false).is_ok_and(|file| file.has_company())
+        {
+            return Some(name);
+        }
+        parent = next;
+    }
+    None
+}

@@ -1,0 +1,119 @@
+//! Limbo: bytes of a process that is dead, which the driver has not given back yet.
+//!
+//! The kernel frees a dead process's slot lock at once; the driver may take longer with its memory. Until NVML no longer lists the
+//! process with memory on the device, its bytes count. NVML is asked only when somebody died with bytes charged. Where it cannot be
+//! asked, or speaks of pids that are not ours (a pid namespace without any of our living processes in its list), the bytes count as
+//! given back: better a late out-of-memory from the driver than a quota that never comes free.
+
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::page::UNIT;
+
+use super::join::Membership;
+use super::lock;
+use super::nvml::{self, Listed};
+use super::process;
+use super::slots::Dead;
+
+/// Longest that a request waits for a dead process's bytes. Drivers need milliseconds, for very large processes a second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Gives back what the dead held on a device, as far as the driver has. Returns whether anything was.
+pub(crate) fn settle(member: &Membership, column: usize, dead: &[Dead]) -> bool {
+    let Some(uuid) = member
+        .page
+        .devices
+        .get(column)
+        .and_then(|device| device.uuid())
+    else {
+        return false;
+    };
+    let listed = nvml::processes(&uuid);
+    let living = member.living(column);
+    let gone: Vec<&Dead> = dead
+        .iter()
+        .filter(|dead| {
+            !listed
+                .as_deref()
+                .is_some_and(|list| holds(list, dead, &living))
+        })
+        .collect();
+    tracing::debug!(
+        dead = dead.len(),
+        gone = gone.len(),
+        "processes died with memory charged"
+    );
+    if gone.is_empty() {
+        return false;
+    }
+    let Ok(_held) = lock::take(&member.file, &member.threads) else {
+        return false;
+    };
+    gone.into_iter().for_each(|dead| member.bury(dead, column));
+    true
+}
+
+/// Settles what the dead hold anywhere; for a process that joins.
+pub(crate) fn settle_all(member: &Membership) {
+    for column in 0..member.page.devices.len() {
+        let dead = member.dead(column);
+        if !dead.is_empty() {
+            settle(member, column, &dead);
+        }
+    }
+}
+
+/// Waits for the dead to make room for `units`, which were refused while `charged` units were charged.
+/// `true` if it is worth asking again.
+pub(crate) fn wait(
+    member: &Membership,
+    column: usize,
+    limit: u64,
+    charged: u64,
+    units: u32,
+) -> bool {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let dead = member.dead(column);
+        let line = |dead: &Dead| member.page.line(dead.slot, column);
+        let theirs: u64 = dead
+            .iter()
+            .filter_map(line)
+            .map(|line| u64::from(line.word.load().charged))
+            .sum();
+        if theirs == 0 || charged.saturating_sub(theirs) + u64::from(units) > limit {
+            return false;
+        }
+        if settle(member, column, &dead) {
+            return true;
+        }
+        if Instant::now() >= end {
+            tracing::info!(
+                bytes = theirs * UNIT,
+                "refused for the sake of dead processes' memory"
+            );
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether the list shows that the driver still holds memory for a dead process.
+fn holds(list: &[Listed], dead: &Dead, living: &[u32]) -> bool {
+    let ours = dead.namespace == process::namespace()
+        && (process::in_first_namespace()
+            || living
+                .iter()
+                .any(|pid| list.iter().any(|listed| listed.pid == *pid)));
+    // A pid that lives again belongs to somebody else now.
+    let reused = || {
+        process::look_up(dead.identity.pid).is_some_and(|(now, _)| now.start != dead.identity.start)
+    };
+    ours && list
+        .iter()
+        .any(|listed| listed.pid == dead.identity.pid && listed.bytes > 0)
+        && !reused()
+}

@@ -1,0 +1,85 @@
+//! Taking the container lock: never without a bound, because it is taken inside other people's programs.
+//!
+//! Two layers. A mutex keeps the threads of this process in line, so that only one of them polls the file; the file's lock keeps the
+//! processes in line, and the kernel frees it when its holder dies. A holder that was *stopped* keeps it: then growth fails after
+//! [`PATIENCE`], while charges within credit and all frees go on.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::file::{FileLock, UsageFile};
+
+/// Longest wait for the lock. Its holders need microseconds each, with hundreds of processes milliseconds in all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// First and longest pause between two attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
+
+/// Both layers, held.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    // Dropped in this order: the file's lock first.
+    _file: FileLock,
+    _threads: MutexGuard<'a, ()>,
+}
+
+/// Why the lock could not be had.
+#[derive(Debug)]
+pub(crate) enum Unavailable {
+    /// Somebody kept it for the whole of [`PATIENCE`].
+    Busy,
+    /// The usage file is gone or was replaced.
+    Lost(std::io::Error),
+}
+
+/// Takes the lock of `file`, among the threads by `threads`.
+///
+/// # Errors
+/// [`Unavailable`] after [`PATIENCE`], or at once if the file is lost.
+pub(crate) fn take<'a>(file: &UsageFile, threads: &'a Mutex<()>) -> Result<Held<'a>, Unavailable> {
+    let mut wait = Wait::new(PATIENCE);
+    let threads = loop {
+        match threads.try_lock() {
+            Ok(guard) => break guard,
+            // A thread panicked while it held the lock; the lock guards no data that could be half written.
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => wait.pause()?,
+        }
+    };
+    loop {
+        match file.try_lock() {
+            Ok(Some(file)) => {
+                return Ok(Held {
+                    _file: file,
+                    _threads: threads,
+                });
+            }
+            Ok(None) => wait.pause()?,
+            Err(error) => return Err(Unavailable::Lost(error)),
+        }
+    }
+}
+
+/// Pauses that grow, up to an end.
+struct Wait {
+    end: Instant,
+    next: Duration,
+}
+
+impl Wait {
+    fn new(patience: Duration) -> Self {
+        Self {
+            end: Instant::now() + patience,
+            next: PAUSES.0,
+        }
+    }
+
+    fn pause(&mut self) -> Result<(), Unavailable> {
+        if Instant::now() >= self.end {
+            return Err(Unavailable::Busy);
+        }
+        std::thread::sleep(self.next);
+        self.next = (self.next * 2).min(PAUSES.1);
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! The account of a container: what its processes hold, and whether they may have more.
+//!
+//! [`start`] joins the container once. After that [`charge`] books bytes before the driver is asked and [`release`] gives them back
+//! after the driver did: one compare-and-swap each on a word of this process's own, as long as its credit lasts. More credit
+//! comes from [`grow`], under the container lock. A process that dies leaves a word that says what it held; others take it back
+//! once the driver has ([`limbo`]).
+//!
+//! If the lock cannot be had in time or the file is lost, growth is refused and nothing else changes: what is charged stays
+//! charged, frees go on, no call blocks for longer than the bounds in [`lock`] and [`limbo`].
+
+mod charge;
+mod file;
+mod grow;
+mod join;
+pub(crate) mod killpoint;
+mod limbo;
+mod lock;
+mod nvml;
+mod process;
+mod slots;
+mod stale;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::{NO_LIMIT, UNIT};
+use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
+
+use crate::device::{self, DeviceKey};
+use crate::fork::ForkLocal;
+
+pub(crate) use charge::{Charge, Units, charge, release};
+pub(crate) use join::{Membership, StartError, Visible};
+
+/// The container has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+impl From<Refused> for gpushare_cuda_abi::cuda::CUresult {
+    fn from(_: Refused) -> Self {
+        Self::OUT_OF_MEMORY
+    }
+}
+
+/// What a container may hold and holds on one device. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Ceiling of the charges, `None` without a limit.
+    pub(crate) limit: Option<u64>,
+    /// What the program is told is the total.
+    pub(crate) view_total: u64,
+    /// Physical size of the device.
+    pub(crate) capacity: u64,
+    /// Charged by all processes together.
+    pub(crate) charged: u64,
+}
+
+static MEMBER: ForkLocal<Membership> = ForkLocal::new();
+/// The container a forked child's parent was in: the child belongs there, whoever its parent is by then.
+static PARENTS_CONTAINER: std::sync::Mutex<Option<ContainerName>> = std::sync::Mutex::new(None);
+
+#[inline]
+fn member() -> Option<&'static Membership> {
+    MEMBER.get()
+}
+
+/// Joins the container that this process's environment means. Once, after the driver's own `cuInit`.
+///
+/// # Errors
+/// [`StartError`], whose text is one line for the person who set the limits.
+pub(crate) fn start() -> Result<(), StartError> {
+    let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
+    let uid = file::effective_user();
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let root = Root::open(runtime_dir.as_deref(), uid).map_err(|error| {
+        StartError::Folder(
+            runtime_dir.unwrap_or_else(|| PathBuf::from("/dev/shm")),
+            error,
+        )
+    })?;
+    let named = match std::env::var_os(CONTAINER).filter(|name| !name.is_empty()) {
+        Some(name) => Some(
+            ContainerName::parse(CONTAINER, &name.to_string_lossy()).map_err(StartError::Limits)?,
+        ),
+        None => PARENTS_CONTAINER
+            .try_lock()
+            .ok()
+            .and_then(|parents| parents.clone()),
+    };
+    let devices = device::enumerate()?;
+    let request = join::Request {
+        root: &root,
+        uid,
+        name: named,
+        me: process::this(),
+        limits: &limits,
+        devices: &devices,
+    };
+    let member = MEMBER.set(join::join(&request)?);
+    if let Ok(mut parents) = PARENTS_CONTAINER.try_lock() {
+        *parents = Some(member.name.clone());
+    }
+    limbo::settle_all(member);
+    tracing::info!(container = %member.name, slot = member.slot, %limits, "joined");
+    Ok(())
+}
+
+/// Whether [`start`] has succeeded in this process.
+pub(crate) fn is_started() -> bool {
+    member().is_some()
+}
+
+/// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
+pub(crate) fn after_fork_in_child() {
+    crate::fork::forget_parent();
+    file::drop_parents_lock();
+}
+
+/// Column of the program's `ordinal`-th device.
+pub(crate) fn column(ordinal: usize) -> Option<usize> {
+    member()?.columns.get(ordinal).copied()
+}
+
+/// The program's ordinal of a column.
+pub(crate) fn ordinal(column: usize) -> Option<usize> {
+    member()?.columns.iter().position(|known| *known == column)
+}
+
+/// The column of a UUID, if the program sees that device.
+pub(crate) fn column_of_uuid(uuid: &[u8; 16]) -> Option<usize> {
+    let member = member()?;
+    member
+        .columns
+        .iter()
+        .copied()
+        .find(|column| member.page.devices[*column].uuid().as_ref() == Some(uuid))
+}
+
+/// What the container may hold and holds on `device`.
+pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
+    let member = member()?;
+    let column = member.page.devices.get(device.index())?;
+    let dead = member.dead(device.index());
+    if !dead.is_empty() {
+        limbo::settle(member, device.index(), &dead);
+    }
+    let limit = column.limit.load(Ordering::Relaxed);
+    Some(Standing {
+        limit: (limit != NO_LIMIT).then_some(limit),
+        view_total: column.view_total.load(Ordering::Relaxed),
+        capacity: column.capacity.load(Ordering::Relaxed),
+        charged: member.charged(device.index()) * UNIT,
+    })
+}
+
+/// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held against the limit.
+pub(crate) fn overhead_add(device: DeviceKey, bytes: i64) {
+    if let Some(line) = member().and_then(|member| member.line(device.index())) {
+        let add = |now: u64| Some(now.saturating_add_signed(bytes));
+        let _ = line
+            .overhead
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}

@@ -1,0 +1,134 @@
+//! Asking NVML who has memory on a device.
+//!
+//! # Safety
+//! `unsafe` loads NVML and calls it by the signatures of `nvml.h`, with buffers that outlive the calls.
+#![allow(unsafe_code, reason = "loads NVML and calls it")]
+
+use core::ffi::{CStr, c_char, c_void};
+use std::ffi::CString;
+use std::mem::transmute_copy;
+
+use gpushare_cuda_abi::nvml::nvmlProcessInfo_v2_t;
+use gpushare_protocol::uuid::Uuid;
+
+/// A process in NVML's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// As NVML gives it: the machine's pid, or ours where they are the same.
+    pub(crate) pid: u32,
+    /// Bytes it holds; all ones where NVML does not know.
+    pub(crate) bytes: u64,
+}
+
+/// NVML's "the array is too small".
+const INSUFFICIENT_SIZE: u32 = 7;
+/// Entries asked for at first.
+const ROOM: usize = 64;
+
+type Plain = unsafe extern "C" fn() -> u32;
+type ByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> u32;
+type Processes = unsafe extern "C" fn(*mut c_void, *mut u32, *mut nvmlProcessInfo_v2_t) -> u32;
+
+/// The processes with a context on a device, `None` if NVML cannot be asked.
+pub(crate) fn processes(uuid: &[u8; 16]) -> Option<Vec<Listed>> {
+    let nvml = Library::open()?;
+    // SAFETY: NVML's own names and signatures.
+    let (init, shutdown, by_uuid, compute, graphics) = unsafe {
+        (
+            nvml.function::<Plain>(c"nvmlInit_v2")?,
+            nvml.function::<Plain>(c"nvmlShutdown")?,
+            nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
+            nvml.function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v3")?,
+            nvml.function::<Processes>(c"nvmlDeviceGetGraphicsRunningProcesses_v3"),
+        )
+    };
+    // SAFETY: takes nothing.
+    if unsafe { init() } != 0 {
+        return None;
+    }
+    let listed = device(by_uuid, uuid).and_then(|device| {
+        let mut all = list(compute, device)?;
+        all.extend(
+            graphics
+                .and_then(|graphics| list(graphics, device))
+                .unwrap_or_default(),
+        );
+        Some(all)
+    });
+    // SAFETY: balances `init`; the program's own use of NVML is counted apart.
+    unsafe { shutdown() };
+    listed
+}
+
+/// The device of a UUID. The driver does not say whether it is a MIG instance's, so both spellings are tried.
+fn device(by_uuid: ByUuid, uuid: &[u8; 16]) -> Option<*mut c_void> {
+    let gpu = Uuid(*uuid).to_string();
+    let bare = gpu.trim_start_matches("GPU-");
+    [gpu.clone(), format!("MIG-{bare}")]
+        .into_iter()
+        .find_map(|name| {
+            let name = CString::new(name).ok()?;
+            let mut device = core::ptr::null_mut();
+            // SAFETY: a C string and an out parameter that outlive the call.
+            (unsafe { by_uuid(name.as_ptr(), &raw mut device) } == 0).then_some(device)
+        })
+}
+
+fn list(processes: Processes, device: *mut c_void) -> Option<Vec<Listed>> {
+    let none = nvmlProcessInfo_v2_t {
+        pid: 0,
+        usedGpuMemory: 0,
+        gpuInstanceId: 0,
+        computeInstanceId: 0,
+    };
+    let mut room = ROOM;
+    for _ in 0..4 {
+        let mut infos = vec![none; room];
+        let mut count = u32::try_from(room).ok()?;
+        // SAFETY: `count` says how many entries `infos` has.
+        match unsafe { processes(device, &raw mut count, infos.as_mut_ptr()) } {
+            0 => {
+                infos.truncate(count as usize);
+                return Some(
+                    infos
+                        .iter()
+                        .map(|info| Listed {
+                            pid: info.pid,
+                            bytes: info.usedGpuMemory,
+                        })
+                        .collect(),
+                );
+            }
+            INSUFFICIENT_SIZE => room = room.max(count as usize) * 2,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// NVML, loaded; kept for the life of the process, because unloading a driver's library is asking for trouble.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open() -> Option<Self> {
+        // SAFETY: a static C string.
+        let handle = unsafe {
+            libc::dlopen(
+                c"libnvidia-ml.so.1".as_ptr(),
+                libc::RTLD_LAZY | libc::RTLD_LOCAL,
+            )
+        };
+        (!handle.is_null()).then_some(Self(handle))
+    }
+
+    /// # Safety
+    /// `F` is the C type of the function `name`.
+    unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let dlsym = crate::real::real_dlsym()?;
+        // SAFETY: a live handle and a C string.
+        let address = unsafe { dlsym(self.0, name.as_ptr()) };
+        // SAFETY: the caller vouches for the type; a function pointer has the size of an address.
+        (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+    }
+}

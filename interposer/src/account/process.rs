@@ -1,0 +1,70 @@
+//! Who a process is: its start time, its parent, its pid namespace, read from `/proc`.
+
+use std::fs;
+
+/// A process, told apart from a later one of the same pid by when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Process id in our namespace.
+    pub(crate) pid: u32,
+    /// Start in clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+/// Inode of the first pid namespace, fixed in the kernel (`PROC_PID_INIT_INO`).
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// The process of this pid and its parent's pid, `None` if there is none.
+pub(crate) fn look_up(pid: u32) -> Option<(Identity, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (parent, start) = parse(&stat)?;
+    Some((Identity { pid, start }, parent))
+}
+
+/// This process. A start of 0 where there is no `/proc`.
+pub(crate) fn this() -> Identity {
+    let pid = std::process::id();
+    look_up(pid).map_or(Identity { pid, start: 0 }, |(identity, _)| identity)
+}
+
+/// The pid namespace's inode, 0 where it cannot be told.
+pub(crate) fn namespace() -> u64 {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let text = link.to_string_lossy();
+    let digits = text.trim_start_matches("pid:[").trim_end_matches(']');
+    digits.parse().unwrap_or(0)
+}
+
+/// Whether pids here are the machine's own.
+pub(crate) fn in_first_namespace() -> bool {
+    namespace() == FIRST_NAMESPACE
+}
+
+/// Parent and start of a `/proc/<pid>/stat` line. The name in it may hold anything, so fields count from its last `)`.
+fn parse(stat: &str) -> Option<(u32, u64)> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some((parent, start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_and_start_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 8812345 1 2 3";
+        assert_eq!(parse(stat), Some((3, 8_812_345)));
+        assert_eq!(parse("7 (a"), None);
+    }
+
+    #[test]
+    fn this_process_is_found_and_a_missing_one_is_not() {
+        let (me, parent) = look_up(std::process::id()).unwrap();
+        assert_eq!(me, this());
+        assert!(me.start > 0 && parent > 0);
+        assert_eq!(look_up(u32::MAX), None);
+    }
+}

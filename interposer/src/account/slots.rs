@@ -1,0 +1,158 @@
+//! The rows of the page: taking one, and what the processes of a container hold together.
+
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, Page, Word};
+
+use super::join::Membership;
+use super::killpoint;
+use super::process::Identity;
+
+/// A process that died with bytes charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dead {
+    /// Its row.
+    pub(crate) slot: usize,
+    /// Tells it from a later owner of the row.
+    pub(crate) generation: u64,
+    /// Who it was.
+    pub(crate) identity: Identity,
+    /// Where its pid means something.
+    pub(crate) namespace: u64,
+}
+
+/// Writes a new owner into a slot whose lock byte this process holds. Under the container lock.
+///
+/// What a former owner left is cleared first; the owner is announced last, so that a crash in between leaves a free slot.
+pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
+    let slot = &page.slots[index];
+    slot.taken.store(0, Ordering::Release);
+    killpoint::hit();
+    for line in (0..MAX_DEVICES).filter_map(|column| page.line(index, column)) {
+        clear(line);
+    }
+    slot.pid.store(me.pid, Ordering::Relaxed);
+    slot.start.store(me.start, Ordering::Relaxed);
+    slot.pid_namespace.store(namespace, Ordering::Relaxed);
+    let generation = page.header.generation.fetch_add(1, Ordering::AcqRel) + 1;
+    slot.generation.store(generation, Ordering::Relaxed);
+    slot.taken.store(1, Ordering::Release);
+    killpoint::hit();
+}
+
+/// Empties a line of a process that is gone. Under the container lock.
+fn clear(line: &Line) {
+    line.word.clear();
+    killpoint::hit();
+    for counter in [
+        &line.overhead,
+        &line.want,
+        &line.refused,
+        &line.grown,
+        &line.submitted,
+        &line.completed,
+    ] {
+        counter.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Membership {
+    /// This process's line for a column.
+    #[inline]
+    pub(crate) fn line(&self, column: usize) -> Option<&'static Line> {
+        self.page.line(self.slot, column)
+    }
+
+    /// The slots that others have taken, dead or alive.
+    fn others(&self) -> impl Iterator<Item = usize> {
+        let taken = |slot: &usize| self.page.slots[*slot].taken.load(Ordering::Acquire) != 0;
+        (0..MAX_SLOTS)
+            .filter(|slot| *slot != self.slot)
+            .filter(taken)
+    }
+
+    /// The words of the other processes on one device.
+    pub(crate) fn words(&self, column: usize) -> Vec<&'static Word> {
+        self.others()
+            .filter_map(|slot| self.page.line(slot, column))
+            .map(|line| &line.word)
+            .collect()
+    }
+
+    /// Units charged on one device by all processes, those of the dead included.
+    pub(crate) fn charged(&self, column: usize) -> u64 {
+        let own = self.line(column).map(|line| &line.word);
+        own.into_iter()
+            .chain(self.words(column))
+            .map(|word| u64::from(word.load().charged))
+            .sum()
+    }
+
+    /// The dead that still have bytes charged on one device. A system call for each slot with a charge.
+    pub(crate) fn dead(&self, column: usize) -> Vec<Dead> {
+        let charged = |slot: &usize| {
+            self.page
+                .line(*slot, column)
+                .is_some_and(|line| line.word.load().charged > 0)
+        };
+        let dead = |slot: &usize| !self.file.is_alive(*slot);
+        self.others()
+            .filter(charged)
+            .filter(dead)
+            .map(|slot| self.owner(slot))
+            .collect()
+    }
+
+    /// Pids of the processes that hold something on one device and live.
+    pub(crate) fn living(&self, column: usize) -> Vec<u32> {
+        let holds = |slot: &usize| {
+            self.page
+                .line(*slot, column)
+                .is_some_and(|line| line.word.load().charged > 0)
+        };
+        let others = self
+            .others()
+            .filter(holds)
+            .filter(|slot| self.file.is_alive(*slot));
+        others
+            .map(|slot| self.owner(slot).identity.pid)
+            .chain([std::process::id()])
+            .collect()
+    }
+
+    fn owner(&self, index: usize) -> Dead {
+        let slot = &self.page.slots[index];
+        let (pid, start) = (
+            slot.pid.load(Ordering::Relaxed),
+            slot.start.load(Ordering::Relaxed),
+        );
+        Dead {
+            slot: index,
+            generation: slot.generation.load(Ordering::Relaxed),
+            identity: Identity { pid, start },
+            namespace: slot.pid_namespace.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Gives back what a dead process held on one device. Under the container lock; nothing if the slot has a new owner.
+    pub(crate) fn bury(&self, dead: &Dead, column: usize) {
+        if self.owner(dead.slot) != *dead || self.file.is_alive(dead.slot) {
+            return;
+        }
+        if let Some(line) = self.page.line(dead.slot, column) {
+            clear(line);
+        }
+        let holds = |column| {
+            self.page
+                .line(dead.slot, column)
+                .is_some_and(|line| line.word.load().charged > 0)
+        };
+        if !(0..MAX_DEVICES).any(holds) {
+            for line in (0..MAX_DEVICES).filter_map(|column| self.page.line(dead.slot, column)) {
+                clear(line);
+            }
+            self.page.slots[dead.slot].taken.store(0, Ordering::Release);
+            killpoint::hit();
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Joining, growing and dying, with several members in one process.
