@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs, io};
 
+use gpushare_cuda_abi::symbols;
+
 fn main() -> io::Result<()> {
     for arg in [
         "-Wl,-soname,libcuda.so.1",
@@ -17,8 +19,15 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=src/api");
     println!("cargo::rerun-if-changed=build.rs");
     let implemented = implemented(Path::new("src/api"))?;
+    for name in &implemented {
+        assert!(
+            symbols::cuda_by_name(name).is_some(),
+            "{name} is not in the symbol table"
+        );
+    }
     let mut text = String::new();
     write_implemented(&mut text, &implemented);
+    write_others(&mut text, &implemented);
     let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts");
     fs::write(Path::new(&out).join("names.rs"), text)
 }
@@ -73,4 +82,20 @@ fn write_implemented(text: &mut String, names: &BTreeSet<String>) {
         line(format_args!("    (\"{name}\", {name}),\n"));
     }
     line(format_args!("];\n"));
+}
+
+/// Bodies for the rest of the table. They take no parameters: under the C calling convention the caller cleans up its own.
+fn write_others(text: &mut String, implemented: &BTreeSet<String>) {
+    for row in symbols::CUDA
+        .iter()
+        .filter(|row| !implemented.contains(row.name))
+    {
+        let name = row.name;
+        let body = format!("crate::driver::not_supported({name:?})");
+        text.write_fmt(format_args!(
+            "// SAFETY: the name is the driver's, defined nowhere else in this library.\n\
+             #[unsafe(no_mangle)]\nextern \"C\" fn {name}() -> ::gpushare_cuda_abi::cuda::CUresult {{ {body} }}\n"
+        ))
+        .expect("writing to a String cannot fail");
+    }
 }

@@ -10,6 +10,7 @@
 pub mod context;
 pub mod error;
 pub mod exec;
+pub mod facts;
 pub mod fail;
 pub mod graph;
 pub mod handle;

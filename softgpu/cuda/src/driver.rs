@@ -35,6 +35,11 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
     result
 }
 
+/// What a function answers that nobody implements.
+pub(crate) fn not_supported(symbol: &'static str) -> CUresult {
+    enter(symbol, Entry::Ready, || Err(CUresult::NOT_SUPPORTED))
+}
+
 /// Defines exported driver functions. The body is a `Result<(), CUresult>`; what it need not care about is in [`enter`].
 ///
 /// `twin` names the per-thread variant of a function: it shares the body, which learns which one it is by its first parameter.

@@ -8,4 +8,5 @@
 mod driver;
 mod abi;
 mod api;
+mod attributes;
 mod names;

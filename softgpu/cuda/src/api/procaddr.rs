@@ -1,72 +1,68 @@
-//! `cuGetProcAddress`: which function a name, a version and flags mean; and the export tables, which nobody gets here.
+//! `cuGetProcAddress`: which function a name, a version and flags mean. And `cuGetExportTable`, which has nothing to give.
 
 use std::ffi::{c_char, c_void};
 
 use gpushare_cuda_abi::cuda::{
-    CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult, CUuuid,
+    CUdriverProcAddress_flags as Flags, CUdriverProcAddressQueryResult as Status, CUresult, CUuuid,
 };
-use gpushare_cuda_abi::symbols::cuda_by_version;
+use gpushare_cuda_abi::symbols;
 use softgpu::Result;
 
+use super::init::driver_version;
 use crate::abi::{out, out_if, required, text};
-use crate::names::implemented;
+use crate::names;
 
 driver! {
-    /// Finds a function without saying why not.
+    /// The first version has no fifth parameter.
     early fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) {
         find(symbol, pfn, version, flags).map(|_| ())
     }
-
-    /// Finds a function, or says why not.
-    early fn cuGetProcAddress_v2(
-        symbol: *const c_char,
-        pfn: *mut *mut c_void,
-        version: i32,
-        flags: u64,
-        status: *mut CUdriverProcAddressQueryResult,
-    ) {
+    early fn cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64, status: *mut Status) {
         out_if(status, find(symbol, pfn, version, flags)?);
         Ok(())
     }
-
-    /// Has no table for anybody. Runtimes fetch undocumented functions here, and a proof that the driver is NVIDIA's own, which
-    /// this one is not and does not claim to be.
+    /// The tables are an undocumented agreement between NVIDIA's runtime and driver; a simulator has no part in it.
     early fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) {
         required(id)?;
         out(table, std::ptr::null())?;
-        Err(CUresult::NOT_SUPPORTED)
+        Err(CUresult::NOT_FOUND)
     }
 }
 
-/// Answers the address or NULL, and which of the two and why. Not finding is no error.
-///
-/// # Errors
-/// `INVALID_VALUE` for NULL, for text that is not UTF-8, and for flags that do not exist.
-fn find(
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: i32,
-    flags: u64,
-) -> Result<CUdriverProcAddressQueryResult> {
-    let name = text(symbol)?;
-    if flags > u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0) {
+/// Answers a lookup. What cannot be found is no error: the pointer is null and the status says why.
+fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) -> Result<Status> {
+    required(pfn)?;
+    let base = text(symbol)?;
+    if flags > u64::from(Flags::PER_THREAD_DEFAULT_STREAM.0) || version > driver_version() {
         return Err(CUresult::INVALID_VALUE);
     }
-    let driver = u32::try_from(super::init::driver_version()).unwrap_or(0);
-    let asked = u32::try_from(version).unwrap_or(0).min(driver);
-    let found = address(&name, asked, flags);
-    out(pfn, found.unwrap_or(std::ptr::null_mut()))?;
-    Ok(if found.is_some() {
-        CUdriverProcAddressQueryResult::SUCCESS
-    } else if address(&name, driver, flags).is_some() {
-        CUdriverProcAddressQueryResult::VERSION_NOT_SUFFICIENT
-    } else {
-        CUdriverProcAddressQueryResult::SYMBOL_NOT_FOUND
+    let version = u32::try_from(version).map_err(|_| CUresult::INVALID_VALUE)?;
+    let address = address(&base, version, flags);
+    out(pfn, address.unwrap_or(std::ptr::null_mut()))?;
+    Ok(match address {
+        Some(_) => Status::SUCCESS,
+        None if later_variant(&base, flags) => Status::VERSION_NOT_SUFFICIENT,
+        None => Status::SYMBOL_NOT_FOUND,
     })
 }
 
-/// The implemented function that `name` means at `version`, if it is implemented.
-fn address(name: &str, version: u32, flags: u64) -> Option<*mut c_void> {
-    let (_, row) = cuda_by_version(name, version, flags)?;
-    implemented(row.name).map(|function| function as *mut c_void)
+/// The function of that very variant. An older one is never handed out in its place: it may have other parameters.
+fn address(base: &str, version: u32, flags: u64) -> Option<*mut c_void> {
+    let (_, row) = symbols::cuda_by_version(base, version, flags)?;
+    let function = names::implemented(row.name)?;
+    Some(function as *mut c_void)
+}
+
+/// Whether this driver has the function for callers that ask for a later version.
+fn later_variant(base: &str, flags: u64) -> bool {
+    let most = u32::try_from(driver_version()).unwrap_or(0);
+    let first = symbols::CUDA
+        .iter()
+        .filter(|row| row.base == base)
+        .map(|row| row.min_version)
+        .filter(|version| *version <= most);
+    first.min().is_some_and(|version| {
+        symbols::cuda_by_version(base, version, flags)
+            .is_some_and(|(_, row)| names::implemented(row.name).is_some())
+    })
 }
