@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
-use softgpu::{Result, fail, trace, world};
+use softgpu::{Result, exec, fail, trace, world};
 
 /// When a function may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
         }
         if entry == Entry::Ready {
             world::process()?;
+            if exec::in_host_function() {
+                return Err(CUresult::NOT_PERMITTED);
+            }
         }
         body()
     }));

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -184,6 +185,11 @@ impl Device {
     /// A descriptor that holds nothing but names the bytes of this device's memory (for [`va::map`](crate::va::map)).
     pub fn data_fd(&self) -> RawFd {
         self.machine.data_fd(self.at())
+    }
+
+    /// A word all processes of the machine share, 0 when it is founded: until when the hardware lane `lane` (0 to 2) is busy.
+    pub fn lane(&self, lane: usize) -> &AtomicU64 {
+        self.machine.lane(self.at(), lane)
     }
 
     /// Room for what other parts keep about this device in this process.

@@ -98,8 +98,13 @@ pub(crate) struct Header {
     pub(crate) slots: [Slot; SLOTS],
 }
 
+/// Shared words per device that are used without the lock.
+pub(crate) const LANES: usize = 3;
+/// Where those words start, for all devices.
+pub(crate) const LANES_AT: usize = size_of::<Header>().next_multiple_of(4096);
 /// Where the page records start.
-pub(crate) const PAGES_AT: usize = size_of::<Header>().next_multiple_of(4096);
+pub(crate) const PAGES_AT: usize = LANES_AT + 4096;
+const _: () = assert!(MAX_DEVICES as usize * LANES * size_of::<u64>() <= PAGES_AT - LANES_AT);
 
 /// Pages of one device.
 pub(crate) fn pages_per_device(spec: &Spec) -> usize {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
@@ -233,6 +234,11 @@ impl Machine {
     /// The file of a device's bytes.
     pub(crate) fn data_fd(&self, device: usize) -> RawFd {
         self.data[device].as_raw_fd()
+    }
+
+    /// One of the shared words of a device.
+    pub(crate) fn lane(&self, device: usize, lane: usize) -> &AtomicU64 {
+        self.shm.lane(device, lane)
     }
 
     /// The folder of its files.

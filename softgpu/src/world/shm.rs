@@ -9,10 +9,11 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::layout::{Header, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
+use super::layout::{Header, LANES, LANES_AT, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
 use super::state::View;
 use crate::error::Result;
 use crate::spec::Spec;
@@ -94,6 +95,17 @@ impl Shm {
         let text = field(std::mem::offset_of!(Header, spec), len)?;
         let founded = u64::from_ne_bytes(magic.try_into().ok()?) == MAGIC;
         founded.then(|| String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// One of the shared words of a device, which no lock guards.
+    pub(super) fn lane(&self, device: usize, lane: usize) -> &AtomicU64 {
+        assert!(
+            device < self.spec.count as usize && lane < LANES,
+            "lanes are asked for by constants"
+        );
+        let at = LANES_AT + (device * LANES + lane) * size_of::<u64>();
+        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as an atomic.
+        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
     /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the state is repaired first.

@@ -39,9 +39,10 @@ fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) 
     let version = u32::try_from(version).map_err(|_| CUresult::INVALID_VALUE)?;
     let address = address(&base, version, flags);
     out(pfn, address.unwrap_or(std::ptr::null_mut()))?;
+    let newest = u32::try_from(driver_version()).unwrap_or(0);
     Ok(match address {
         Some(_) => Status::SUCCESS,
-        None if later_variant(&base, flags) => Status::VERSION_NOT_SUFFICIENT,
+        None if self::address(&base, newest, flags).is_some() => Status::VERSION_NOT_SUFFICIENT,
         None => Status::SYMBOL_NOT_FOUND,
     })
 }
@@ -51,18 +52,4 @@ fn address(base: &str, version: u32, flags: u64) -> Option<*mut c_void> {
     let (_, row) = symbols::cuda_by_version(base, version, flags)?;
     let function = names::implemented(row.name)?;
     Some(function as *mut c_void)
-}
-
-/// Whether this driver has the function for callers that ask for a later version.
-fn later_variant(base: &str, flags: u64) -> bool {
-    let most = u32::try_from(driver_version()).unwrap_or(0);
-    let first = symbols::CUDA
-        .iter()
-        .filter(|row| row.base == base)
-        .map(|row| row.min_version)
-        .filter(|version| *version <= most);
-    first.min().is_some_and(|version| {
-        symbols::cuda_by_version(base, version, flags)
-            .is_some_and(|(_, row)| names::implemented(row.name).is_some())
-    })
 }
