@@ -226,6 +226,44 @@ fn the_per_thread_flag_picks_the_twin_where_there_is_one() {
     }
 }
 
+/// The rule of `cuGetProcAddress` once more, over all rows, without an index.
+fn plainly(base: &str, version: u32, flags: u64) -> Option<&'static str> {
+    let reached = |row: &&CudaSymbol| row.base == base && row.min_version <= version;
+    let plain = CUDA
+        .iter()
+        .filter(reached)
+        .filter(|row| row.thread != PerThread::IsTwin);
+    let newest = plain.max_by_key(|row| row.min_version)?;
+    let twin = |name: &str| CUDA.iter().filter(reached).find(|row| row.name == name);
+    match newest.thread {
+        PerThread::Twin(name) if flags == PER_THREAD => {
+            Some(twin(name).map_or(newest.name, |row| row.name))
+        }
+        _ => Some(newest.name),
+    }
+}
+
+#[test]
+fn the_index_answers_as_the_rule_applied_to_every_row() {
+    let bases: BTreeSet<&str> = CUDA.iter().map(|row| row.base).collect();
+    let steps: BTreeSet<u32> = CUDA
+        .iter()
+        .flat_map(|row| [row.min_version - 1, row.min_version])
+        .chain([0, 99_990])
+        .collect();
+    for base in bases {
+        for version in &steps {
+            for flags in [PLAIN, LEGACY, PER_THREAD] {
+                assert_eq!(
+                    picked(base, *version, flags),
+                    plainly(base, *version, flags),
+                    "{base} {version} {flags}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn every_function_is_reached_through_its_base_at_its_version_unless_a_twin() {
     for (index, row) in CUDA.iter().enumerate() {

@@ -193,6 +193,7 @@ fn class_title(class: Class) -> &'static str {
         Class::Ctx => "Contexts",
         Class::Module => "Modules, libraries, functions, the linker",
         Class::Info => "Questions, start-up, symbol lookup",
+        Class::Checkpoint => "Saving and restoring processes",
         Class::Profiler => "The profiler switch (cudaProfiler.h)",
         Class::Other => "Everything else",
     }

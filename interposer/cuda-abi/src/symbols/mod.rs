@@ -97,6 +97,8 @@ pub enum Class {
     Module,
     /// Questions, start-up, symbol lookup.
     Info,
+    /// Saving and restoring whole processes.
+    Checkpoint,
     /// The profiler switch of cudaProfiler.h.
     Profiler,
     /// Everything else.
