@@ -1,5 +1,7 @@
 //! Amounts of memory and how they are written.
 
+mod arithmetic;
+
 use std::fmt;
 
 /// One kibibyte, in bytes.

@@ -1,0 +1,183 @@
+//! What happened: everything the core learns. Events may be late, doubled, out of order or lies; each handler says
+//! what it believes and how far.
+
+use crate::ids::{AskId, ContainerId, DeviceId, ProcessId, Ticket};
+use crate::spec::{ContainerSpec, DeviceSpec};
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+
+/// A fact or a wish.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A device exists.
+    DeviceAdded {
+        /// Its id.
+        device: DeviceId,
+        /// Its memory.
+        spec: DeviceSpec,
+    },
+    /// A device fell off the bus. Its books are dropped and what waits for it is refused.
+    DeviceLost {
+        /// Which.
+        device: DeviceId,
+    },
+    /// A container wants to run. Answered by `Admitted`, `Queued` or `Refused`.
+    Register {
+        /// Its id, never used before.
+        container: ContainerId,
+        /// Its limits.
+        spec: ContainerSpec,
+        /// It ran under the previous daemon: it is taken as it is, whatever room there is.
+        running: bool,
+    },
+    /// Its limits change while it runs. All of the change holds or none of it.
+    Set {
+        /// Whose.
+        container: ContainerId,
+        /// All of the new limits.
+        spec: ContainerSpec,
+    },
+    /// The container is over: none of its processes will ask again.
+    ContainerGone {
+        /// Which.
+        container: ContainerId,
+    },
+    /// A process of a container connected.
+    ProcessStarted {
+        /// Its id, never used before.
+        process: ProcessId,
+        /// Whose socket, pidfd and cgroup it came with.
+        container: ContainerId,
+        /// Whether it maps this daemon's control page. One that lived under the previous daemon does not yet.
+        adopted: bool,
+    },
+    /// A process of the previous daemon tells what it holds. Believed up to the registered limit.
+    Presented {
+        /// Which process; ignored once it adopted this daemon's page.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// What it has charged.
+        charged: Bytes,
+        /// What it may charge without asking.
+        credit: Bytes,
+        /// The container's grant in the previous control page.
+        grant: Bytes,
+    },
+    /// A process now obeys this daemon's control page.
+    Adopted {
+        /// Which.
+        process: ProcessId,
+    },
+    /// A process ended, by its pidfd.
+    ProcessGone {
+        /// Which.
+        process: ProcessId,
+        /// What its slots said last, per device. A lie is set right by the next sample.
+        charged: Vec<(DeviceId, Bytes)>,
+    },
+    /// A process wants a context on a device. Answered under `ask`.
+    Open {
+        /// Who.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Its number.
+        ask: AskId,
+    },
+    /// A process needs a larger grant. Answered under `ask`.
+    Ask {
+        /// Who.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Its number.
+        ask: AskId,
+        /// What all processes of the container have charged, as seen under the container's lock.
+        held: Bytes,
+        /// What it wants to charge now.
+        bytes: Bytes,
+        /// What is left of its time to wait, if it waited before; the registered timeout is the most.
+        patience: Option<Nanos>,
+    },
+    /// The driver refused an allocation that was within the grant: some fact is wrong. Answered under `ask`.
+    DriverRefused {
+        /// Who.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// Its number.
+        ask: AskId,
+        /// What the container has charged, this allocation included.
+        held: Bytes,
+        /// The size the driver refused.
+        bytes: Bytes,
+        /// As for `Ask`.
+        patience: Option<Nanos>,
+    },
+    /// A waiting process gave up.
+    Cancel {
+        /// Who.
+        process: ProcessId,
+        /// Which ask.
+        ask: AskId,
+    },
+    /// What a container's usage page says it has charged.
+    Usage {
+        /// Whose page.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// The sum over its processes.
+        in_use: Bytes,
+    },
+    /// A `Reclaim` was carried out: grant stored, fence, page read again.
+    Reclaimed {
+        /// Which reclaim; an older one is ignored.
+        ticket: Ticket,
+        /// Whose.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// What its processes still hold as credit, after unused credit was taken back.
+        held: Bytes,
+        /// What NVML shows for its processes, where it can.
+        used: Option<Bytes>,
+    },
+    /// A container's GPU work moved on since it was last looked at.
+    Worked {
+        /// Whose.
+        container: ContainerId,
+    },
+    /// A look at the device itself.
+    Sampled {
+        /// Which.
+        device: DeviceId,
+        /// What was seen.
+        sample: Sample,
+    },
+}
+
+/// Device facts, from NVML.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When it was taken; one older than the last is ignored.
+    pub taken: Nanos,
+    /// Memory in use on the device.
+    pub used: Bytes,
+    /// Memory the driver could still give.
+    pub free: Bytes,
+    /// The processes of registered containers that hold memory, living or dead. `None` where NVML cannot tell.
+    pub processes: Option<Vec<ProcessSample>>,
+}
+
+/// One process in a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessSample {
+    /// Which.
+    pub process: ProcessId,
+    /// What the driver says it holds.
+    pub used: Bytes,
+    /// What its slot said it had charged, if the slot was the same before and after the sample.
+    pub charged: Option<Bytes>,
+}

@@ -1,0 +1,256 @@
+//! The books of one device.
+//!
+//! Two sums are kept. *Taken* is what is or may be used now: grants, overhead, excess, limbo, unmanaged. It must not pass
+//! the usable memory (I1). *Firm* is what may not be taken back: requests instead of the grants below them, grants
+//! only as far as they cannot be taken back. As long as it fits too, a container within its request can always be
+//! served by taking back what others only borrowed.
+
+mod account;
+mod limbo;
+
+pub(crate) use account::{Account, Lowering};
+pub(crate) use limbo::Limbo;
+
+use crate::ids::{AskKey, ContainerId, ProcessId};
+use crate::spec::DeviceSpec;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Add, AddAssign, Sub};
+
+/// An amount in both books.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Memory that is or may be used now.
+    pub(crate) taken: Bytes,
+    /// Memory that may not be taken back.
+    pub(crate) firm: Bytes,
+}
+
+impl Room {
+    /// The same amount in both books.
+    pub(crate) fn both(bytes: Bytes) -> Self {
+        Self {
+            taken: bytes,
+            firm: bytes,
+        }
+    }
+
+    /// Whether nothing is left in either book.
+    pub(crate) fn is_zero(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether it fits into `other` in both books.
+    pub(crate) fn within(self, other: Self) -> bool {
+        self.taken <= other.taken && self.firm <= other.firm
+    }
+
+    /// The smaller amount in each book.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self {
+            taken: self.taken.min(other.taken),
+            firm: self.firm.min(other.firm),
+        }
+    }
+}
+
+impl Add for Room {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            taken: self.taken + other.taken,
+            firm: self.firm + other.firm,
+        }
+    }
+}
+
+impl AddAssign for Room {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Room {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self {
+            taken: self.taken - other.taken,
+            firm: self.firm - other.firm,
+        }
+    }
+}
+
+/// One device: its accounts and what else is on it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) spec: DeviceSpec,
+    accounts: BTreeMap<ContainerId, Account>,
+    /// The sum over all accounts, kept as they change.
+    sum: Room,
+    pub(crate) limbo: BTreeMap<ProcessId, Limbo>,
+    /// Limbo of containers that are gone.
+    orphaned: Bytes,
+    /// Memory of processes that are none of ours.
+    pub(crate) unmanaged: Bytes,
+    /// How far facts have pushed *taken* above the usable memory. Decisions never raise it.
+    overdrawn: Bytes,
+    /// When the last sample was taken, and what the driver could still give.
+    pub(crate) sampled: Option<(Nanos, Bytes)>,
+    /// Asks that are not answered yet.
+    pub(crate) waiting: BTreeSet<AskKey>,
+}
+
+impl Device {
+    pub(crate) fn new(spec: DeviceSpec) -> Self {
+        Self {
+            spec,
+            accounts: BTreeMap::new(),
+            sum: Room::default(),
+            limbo: BTreeMap::new(),
+            orphaned: Bytes::ZERO,
+            unmanaged: Bytes::ZERO,
+            overdrawn: Bytes::ZERO,
+            sampled: None,
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn account(&self, container: ContainerId) -> Option<&Account> {
+        self.accounts.get(&container)
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (ContainerId, &Account)> {
+        self.accounts
+            .iter()
+            .map(|(container, account)| (*container, account))
+    }
+
+    /// The one way to change an account: the sums follow.
+    pub(crate) fn change<R>(
+        &mut self,
+        container: ContainerId,
+        change: impl FnOnce(&mut Account) -> R,
+    ) -> Option<R> {
+        let account = self.accounts.get_mut(&container)?;
+        let before = account.room();
+        let result = change(account);
+        self.sum = self.sum - before + account.room();
+        Some(result)
+    }
+
+    pub(crate) fn open(&mut self, container: ContainerId, account: Account) {
+        self.sum += account.room();
+        let old = self.accounts.insert(container, account);
+        debug_assert!(old.is_none(), "containers are admitted once");
+    }
+
+    /// Closes an account whose grant and overhead were given up; its limbo stays on the device.
+    pub(crate) fn close(&mut self, container: ContainerId) {
+        if let Some(account) = self.accounts.remove(&container) {
+            self.sum = self.sum - account.room();
+            self.orphaned += account.limbo;
+            for entry in self
+                .limbo
+                .values_mut()
+                .filter(|entry| entry.container == Some(container))
+            {
+                entry.container = None;
+            }
+        }
+    }
+
+    /// Both sums, over all that is on the device.
+    pub(crate) fn total(&self) -> Room {
+        self.sum + Room::both(self.orphaned + self.unmanaged)
+    }
+
+    /// What could still be booked.
+    pub(crate) fn slack(&self) -> Room {
+        Room::both(self.spec.usable()) - self.total()
+    }
+
+    /// How much more is taken than may be.
+    pub(crate) fn deficit(&self) -> Bytes {
+        self.total().taken - self.spec.usable()
+    }
+
+    /// Facts changed: takes over the deficit they made. Says whether the device became or ceased to be overdrawn.
+    pub(crate) fn facts_changed(&mut self) -> Option<Bytes> {
+        let (before, after) = (self.overdrawn, self.deficit());
+        self.overdrawn = after;
+        (before.is_zero() != after.is_zero()).then_some(after)
+    }
+
+    /// Forgets a deficit as far as it is gone. Says whether the books hold again.
+    pub(crate) fn mended(&mut self) -> bool {
+        let before = self.overdrawn;
+        self.overdrawn = before.min(self.deficit());
+        !before.is_zero() && self.overdrawn.is_zero()
+    }
+
+    /// Moves bytes of a dead process out of its account.
+    pub(crate) fn bury(&mut self, process: ProcessId, entry: Limbo) {
+        let owner = self
+            .limbo
+            .entry(process)
+            .and_modify(|held| held.bytes += entry.bytes)
+            .or_insert(entry)
+            .container;
+        self.change_limbo(owner, |limbo| *limbo += entry.bytes);
+    }
+
+    /// The device shows what it still holds of a dead process; nothing ends its limbo.
+    pub(crate) fn exhume(&mut self, process: ProcessId, holds: Bytes) {
+        let Some(entry) = self.limbo.get_mut(&process) else {
+            return;
+        };
+        let (owner, old) = (entry.container, entry.bytes);
+        entry.bytes = holds;
+        if holds.is_zero() {
+            self.limbo.remove(&process);
+        }
+        self.change_limbo(owner, |limbo| *limbo = *limbo - old + holds);
+    }
+
+    /// Changes the limbo sum of a container, or that of those that are gone.
+    fn change_limbo(&mut self, owner: Option<ContainerId>, change: impl Fn(&mut Bytes)) {
+        let of_account = owner
+            .and_then(|container| self.change(container, |account| change(&mut account.limbo)));
+        if of_account.is_none() {
+            change(&mut self.orphaned);
+        }
+    }
+
+    /// Recomputes the books from their parts and compares: `Err` says what is wrong. I1 is part of it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let sum = self
+            .accounts
+            .values()
+            .fold(Room::default(), |sum, account| sum + account.room());
+        if sum != self.sum {
+            return Err(format!(
+                "sums are {:?}, the accounts make {sum:?}",
+                self.sum
+            ));
+        }
+        let limbo: Bytes = self.limbo.values().map(|entry| entry.bytes).sum();
+        let booked = self.orphaned + self.accounts.values().map(|account| account.limbo).sum();
+        if limbo != booked {
+            return Err(format!("limbo is {limbo:?}, booked are {booked:?}"));
+        }
+        if self.deficit() > self.overdrawn {
+            return Err(format!(
+                "I1: {:?} of {:?} taken, facts explain {:?}",
+                self.total().taken,
+                self.spec.usable(),
+                self.overdrawn
+            ));
+        }
+        self.accounts.iter().try_for_each(|(container, account)| {
+            account
+                .check()
+                .map_err(|broken| format!("{container:?}: {broken}"))
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! A container's account on one device.
+
+use super::Room;
+use crate::ids::Ticket;
+use crate::spec::{Preemptible, Quota};
+use gpushare_protocol::units::Bytes;
+
+/// A reclaim under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lowering {
+    pub(crate) ticket: Ticket,
+    /// The grant it is lowered to. Until it is confirmed, the old one counts.
+    pub(crate) to: Bytes,
+}
+
+/// What a container may use and uses on one device. All in bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    /// The guaranteed part.
+    pub(crate) request: Bytes,
+    /// The ceiling for new grants. After a `set` the grant may be above it until the container frees.
+    pub(crate) limit: Bytes,
+    /// What its processes may hold as credit.
+    pub(crate) grant: Bytes,
+    /// The part of the grant known or assumed to be charged.
+    pub(crate) in_use: Bytes,
+    /// Overhead reserved or measured, over its living processes.
+    pub(crate) overhead: Bytes,
+    /// Overhead of a first context, promised at admission and firm until one opens.
+    pub(crate) promise: Bytes,
+    /// What the device shows beyond grant and overhead.
+    pub(crate) excess: Bytes,
+    /// Bytes of its dead processes.
+    pub(crate) limbo: Bytes,
+    /// Whether what it holds above its request may be taken back.
+    pub(crate) revocable: bool,
+    /// A reclaim under way.
+    pub(crate) lowering: Option<Lowering>,
+}
+
+impl Account {
+    pub(crate) fn new(quota: Quota, preemptible: Preemptible, promise: Bytes) -> Self {
+        Self {
+            request: quota.request,
+            limit: quota.limit,
+            grant: Bytes::ZERO,
+            in_use: Bytes::ZERO,
+            overhead: Bytes::ZERO,
+            promise: if quota.request.is_zero() {
+                Bytes::ZERO
+            } else {
+                promise
+            },
+            excess: Bytes::ZERO,
+            limbo: Bytes::ZERO,
+            revocable: preemptible == Preemptible::Kill,
+            lowering: None,
+        }
+    }
+
+    /// What it takes in both books.
+    pub(crate) fn room(&self) -> Room {
+        let kept = if self.revocable {
+            self.grant.min(self.request)
+        } else {
+            self.grant
+        };
+        Room {
+            taken: self.grant + self.overhead + self.excess + self.limbo,
+            firm: self.request.max(kept + self.limbo)
+                + self.overhead.max(self.promise)
+                + self.excess,
+        }
+    }
+
+    /// What it takes more if its grant becomes `level`, or its overhead grows by `overhead`.
+    pub(crate) fn growth(&self, level: Bytes, overhead: Bytes) -> Room {
+        let mut grown = self.clone();
+        grown.grant = grown.grant.max(level);
+        grown.overhead += overhead;
+        grown.room() - self.room()
+    }
+
+    /// What ending the container would give back on this device.
+    pub(crate) fn held(&self) -> Bytes {
+        self.grant + self.overhead + self.excess
+    }
+
+    /// Granted and not in use.
+    pub(crate) fn unused(&self) -> Bytes {
+        self.grant - self.in_use
+    }
+
+    /// Whether it holds borrowed bytes: only then it may be a victim (I3).
+    pub(crate) fn over_request(&self) -> bool {
+        self.in_use > self.request
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.in_use > self.grant {
+            return Err(format!(
+                "uses {:?} of a grant of {:?}",
+                self.in_use, self.grant
+            ));
+        }
+        match self.lowering {
+            Some(lowering) if lowering.to > self.grant => Err(format!(
+                "is lowered to {:?} from {:?}",
+                lowering.to, self.grant
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The node daemon's brain: who may hold how much of which device, and what happens when that does not fit.
+//!
+//! A pure state machine. [`World::handle`] takes the time and an event, [`World::next_timeout`] says when it wants to be
+//! woken without one, [`World::poll_decision`] gives what is to be done. It has no clock, does no I/O and starts no
+//! thread, so a day on a large node is a test of seconds and every failure repeats from its seed.
+//!
+//! What always holds:
+//! * I1: per device, grants + overhead + excess + limbo + unmanaged are at most capacity less reserve; if facts alone
+//!   break that, nothing new is granted until it holds again.
+//! * I3: only a container that uses more than its request is ever ended for a collision, and nobody who could be spared.
+//! * I4: every ask ends in a grant or an out-of-memory, the latter at its timeout at the latest.
+//!
+//! (I2, that charges never exceed the limit, is the clients' side of the same books: no grant is ever raised above it.)
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::float_arithmetic
+)]
+
+mod decision;
+mod event;
+mod ids;
+mod ledger;
+mod overhead;
+mod resolver;
+mod spec;
+mod time;
+mod timers;
+mod world;
+
+pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
+pub use event::{Event, ProcessSample, Sample};
+pub use gpushare_protocol::units::Bytes;
+pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, ProcessId, Ticket};
+pub use resolver::Resolver;
+pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
+pub use time::Nanos;
+pub use world::World;
+pub use world::view::{AccountView, ContainerView, DeviceView, State, WaitView};

@@ -1,0 +1,100 @@
+//! Timers by name: setting one again moves it. Nothing here reads a clock.
+
+use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::time::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a time is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The recovery after a restart is over.
+    Recovered,
+    /// An ask has waited its time.
+    Patience(AskKey),
+    /// A container may have become idle.
+    Idle(ContainerId),
+    /// A container must be warned or ended.
+    End(ContainerId),
+    /// The next step of a kill ladder.
+    Ladder(ContainerId),
+    /// Limbo or a victim stops counting as coming.
+    Settle(DeviceId),
+    /// Look whether waiters wait on each other.
+    Cycle,
+}
+
+/// The table of running timers.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeSet<(Nanos, Timer)>,
+    at: BTreeMap<Timer, Nanos>,
+}
+
+impl Timers {
+    /// Starts or moves a timer.
+    pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
+        self.stop(timer);
+        self.at.insert(timer, at);
+        self.due.insert((at, timer));
+    }
+
+    /// Starts a timer, or moves it to an earlier time; never to a later one.
+    pub(crate) fn set_no_later(&mut self, timer: Timer, at: Nanos) {
+        if self.at.get(&timer).is_none_or(|set| at < *set) {
+            self.set(timer, at);
+        }
+    }
+
+    /// Stops a timer if it runs.
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        if let Some(at) = self.at.remove(&timer) {
+            self.due.remove(&(at, timer));
+        }
+    }
+
+    /// When the first one is due.
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes one that is due.
+    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Timer> {
+        let (at, timer) = *self.due.first()?;
+        if at > now {
+            return None;
+        }
+        self.stop(timer);
+        Some(timer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_set_again_fires_once_at_its_new_time() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Cycle, Nanos(5));
+        timers.set(Timer::Cycle, Nanos(9));
+        assert_eq!(timers.take_due(Nanos(8)), None);
+        assert_eq!(timers.take_due(Nanos(9)), Some(Timer::Cycle));
+        assert_eq!(timers.take_due(Nanos(99)), None);
+    }
+
+    #[test]
+    fn a_stopped_timer_never_fires() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Cycle, Nanos(5));
+        timers.stop(Timer::Cycle);
+        assert_eq!((timers.next(), timers.take_due(Nanos::MAX)), (None, None));
+    }
+
+    #[test]
+    fn set_no_later_only_moves_a_timer_forward() {
+        let mut timers = Timers::default();
+        timers.set_no_later(Timer::Cycle, Nanos(5));
+        timers.set_no_later(Timer::Cycle, Nanos(9));
+        assert_eq!(timers.next(), Some(Nanos(5)));
+    }
+}

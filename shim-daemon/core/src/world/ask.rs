@@ -1,0 +1,316 @@
+//! Asks come in and are answered.
+//!
+//! The quick way: nobody waits on the device and it fits, so it is granted at once, rounded up to a step while memory is
+//! plenty. Everything else waits its turn in `settle`.
+
+use super::pending::{Pending, Want};
+use super::{Opened, World};
+use crate::decision::{Answer, Decision, Denial};
+use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
+use crate::ledger::Room;
+use crate::time::Nanos;
+use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    pub(super) fn open(&mut self, process: ProcessId, device: DeviceId, ask: AskId) {
+        let want = Want::Context {
+            cost: self.context_cost(device),
+        };
+        self.ask((process, ask), device, want, None);
+    }
+
+    pub(super) fn credit_asked(
+        &mut self,
+        process: ProcessId,
+        device: DeviceId,
+        ask: AskId,
+        (held, bytes): (Bytes, Bytes),
+        patience: Option<Nanos>,
+    ) {
+        self.ask(
+            (process, ask),
+            device,
+            Want::Credit { held, bytes },
+            patience,
+        );
+    }
+
+    /// Only what was granted can have been refused wrongly; beyond the grant it is an ordinary ask.
+    pub(super) fn driver_refused(
+        &mut self,
+        process: ProcessId,
+        device: DeviceId,
+        ask: AskId,
+        (held, bytes): (Bytes, Bytes),
+        patience: Option<Nanos>,
+    ) {
+        let container = self.processes.get(&process).map(|known| known.container);
+        let account = container.and_then(|container| self.devices.get(&device)?.account(container));
+        let want = match account {
+            Some(account) if held <= account.grant => Want::Physical {
+                held,
+                bytes: bytes.min(held),
+            },
+            _ => Want::Credit {
+                held: held - bytes,
+                bytes,
+            },
+        };
+        if matches!(want, Want::Physical { .. }) {
+            self.decide(Decision::Resample { device });
+        }
+        self.ask((process, ask), device, want, patience);
+    }
+
+    fn ask(&mut self, key: AskKey, device: DeviceId, want: Want, patience: Option<Nanos>) {
+        let Some(process) = self.processes.get(&key.0) else {
+            return;
+        };
+        if self.asks.contains_key(&key) {
+            return;
+        }
+        if matches!(want, Want::Context { .. }) && process.opened.contains_key(&device) {
+            let account = self
+                .devices
+                .get(&device)
+                .and_then(|books| books.account(process.container));
+            let grant = account.map_or(Bytes::ZERO, |account| account.grant);
+            self.answer(key, Answer::Granted { grant });
+            return;
+        }
+        match self.accept(key, device, want, patience) {
+            Err(denial) => self.answer(key, Answer::Denied(denial)),
+            Ok(pending) if self.granted_at_once(key, &pending) => (),
+            Ok(pending) => {
+                self.asks.insert(key, pending);
+                if let Some(books) = self.devices.get_mut(&device) {
+                    books.waiting.insert(key);
+                }
+                if let Some(process) = self.processes.get_mut(&key.0) {
+                    process.waiting.insert(key);
+                }
+                self.timers.set(Timer::Patience(key), pending.until);
+                self.settle(device);
+            }
+        }
+    }
+
+    /// What can be told without looking at who else is there.
+    fn accept(
+        &self,
+        key: AskKey,
+        device: DeviceId,
+        want: Want,
+        patience: Option<Nanos>,
+    ) -> Result<Pending, Denial> {
+        let process = self.processes.get(&key.0).ok_or(Denial::Ending)?;
+        let container = self
+            .containers
+            .get(&process.container)
+            .ok_or(Denial::Ending)?;
+        let quota = container.spec.quota(device).ok_or(Denial::NoQuota)?;
+        let books = self.devices.get(&device).ok_or(Denial::DeviceLost)?;
+        let account = books.account(process.container);
+        if account.is_none() && container.admitted.is_some() {
+            return Err(Denial::DeviceLost);
+        }
+        let limit = account.map_or(quota.limit, |account| account.limit);
+        if matches!(want, Want::Credit { held, bytes } if held + bytes > limit) {
+            return Err(Denial::OverLimit { limit });
+        }
+        if container.ending.is_some() {
+            return Err(Denial::Ending);
+        }
+        if process.waiting.len() >= self.policy.most_waiting {
+            return Err(Denial::TooMany);
+        }
+        let most = container.spec.wait_timeout;
+        let mut patience = patience.map_or(most, |left| left.min(most));
+        if account.is_some_and(|account| want.guaranteed(account)) {
+            // Taking back what was borrowed from it takes this long; it is not refused for that.
+            patience = patience.max(self.ladder_length() + self.policy.limbo_grace);
+        }
+        Ok(Pending {
+            container: process.container,
+            device,
+            want,
+            since: self.now,
+            until: self.now + patience,
+            told: None,
+            short: Bytes::ZERO,
+            stuck: None,
+        })
+    }
+
+    /// The quick way.
+    fn granted_at_once(&mut self, key: AskKey, pending: &Pending) -> bool {
+        let Some(books) = self.devices.get(&pending.device) else {
+            return false;
+        };
+        let Some(account) = books.account(pending.container) else {
+            return false;
+        };
+        if matches!(pending.want, Want::Physical { .. }) || !books.waiting.is_empty() {
+            return false;
+        }
+        let guaranteed = pending.want.guaranteed(account);
+        let exact = match pending.want {
+            Want::Credit { held, bytes } => held + bytes,
+            _ => Bytes::ZERO,
+        };
+        let most = if guaranteed {
+            account.request
+        } else {
+            account.limit
+        };
+        let stepped = exact.round_up(self.policy.step).min(most).max(exact);
+        let free = self.free_for(pending, guaranteed);
+        let level = [stepped, exact].into_iter().find(|level| {
+            let need = self.need(key, pending, *level, guaranteed);
+            need.is_zero() || (!self.recovering && covers(free, need))
+        });
+        match level {
+            Some(level) => {
+                self.grant(key, pending, level, exact);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What the books must still hold for this. A request's firm part was booked at admission.
+    pub(super) fn need(
+        &self,
+        key: AskKey,
+        pending: &Pending,
+        level: Bytes,
+        guaranteed: bool,
+    ) -> Room {
+        let account = self
+            .devices
+            .get(&pending.device)
+            .and_then(|books| books.account(pending.container));
+        let Some(account) = account else {
+            return Room::both(Bytes::MAX);
+        };
+        let mut need = match pending.want {
+            Want::Context { .. } if self.has_opened(key.0, pending.device) => Room::default(),
+            Want::Context { cost } => account.growth(Bytes::ZERO, cost),
+            Want::Credit { .. } => account.growth(level, Bytes::ZERO),
+            Want::Physical { .. } => Room::default(),
+        };
+        if guaranteed {
+            need.firm = Bytes::ZERO;
+        }
+        need
+    }
+
+    /// What is free for this asker: a burst leaves alone what better containers queue for.
+    pub(super) fn free_for(&self, pending: &Pending, guaranteed: bool) -> Room {
+        let Some(books) = self.devices.get(&pending.device) else {
+            return Room::default();
+        };
+        let mut free = books.slack();
+        if !guaranteed && !self.queue.is_empty() {
+            let priority = self
+                .containers
+                .get(&pending.container)
+                .map_or(0, |known| known.spec.priority);
+            free.firm -= self.kept_for_admission(pending.device, priority);
+        }
+        free
+    }
+
+    /// Books it and answers. `used` is the part assumed to be charged from now on.
+    pub(super) fn grant(&mut self, key: AskKey, pending: &Pending, level: Bytes, used: Bytes) {
+        let (container, device) = (pending.container, pending.device);
+        let fresh = !self.has_opened(key.0, device);
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if let Want::Physical { bytes, .. } = pending.want {
+            books.sampled = books.sampled.map(|(taken, free)| (taken, free - bytes));
+        }
+        let overhead = match pending.want {
+            Want::Context { cost } if fresh => cost,
+            _ => Bytes::ZERO,
+        };
+        let changed = books.change(container, |account| {
+            let raised = level > account.grant;
+            let lowered = account.lowering.is_some_and(|lowering| lowering.to < level);
+            if raised || lowered {
+                account.lowering = None;
+            }
+            account.grant = account.grant.max(level);
+            account.in_use = account.in_use.max(used.min(account.grant));
+            account.overhead += overhead;
+            (account.grant, raised || lowered)
+        });
+        let Some((grant, changed)) = changed else {
+            return;
+        };
+        if let (Want::Context { .. }, true, Some(process)) =
+            (pending.want, fresh, self.processes.get_mut(&key.0))
+        {
+            process.opened.insert(device, Opened::reserved(overhead));
+        }
+        if changed {
+            self.decide(Decision::SetGrant {
+                container,
+                device,
+                grant,
+            });
+        }
+        self.answer(key, Answer::Granted { grant });
+    }
+
+    fn has_opened(&self, process: ProcessId, device: DeviceId) -> bool {
+        self.processes
+            .get(&process)
+            .is_some_and(|known| known.opened.contains_key(&device))
+    }
+
+    /// Ends an ask, in one answer.
+    pub(super) fn answer(&mut self, ask: AskKey, answer: Answer) {
+        self.decide(Decision::Answer { ask, answer });
+        self.forget(ask);
+    }
+
+    pub(super) fn cancel(&mut self, ask: AskKey) {
+        if let Some(device) = self.asks.get(&ask).map(|pending| pending.device) {
+            self.forget(ask);
+            self.freed(device);
+        }
+    }
+
+    /// Takes an ask off every list. Who was to be ended for it is spared.
+    pub(super) fn forget(&mut self, ask: AskKey) {
+        let Some(pending) = self.asks.remove(&ask) else {
+            return;
+        };
+        if let Some(books) = self.devices.get_mut(&pending.device) {
+            books.waiting.remove(&ask);
+        }
+        if let Some(process) = self.processes.get_mut(&ask.0) {
+            process.waiting.remove(&ask);
+        }
+        self.timers.stop(Timer::Patience(ask));
+        self.spare_victims_of(ask);
+    }
+
+    pub(super) fn patience_over(&mut self, ask: AskKey) {
+        let Some(pending) = self.asks.get(&ask).copied() else {
+            return;
+        };
+        let waited = self.now - pending.since;
+        self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));
+        self.freed(pending.device);
+    }
+}
+
+/// Whether `need` fits into `free`; a book that needs nothing is not asked, because facts may have overdrawn it.
+pub(super) fn covers(free: Room, need: Room) -> bool {
+    (need.taken.is_zero() || need.taken <= free.taken)
+        && (need.firm.is_zero() || need.firm <= free.firm)
+}

@@ -1,0 +1,217 @@
+//! A collision: a wanted grant that does not fit now.
+//!
+//! In order: unused grants of others are called back; then what became free is looked at again (the reclaim's answer leads
+//! back to `settle`); within its request the asker takes back what others borrowed; then its own resolvers, in its order.
+
+use super::World;
+use super::pending::{Pending, Want};
+use super::settle::Pass;
+use crate::decision::{Answer, Denial, Notice, Why};
+use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ledger::{Account, Room};
+use crate::resolver::{Burst, Candidate, Case, Resolve, Resolver, Verdict};
+use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    /// Starts what may make room, or refuses.
+    pub(super) fn collide(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, need: Room) {
+        let mut short = self.missing(pass, pending, need);
+        let prompt = pass.coming.prompt.min(short);
+        pass.coming.prompt = pass.coming.prompt - prompt;
+        short = short - prompt;
+        if !short.is_zero() {
+            let called_back = self.reclaim_unused(pass.device, Some(pending.container), short);
+            pass.coming.prompt += called_back - called_back.min(short);
+            short = short - called_back;
+        }
+        if short.is_zero() {
+            self.tell_waiting(ask, Bytes::ZERO, None);
+            return;
+        }
+        self.resolve(pass, ask, pending, short);
+    }
+
+    /// What is missing for `need` behind all that ranks above it.
+    fn missing(&self, pass: &Pass, pending: &Pending, need: Room) -> Room {
+        let Some(books) = self.devices.get(&pass.device) else {
+            return need;
+        };
+        let free = self.free_for(pending, pass.guaranteed());
+        let overdrawn = books.total() - Room::both(books.spec.usable());
+        let short = need + pass.above + overdrawn - free;
+        Room {
+            taken: if need.taken.is_zero() {
+                Bytes::ZERO
+            } else {
+                short.taken
+            },
+            firm: if need.firm.is_zero() {
+                Bytes::ZERO
+            } else {
+                short.firm
+            },
+        }
+    }
+
+    /// Asks the policies. `short` is missing even when all unused grants are back.
+    pub(super) fn resolve(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, short: Room) {
+        let lasting = pass.coming.lasting.min(short);
+        let rest = short - lasting;
+        let physical = matches!(pending.want, Want::Physical { .. });
+        for by in self.policies(pending, pass.guaranteed()) {
+            let verdict = self.ask_policy(by, pass.device, pending, rest, physical);
+            match verdict {
+                Verdict::Pass => continue,
+                Verdict::Refuse => break,
+                Verdict::Wait => {
+                    pass.coming.lasting = pass.coming.lasting - lasting;
+                    self.tell_waiting(ask, rest.taken.max(rest.firm), by);
+                    self.timers
+                        .set_no_later(Timer::Cycle, self.now + self.policy.cycle_grace);
+                }
+                Verdict::End(victims) => {
+                    let given = self.end_all(pass.device, &victims, ask, pending.container);
+                    pass.coming.lasting = pass.coming.lasting - lasting;
+                    pass.coming.lasting.taken += given - rest.taken;
+                    self.tell_waiting(ask, Bytes::ZERO, by);
+                }
+            }
+            return;
+        }
+        let short = short.taken.max(short.firm);
+        self.answer(ask, Answer::Denied(Denial::NoRoom { short }));
+    }
+
+    /// Who is asked, in order. `None` is the taking back of bursts; within its request a container is never refused
+    /// by its own resolvers, it waits.
+    fn policies(&self, pending: &Pending, guaranteed: bool) -> Vec<Option<Resolver>> {
+        if guaranteed {
+            return vec![None, Some(Resolver::Wait)];
+        }
+        let known = self.containers.get(&pending.container);
+        known
+            .into_iter()
+            .flat_map(|known| &known.spec.on_collision)
+            .map(|resolver| Some(*resolver))
+            .collect()
+    }
+
+    fn ask_policy(
+        &self,
+        by: Option<Resolver>,
+        device: DeviceId,
+        pending: &Pending,
+        rest: Room,
+        physical: bool,
+    ) -> Verdict {
+        let candidates = match by {
+            Some(resolver) if resolver.always_decides() => Vec::new(),
+            _ => self.candidates(device, pending.container, physical),
+        };
+        let case = Case {
+            priority: self
+                .containers
+                .get(&pending.container)
+                .map_or(0, |known| known.spec.priority),
+            short: rest.taken,
+            borrowed: rest.firm.is_zero(),
+            patience: pending.until - self.now,
+            ladder: self.ladder_length(),
+            candidates: &candidates,
+        };
+        match by {
+            Some(resolver) => resolver.policy().resolve(&case),
+            None => Burst.resolve(&case),
+        }
+    }
+
+    /// Containers that may be ended to get memory back here: they use more than their request and allowed it.
+    fn candidates(&self, device: DeviceId, asker: ContainerId, physical: bool) -> Vec<Candidate> {
+        let Some(books) = self.devices.get(&device) else {
+            return Vec::new();
+        };
+        let gives = |account: &Account| match physical {
+            true => account.in_use + account.overhead + account.excess,
+            false => account.held(),
+        };
+        let candidate = |(container, account): (ContainerId, &Account)| {
+            let known = self.containers.get(&container)?;
+            (known.ending.is_none() && !known.processes.is_empty()).then(|| Candidate {
+                container,
+                priority: known.spec.priority,
+                idle: known.idle,
+                gives: gives(account),
+                destroys: self.in_use_everywhere(container),
+            })
+        };
+        let borrowers = books.accounts().filter(|(container, account)| {
+            *container != asker && account.revocable && account.over_request()
+        });
+        borrowers.filter_map(candidate).collect()
+    }
+
+    fn in_use_everywhere(&self, container: ContainerId) -> Bytes {
+        let accounts = self
+            .devices
+            .values()
+            .filter_map(|books| books.account(container));
+        accounts.map(|account| account.in_use).sum()
+    }
+
+    /// Puts the victims on the ladder. Returns what the device gets back.
+    fn end_all(
+        &mut self,
+        device: DeviceId,
+        victims: &[ContainerId],
+        ask: AskKey,
+        wanted_by: ContainerId,
+    ) -> Bytes {
+        let mut given = Bytes::ZERO;
+        for victim in victims {
+            let account = self
+                .devices
+                .get(&device)
+                .and_then(|books| books.account(*victim));
+            let bytes = account.map_or(Bytes::ZERO, Account::held);
+            given += bytes;
+            self.end(
+                *victim,
+                Why::Collision {
+                    device,
+                    wanted_by,
+                    bytes,
+                },
+                Some(ask),
+            );
+        }
+        given
+    }
+
+    /// Notes what an ask waits for, and says so when that changed.
+    fn tell_waiting(&mut self, ask: AskKey, short: Bytes, by: Option<Resolver>) {
+        let Some(pending) = self.asks.get_mut(&ask) else {
+            return;
+        };
+        pending.short = if by == Some(Resolver::Wait) {
+            short
+        } else {
+            Bytes::ZERO
+        };
+        if pending.short.is_zero() {
+            pending.stuck = None;
+        }
+        if pending.told == Some(by) {
+            return;
+        }
+        pending.told = Some(by);
+        let (device, until) = (pending.device, pending.until);
+        self.notice(Notice::Waiting {
+            ask,
+            device,
+            short,
+            until,
+            by,
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! Waiters that wait on each other.
+//!
+//! A waiter can hope as long as somebody who could free what it misses is running: a process of ours that does not wait
+//! itself, or waits with hope; a dead one; a process that is none of ours. Waiters without hope for a whole grace are
+//! a cycle (one alone may be one: it waits for itself). Then the best of them that fits out of turn is served, else the
+//! lowest, youngest is refused, because its program at least gets an answer it can act on.
+
+use super::World;
+use super::ask::covers;
+use super::pending::{Pending, Want};
+use crate::decision::{Answer, Denial};
+use crate::ids::{AskKey, ContainerId};
+use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+impl World {
+    pub(super) fn check_cycles(&mut self) {
+        let now = self.now;
+        let hopeless = self.hopeless();
+        let mut waits = false;
+        for (ask, pending) in &mut self.asks {
+            waits |= !pending.short.is_zero();
+            pending.stuck = if hopeless.contains(ask) {
+                pending.stuck.or(Some(now))
+            } else {
+                None
+            };
+        }
+        if waits {
+            self.timers.set(Timer::Cycle, now + self.policy.cycle_grace);
+        }
+        let due = |ask: &&AskKey| {
+            let stuck = self.asks.get(ask).and_then(|pending| pending.stuck);
+            stuck.is_some_and(|since| since + self.policy.cycle_grace <= now)
+        };
+        let due: Vec<AskKey> = hopeless.iter().filter(due).copied().collect();
+        if !due.is_empty() {
+            self.break_cycle(due);
+        }
+    }
+
+    fn break_cycle(&mut self, mut stuck: Vec<AskKey>) {
+        let now = self.now;
+        stuck.sort_by_key(|ask| self.cycle_rank(*ask));
+        let fits = stuck
+            .iter()
+            .rev()
+            .copied()
+            .find(|ask| self.fits_out_of_turn(*ask));
+        for ask in &stuck {
+            if let Some(pending) = self.asks.get_mut(ask) {
+                pending.stuck = Some(now);
+            }
+        }
+        let Some(ask) = fits.or_else(|| stuck.first().copied()) else {
+            return;
+        };
+        let Some(pending) = self.asks.get(&ask).copied() else {
+            return;
+        };
+        match (fits, pending.want) {
+            (Some(_), Want::Credit { held, bytes }) => {
+                self.grant(ask, &pending, held + bytes, held + bytes)
+            }
+            (Some(_), _) => self.grant(ask, &pending, Bytes::ZERO, Bytes::ZERO),
+            (None, _) => self.answer(ask, Answer::Denied(Denial::Cycle)),
+        }
+        self.freed(pending.device);
+    }
+
+    /// Lowest, youngest first; asks within a request last.
+    fn cycle_rank(&self, ask: AskKey) -> (bool, u16, Reverse<crate::Nanos>, Reverse<AskKey>) {
+        let Some(pending) = self.asks.get(&ask) else {
+            return (true, u16::MAX, Reverse(self.now), Reverse(ask));
+        };
+        let priority = self
+            .containers
+            .get(&pending.container)
+            .map_or(0, |known| known.spec.priority);
+        (
+            self.is_guaranteed(pending),
+            priority,
+            Reverse(pending.since),
+            Reverse(ask),
+        )
+    }
+
+    fn is_guaranteed(&self, pending: &Pending) -> bool {
+        let account = self
+            .devices
+            .get(&pending.device)
+            .and_then(|books| books.account(pending.container));
+        account.is_some_and(|account| pending.want.guaranteed(account))
+    }
+
+    /// Whether only the order of waiters keeps it waiting.
+    fn fits_out_of_turn(&self, ask: AskKey) -> bool {
+        let Some(pending) = self.asks.get(&ask) else {
+            return false;
+        };
+        let level = match pending.want {
+            Want::Credit { held, bytes } => held + bytes,
+            Want::Context { .. } => Bytes::ZERO,
+            Want::Physical { .. } => return false,
+        };
+        let guaranteed = self.is_guaranteed(pending);
+        covers(
+            self.free_for(pending, guaranteed),
+            self.need(ask, pending, level, guaranteed),
+        )
+    }
+
+    /// The asks that nobody running can end.
+    fn hopeless(&self) -> BTreeSet<AskKey> {
+        let waits = self
+            .asks
+            .iter()
+            .filter(|(_, pending)| !pending.short.is_zero());
+        let mut hopeless: BTreeSet<AskKey> = waits.map(|(ask, _)| *ask).collect();
+        loop {
+            let halted = self.halted(&hopeless);
+            let hopeful: Vec<AskKey> = hopeless
+                .iter()
+                .copied()
+                .filter(|ask| self.has_hope(*ask, &halted))
+                .collect();
+            if hopeful.is_empty() {
+                return hopeless;
+            }
+            for ask in hopeful {
+                hopeless.remove(&ask);
+            }
+        }
+    }
+
+    /// Containers all of whose processes wait without hope.
+    fn halted(&self, hopeless: &BTreeSet<AskKey>) -> BTreeSet<ContainerId> {
+        let waiting: BTreeSet<ContainerId> = hopeless
+            .iter()
+            .filter_map(|ask| self.asks.get(ask))
+            .map(|pending| pending.container)
+            .collect();
+        let halts = |container: &ContainerId| {
+            let processes = self.containers.get(container).map(|known| &known.processes);
+            let mut processes = processes
+                .into_iter()
+                .flatten()
+                .filter_map(|process| self.processes.get(process));
+            processes.all(|process| process.waiting.iter().any(|ask| hopeless.contains(ask)))
+        };
+        waiting.into_iter().filter(halts).collect()
+    }
+
+    fn has_hope(&self, ask: AskKey, halted: &BTreeSet<ContainerId>) -> bool {
+        let Some(pending) = self.asks.get(&ask) else {
+            return true;
+        };
+        let Some(books) = self.devices.get(&pending.device) else {
+            return true;
+        };
+        let limbo: Bytes = books.limbo.values().map(|entry| entry.bytes).sum();
+        let running = books
+            .accounts()
+            .filter(|(container, _)| !halted.contains(container));
+        let held: Bytes = running.map(|(_, account)| account.held()).sum();
+        limbo + books.unmanaged + held >= pending.short
+    }
+}

@@ -1,0 +1,58 @@
+//! An ask that is not answered yet.
+
+use crate::ids::{ContainerId, DeviceId};
+use crate::ledger::Account;
+use crate::resolver::Resolver;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+
+/// What is wanted. Bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Want {
+    /// A context: overhead.
+    Context {
+        /// What it is expected to take.
+        cost: Bytes,
+    },
+    /// A grant of `held` and `bytes` together.
+    Credit {
+        /// What the container has charged.
+        held: Bytes,
+        /// What is wanted beside it.
+        bytes: Bytes,
+    },
+    /// Memory the driver refused though it was granted.
+    Physical {
+        /// What the container has charged, with it.
+        held: Bytes,
+        /// Its size.
+        bytes: Bytes,
+    },
+}
+
+impl Want {
+    /// Whether it is covered by the request.
+    pub(super) fn guaranteed(self, account: &Account) -> bool {
+        match self {
+            Self::Context { .. } => account.overhead.is_zero() && !account.promise.is_zero(),
+            Self::Credit { held, bytes } => held + bytes <= account.request,
+            Self::Physical { held, .. } => held <= account.request,
+        }
+    }
+}
+
+/// Who waits, for what, until when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) container: ContainerId,
+    pub(super) device: DeviceId,
+    pub(super) want: Want,
+    pub(super) since: Nanos,
+    pub(super) until: Nanos,
+    /// Whether a `Waiting` notice was given, and who was named in it.
+    pub(super) told: Option<Option<Resolver>>,
+    /// What others would have to free, beyond all that is on its way. Zero unless `wait` decided.
+    pub(super) short: Bytes,
+    /// Since when nobody who could free that is running.
+    pub(super) stuck: Option<Nanos>,
+}

@@ -1,0 +1,231 @@
+//! Processes connect, are adopted after a restart, and die.
+
+use super::{Opened, Process, World};
+use crate::decision::Decision;
+use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::ledger::Limbo;
+use gpushare_protocol::units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl World {
+    pub(super) fn process_started(
+        &mut self,
+        process: ProcessId,
+        container: ContainerId,
+        adopted: bool,
+    ) {
+        let Some(known) = self.containers.get_mut(&container) else {
+            return;
+        };
+        if self.processes.contains_key(&process) {
+            return;
+        }
+        known.processes.insert(process);
+        let started = Process {
+            container,
+            adopted,
+            opened: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+        };
+        self.processes.insert(process, started);
+    }
+
+    /// A process of the previous daemon says what it holds. The old grant stays outstanding; whatever is claimed, no
+    /// more than the registered limit is believed, and the next sample and reclaim set right what was a lie.
+    pub(super) fn presented(
+        &mut self,
+        process: ProcessId,
+        device: DeviceId,
+        charged: Bytes,
+        credit: Bytes,
+        grant: Bytes,
+    ) {
+        let cost = self.context_cost(device);
+        let Some(known) = self
+            .processes
+            .get_mut(&process)
+            .filter(|known| !known.adopted)
+        else {
+            return;
+        };
+        let container = known.container;
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if books.account(container).is_none() {
+            return;
+        }
+        let fresh = !known.opened.contains_key(&device);
+        let opened = known
+            .opened
+            .entry(device)
+            .or_insert_with(|| Opened::reserved(cost));
+        if opened.presented.replace(credit).is_some() {
+            return;
+        }
+        let overhead = if fresh { opened.overhead } else { Bytes::ZERO };
+        let credits = self.presented_credit(container, device);
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let raised = books.change(container, |account| {
+            let before = account.grant;
+            account.overhead += overhead;
+            account.grant = before.max(grant.max(credits).min(account.limit));
+            account.in_use = (account.in_use + charged).min(account.grant);
+            if account.grant > before {
+                account.lowering = None;
+            }
+            (account.grant > before).then_some(account.grant)
+        });
+        if let Some(grant) = raised.flatten() {
+            self.decide(Decision::SetGrant {
+                container,
+                device,
+                grant,
+            });
+        }
+        self.facts_changed(device);
+    }
+
+    /// The credit all its processes presented so far.
+    fn presented_credit(&self, container: ContainerId, device: DeviceId) -> Bytes {
+        let processes = self
+            .containers
+            .get(&container)
+            .map(|known| &known.processes);
+        let opened = processes
+            .into_iter()
+            .flatten()
+            .filter_map(|process| self.processes.get(process)?.opened.get(&device)?.presented);
+        opened.sum()
+    }
+
+    pub(super) fn adopted(&mut self, process: ProcessId) {
+        let Some(known) = self.processes.get_mut(&process) else {
+            return;
+        };
+        known.adopted = true;
+        let container = known.container;
+        for device in self.devices_of(container) {
+            self.trim(container, device);
+            self.freed(device);
+        }
+    }
+
+    /// Whether all its processes obey this daemon's control page: only then a lowered grant is a lowered grant.
+    pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
+        let processes = self
+            .containers
+            .get(&container)
+            .map(|known| &known.processes);
+        let mut processes = processes.into_iter().flatten();
+        processes.all(|process| {
+            self.processes
+                .get(process)
+                .is_none_or(|known| known.adopted)
+        })
+    }
+
+    /// A process is dead: what it held is limbo until a sample no longer shows it. With siblings alive its charges are
+    /// believed if they are no less than what the device last showed; without, the whole grant is limbo, so that no
+    /// forged page can make memory look free that is not.
+    pub(super) fn process_gone(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
+        let Some(dead) = self.processes.remove(&process) else {
+            return;
+        };
+        for ask in dead.waiting {
+            self.forget(ask);
+        }
+        let Some(known) = self.containers.get_mut(&dead.container) else {
+            return;
+        };
+        known.processes.remove(&process);
+        let last = known.processes.is_empty();
+        for device in self.devices_of(dead.container) {
+            let opened = dead.opened.get(&device).copied();
+            let told = charged.iter().find(|(on, _)| *on == device);
+            let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+            self.bury(
+                process,
+                dead.container,
+                device,
+                opened,
+                (!last).then_some(told),
+            );
+        }
+        if last {
+            self.step_down(dead.container);
+        }
+        for device in self.devices_of(dead.container) {
+            self.freed(device);
+        }
+    }
+
+    /// Books what one dead process held on one device as limbo; with `charged` unknown, all its container held.
+    fn bury(
+        &mut self,
+        process: ProcessId,
+        container: ContainerId,
+        device: DeviceId,
+        opened: Option<Opened>,
+        charged: Option<Bytes>,
+    ) {
+        let since = self.now;
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
+        let shown = opened.map_or(Bytes::ZERO, |opened| opened.used - overhead);
+        let buried = books.change(container, |account| {
+            let held = charged.map_or(account.grant, |charged| {
+                charged.max(shown).min(account.grant)
+            });
+            let excess = if charged.is_none() {
+                std::mem::take(&mut account.excess)
+            } else {
+                Bytes::ZERO
+            };
+            account.grant -= held;
+            account.overhead -= overhead;
+            account.in_use = (account.in_use - held).min(account.grant);
+            // A page that is lowered further already must not be raised again by this.
+            account.lowering = account
+                .lowering
+                .filter(|lowering| lowering.to < account.grant);
+            let lowered = !held.is_zero() && account.lowering.is_none();
+            (held + overhead + excess, lowered.then_some(account.grant))
+        });
+        let Some((bytes, grant)) = buried else { return };
+        if !bytes.is_zero() {
+            books.bury(
+                process,
+                Limbo {
+                    container: Some(container),
+                    bytes,
+                    since,
+                },
+            );
+            self.decide(Decision::Resample { device });
+        }
+        if let Some(grant) = grant {
+            self.decide(Decision::SetGrant {
+                container,
+                device,
+                grant,
+            });
+        }
+    }
+}
+
+impl Opened {
+    /// A context that was not measured yet.
+    pub(super) fn reserved(overhead: Bytes) -> Self {
+        Self {
+            overhead,
+            measured: false,
+            used: Bytes::ZERO,
+            presented: None,
+        }
+    }
+}

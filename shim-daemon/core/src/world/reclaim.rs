@@ -1,0 +1,187 @@
+//! Unused grants are taken back in two steps: the grant in the control page is lowered, and only what the usage page
+//! and the device then show unused is free. Until that answer the old grant counts.
+
+use super::World;
+use crate::decision::Decision;
+use crate::ids::{ContainerId, DeviceId, Ticket};
+use crate::ledger::{Lowering, Room};
+use gpushare_protocol::units::Bytes;
+use std::cmp::Reverse;
+
+impl World {
+    /// What reclaims under way will give if all goes well.
+    pub(super) fn lowering(&self, device: DeviceId) -> Room {
+        let Some(books) = self.devices.get(&device) else {
+            return Room::default();
+        };
+        let lowered = books.accounts().filter_map(|(_, account)| {
+            let mut after = account.clone();
+            after.grant = account.lowering?.to;
+            Some(account.room() - after.room())
+        });
+        lowered.fold(Room::default(), |sum, room| sum + room)
+    }
+
+    /// Calls back unused grants, largest first, until `short` is covered. Returns what was called back.
+    pub(super) fn reclaim_unused(
+        &mut self,
+        device: DeviceId,
+        except: Option<ContainerId>,
+        short: Room,
+    ) -> Room {
+        let Some(books) = self.devices.get(&device) else {
+            return Room::default();
+        };
+        let mut lenders: Vec<(Reverse<Bytes>, ContainerId)> = books
+            .accounts()
+            .filter(|(container, account)| {
+                Some(*container) != except
+                    && account.lowering.is_none()
+                    && !account.unused().is_zero()
+            })
+            .map(|(container, account)| (Reverse(account.unused()), container))
+            .collect();
+        lenders.sort_unstable();
+        let mut called_back = Room::default();
+        for (_, lender) in lenders {
+            let missing = short - called_back;
+            if missing.is_zero() {
+                break;
+            }
+            if self.all_adopted(lender) && !self.ladders.contains(&lender) {
+                called_back += self.lower_for(lender, device, missing);
+            }
+        }
+        called_back
+    }
+
+    /// Lowers one grant by what is missing, if that helps. Returns what it gives.
+    fn lower_for(&mut self, container: ContainerId, device: DeviceId, missing: Room) -> Room {
+        let account = self
+            .devices
+            .get(&device)
+            .and_then(|books| books.account(container));
+        let Some(account) = account else {
+            return Room::default();
+        };
+        // Firm memory shrinks only above the request, so that much more of the grant has to go.
+        let to = [missing.taken.max(missing.firm), Bytes::MAX]
+            .map(|bytes| (account.grant - bytes).max(account.in_use));
+        let gives = |to: Bytes| {
+            let mut after = account.clone();
+            after.grant = to;
+            account.room() - after.room()
+        };
+        let to = if missing.within(gives(to[0])) {
+            to[0]
+        } else {
+            to[1]
+        };
+        let given = gives(to);
+        if given.min(missing).is_zero() {
+            return Room::default();
+        }
+        self.lower(container, device, to);
+        given
+    }
+
+    fn lower(&mut self, container: ContainerId, device: DeviceId, to: Bytes) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        books.change(container, |account| {
+            account.lowering = Some(Lowering { ticket, to })
+        });
+        self.decide(Decision::Reclaim {
+            ticket,
+            container,
+            device,
+            to,
+        });
+    }
+
+    /// A grant above the limit (which was lowered) follows the use down.
+    pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
+        let account = self
+            .devices
+            .get(&device)
+            .and_then(|books| books.account(container));
+        let Some(account) = account.filter(|account| account.lowering.is_none()) else {
+            return;
+        };
+        let to = account.limit.max(account.in_use);
+        if to < account.grant && self.all_adopted(container) {
+            self.lower(container, device, to);
+        }
+    }
+
+    /// Facts overdrew the device: unused grants are called back until it holds again, asked for or not.
+    pub(super) fn call_back_deficit(&mut self, device: DeviceId) {
+        let deficit = self
+            .devices
+            .get(&device)
+            .map_or(Bytes::ZERO, |books| books.deficit());
+        if !deficit.is_zero() {
+            let missing = deficit - self.lowering(device).taken;
+            self.reclaim_unused(
+                device,
+                None,
+                Room {
+                    taken: missing,
+                    firm: Bytes::ZERO,
+                },
+            );
+        }
+    }
+
+    /// A reclaim was carried out. What the page still shows held, and what the device shows used, stays granted.
+    pub(super) fn reclaimed(
+        &mut self,
+        ticket: Ticket,
+        container: ContainerId,
+        device: DeviceId,
+        held: Bytes,
+        used: Option<Bytes>,
+    ) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let settled = books.change(container, |account| {
+            let lowering = account
+                .lowering
+                .take_if(|lowering| lowering.ticket == ticket)?;
+            let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead);
+            account.in_use = held.max(shown).min(account.grant);
+            account.grant = lowering.to.max(account.in_use);
+            Some((account.grant, lowering.to))
+        });
+        let Some((grant, to)) = settled.flatten() else {
+            return;
+        };
+        if grant != to {
+            self.decide(Decision::SetGrant {
+                container,
+                device,
+                grant,
+            });
+        }
+        self.freed(device);
+    }
+
+    /// What a usage page says. It is believed only within the grant, and moves nothing but that container's own books.
+    pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let changed = books.change(container, |account| {
+            let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
+            before != account.in_use
+        });
+        if changed == Some(true) {
+            self.trim(container, device);
+            self.freed(device);
+        }
+    }
+}

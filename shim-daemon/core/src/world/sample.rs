@@ -1,0 +1,160 @@
+//! Reconciliation: what the device itself shows against the books.
+//!
+//! A sample gives overhead (what a process holds beyond its charges), limbo (what dead processes still hold), excess
+//! (what a container holds beyond all it was given) and unmanaged memory (what nobody of ours holds). It is the one
+//! source of truth no tenant can forge.
+
+use super::{Opened, World};
+use crate::decision::Notice;
+use crate::event::{ProcessSample, Sample};
+use crate::ids::{ContainerId, CostClass, DeviceId, ProcessId};
+use crate::ledger::Device;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::BTreeMap;
+
+impl World {
+    pub(super) fn sampled(&mut self, device: DeviceId, sample: Sample) {
+        let taken = sample.taken.min(self.now);
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if books.sampled.is_some_and(|(last, _)| taken < last) {
+            return;
+        }
+        books.sampled = Some((taken, sample.free));
+        match sample.processes {
+            Some(processes) => self.by_process(device, taken, sample.used, &processes),
+            None => by_total(books, sample.used),
+        }
+        self.facts_changed(device);
+    }
+
+    fn by_process(
+        &mut self,
+        device: DeviceId,
+        taken: Nanos,
+        used: Bytes,
+        processes: &[ProcessSample],
+    ) {
+        let mut ours = Bytes::ZERO;
+        let mut dead: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
+        let mut living: BTreeMap<ContainerId, Bytes> = BTreeMap::new();
+        for seen in processes {
+            if let Some(container) = self
+                .processes
+                .get(&seen.process)
+                .map(|known| known.container)
+            {
+                *living.entry(container).or_default() += seen.used;
+                ours += seen.used;
+                self.measure(device, container, *seen);
+            } else if self
+                .devices
+                .get(&device)
+                .is_some_and(|books| books.limbo.contains_key(&seen.process))
+            {
+                *dead.entry(seen.process).or_default() += seen.used;
+                ours += seen.used;
+            }
+        }
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let entries: Vec<(ProcessId, Nanos)> = books
+            .limbo
+            .iter()
+            .map(|(id, entry)| (*id, entry.since))
+            .collect();
+        for (process, died) in entries {
+            match dead.get(&process) {
+                Some(holds) => books.exhume(process, *holds),
+                None if died <= taken => books.exhume(process, Bytes::ZERO),
+                // It died after the sample was taken, so its absence means nothing; its bytes are in `used`.
+                None => (),
+            }
+        }
+        books.unmanaged = used - ours;
+        self.update_excess(device, &living);
+    }
+
+    /// What a process holds beyond its charges, if its slot stood still around the sample.
+    fn measure(&mut self, device: DeviceId, container: ContainerId, seen: ProcessSample) {
+        let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
+        let Some(process) = self.processes.get_mut(&seen.process) else {
+            return;
+        };
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if books.account(container).is_none() {
+            return;
+        }
+        let fresh = !process.opened.contains_key(&device);
+        let opened = process
+            .opened
+            .entry(device)
+            .or_insert_with(|| Opened::reserved(expected.min(seen.used)));
+        let before = if fresh { Bytes::ZERO } else { opened.overhead };
+        opened.used = seen.used;
+        let mut learned: Option<(CostClass, Bytes)> = None;
+        if let Some(charged) = seen.charged {
+            opened.overhead = (seen.used - charged).min(most);
+            if !std::mem::replace(&mut opened.measured, true) && !seen.used.is_zero() {
+                learned = Some((books.spec.class, opened.overhead));
+            }
+        }
+        let after = opened.overhead;
+        books.change(container, |account| {
+            account.overhead = account.overhead - before + after
+        });
+        if let Some((class, overhead)) = learned {
+            self.costs.learn(class, overhead, most);
+        }
+    }
+
+    /// What each container holds beyond grant and overhead. It can only be a bypass or a forged page.
+    fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let accounts: Vec<ContainerId> = books.accounts().map(|(container, _)| container).collect();
+        for container in accounts {
+            let used = living.get(&container).copied().unwrap_or_default();
+            let changed = books.change(container, |account| {
+                let bytes = used - account.grant - account.overhead;
+                let before = std::mem::replace(&mut account.excess, bytes);
+                (before.is_zero() && !bytes.is_zero()).then_some(bytes)
+            });
+            if let Some(bytes) = changed.flatten() {
+                self.decisions
+                    .push_back(crate::Decision::Notice(Notice::Excess {
+                        container,
+                        device,
+                        bytes,
+                    }));
+            }
+        }
+    }
+}
+
+/// Without NVML's list of processes: what the living do not explain is limbo first, then unmanaged.
+fn by_total(books: &mut Device, used: Bytes) {
+    let living: Bytes = books
+        .accounts()
+        .map(|(_, account)| account.in_use + account.overhead)
+        .sum();
+    let mut rest = used - living;
+    let mut entries: Vec<(Nanos, ProcessId, Bytes)> = books
+        .limbo
+        .iter()
+        .map(|(process, entry)| (entry.since, *process, entry.bytes))
+        .collect();
+    entries.sort_unstable_by(|a, b| b.cmp(a));
+    for (_, process, bytes) in entries {
+        let holds = bytes.min(rest);
+        rest -= holds;
+        books.exhume(process, holds);
+    }
+    books.unmanaged = rest;
+}

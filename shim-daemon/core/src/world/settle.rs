@@ -1,0 +1,208 @@
+//! Who waits on a device is served here, whenever something there changed.
+//!
+//! Order: asks within a request before bursts, then priority, then age. What does not fit holds back only what ranks
+//! strictly lower: among equals whatever fits is served, so that one ask too large for the moment stops nobody, and
+//! cannot be used to.
+
+use super::World;
+use super::ask::covers;
+use super::ladder::Rung;
+use super::pending::{Pending, Want};
+use crate::decision::{Answer, Denial, Notice};
+use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ledger::Room;
+use crate::time::Nanos;
+use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// What an ask ranks by, before age: whether it is within a request, then its priority.
+type Class = (bool, u16);
+
+/// Memory on its way to a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Coming {
+    /// Unused grants being taken back: there in microseconds.
+    pub(super) prompt: Room,
+    /// Limbo, and what victims hold.
+    pub(super) lasting: Room,
+}
+
+/// One walk over the waiters of a device.
+#[derive(Debug)]
+pub(super) struct Pass {
+    pub(super) device: DeviceId,
+    pub(super) coming: Coming,
+    /// What strictly better asks still need.
+    pub(super) above: Room,
+    class: Class,
+    /// What asks of this class still need.
+    equals: Room,
+    /// What was granted in this walk to containers that may have more asks in it.
+    claimed: BTreeMap<ContainerId, Bytes>,
+}
+
+impl World {
+    /// Serves who can be served and resolves the collisions of the others.
+    pub(super) fn settle(&mut self, device: DeviceId) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if books.mended() {
+            self.notice(Notice::Balanced { device });
+        }
+        if self.recovering {
+            return;
+        }
+        self.call_back_deficit(device);
+        let turns = self.turns(device);
+        if turns.is_empty() {
+            return;
+        }
+        let mut pass = Pass {
+            device,
+            coming: self.coming(device),
+            above: Room::default(),
+            class: (true, u16::MAX),
+            equals: Room::default(),
+            claimed: BTreeMap::new(),
+        };
+        for (class, ask) in turns {
+            pass.enter(class);
+            self.serve(&mut pass, ask);
+        }
+    }
+
+    fn turns(&self, device: DeviceId) -> Vec<(Class, AskKey)> {
+        let Some(books) = self.devices.get(&device) else {
+            return Vec::new();
+        };
+        let rank = |ask: &AskKey| {
+            let pending = self.asks.get(ask)?;
+            let container = self.containers.get(&pending.container)?;
+            let account = books.account(pending.container)?;
+            let class = (pending.want.guaranteed(account), container.spec.priority);
+            container
+                .ending
+                .is_none()
+                .then_some((Reverse(class), pending.since, *ask))
+        };
+        let mut ranked: Vec<_> = books.waiting.iter().filter_map(rank).collect();
+        ranked.sort_unstable();
+        ranked
+            .into_iter()
+            .map(|(Reverse(class), _, ask)| (class, ask))
+            .collect()
+    }
+
+    fn serve(&mut self, pass: &mut Pass, ask: AskKey) {
+        let Some(pending) = self.asks.get(&ask).copied() else {
+            return;
+        };
+        if let Want::Physical { bytes, .. } = pending.want {
+            self.serve_refused(pass, ask, &pending, bytes);
+            return;
+        }
+        let limit = self
+            .devices
+            .get(&pass.device)
+            .and_then(|books| books.account(pending.container));
+        let limit = limit.map_or(Bytes::ZERO, |account| account.limit);
+        let level = match pending.want {
+            Want::Credit { held, bytes } if held + bytes > limit => {
+                self.answer(ask, Answer::Denied(Denial::OverLimit { limit }));
+                return;
+            }
+            Want::Credit { held, bytes } => {
+                let claimed = pass
+                    .claimed
+                    .get(&pending.container)
+                    .copied()
+                    .unwrap_or_default();
+                (held.max(claimed) + bytes).min(limit)
+            }
+            _ => Bytes::ZERO,
+        };
+        let guaranteed = pass.class.0;
+        let need = self.need(ask, &pending, level, guaranteed);
+        let free = self.free_for(&pending, guaranteed);
+        if need.is_zero() || covers(free - pass.above, need) {
+            pass.claimed.insert(pending.container, level);
+            self.grant(ask, &pending, level, level);
+            return;
+        }
+        self.collide(pass, ask, &pending, need);
+        if self.asks.contains_key(&ask) {
+            pass.equals += need;
+        }
+    }
+
+    /// The driver refused what was granted: served when a sample taken since shows enough free.
+    fn serve_refused(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, bytes: Bytes) {
+        let sampled = self
+            .devices
+            .get(&pass.device)
+            .and_then(|books| books.sampled);
+        match sampled.filter(|(taken, _)| *taken >= pending.since) {
+            None => (),
+            Some((_, free)) if free >= bytes => self.grant(ask, pending, Bytes::ZERO, Bytes::ZERO),
+            Some((_, free)) => {
+                let short = Room {
+                    taken: bytes - free,
+                    firm: Bytes::ZERO,
+                };
+                self.resolve(pass, ask, pending, short);
+            }
+        }
+    }
+
+    /// What is on its way to the device, and a timer for when some of it no longer counts as that.
+    pub(super) fn coming(&mut self, device: DeviceId) -> Coming {
+        let Some(books) = self.devices.get(&device) else {
+            return Coming::default();
+        };
+        let mut lasting = Room::default();
+        let mut stale: Option<Nanos> = None;
+        for entry in books.limbo.values() {
+            let old = entry.since + self.policy.limbo_grace;
+            if old > self.now {
+                lasting += Room::both(entry.bytes);
+                stale = Some(stale.map_or(old, |first| first.min(old)));
+            }
+        }
+        for container in &self.ladders {
+            let rung = self
+                .containers
+                .get(container)
+                .and_then(|known| known.ending.as_ref())
+                .map(|ending| ending.rung);
+            if let (Some(Rung::Terminated | Rung::Killed), Some(account)) =
+                (rung, books.account(*container))
+            {
+                lasting.taken += account.held();
+            }
+        }
+        if let Some(stale) = stale {
+            self.timers.set_no_later(Timer::Settle(device), stale);
+        }
+        Coming {
+            prompt: self.lowering(device),
+            lasting,
+        }
+    }
+}
+
+impl Pass {
+    /// The next ask is of this class: once it is lower, all before it are above it.
+    fn enter(&mut self, class: Class) {
+        if class != self.class {
+            self.above += std::mem::take(&mut self.equals);
+            self.class = class;
+        }
+    }
+
+    pub(super) fn guaranteed(&self) -> bool {
+        self.class.0
+    }
+}

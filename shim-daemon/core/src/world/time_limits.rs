@@ -1,0 +1,95 @@
+//! Time: who is idle, and who has run or idled for as long as it may.
+
+use super::World;
+use crate::decision::{Notice, Why};
+use crate::ids::ContainerId;
+use crate::time::Nanos;
+use crate::timers::Timer;
+
+impl World {
+    /// GPU work of a container moved on. Its timers are left alone: when they fire they look again.
+    pub(super) fn worked(&mut self, container: ContainerId) {
+        let now = self.now;
+        let Some(known) = self
+            .containers
+            .get_mut(&container)
+            .filter(|known| known.admitted.is_some())
+        else {
+            return;
+        };
+        known.worked = now;
+        if std::mem::take(&mut known.idle) {
+            let at = now + known.spec.idle_after;
+            self.timers.set(Timer::Idle(container), at);
+            self.notice(Notice::Active { container });
+        }
+        let ending = self
+            .containers
+            .get(&container)
+            .and_then(|known| known.ending);
+        if ending.is_some_and(|ending| {
+            ending.why == Why::Idle && ending.rung == super::ladder::Rung::Terminated
+        }) {
+            self.spare(container);
+        }
+    }
+
+    pub(super) fn check_idle(&mut self, container: ContainerId) {
+        let now = self.now;
+        let Some(known) = self.containers.get_mut(&container) else {
+            return;
+        };
+        let at = known.worked + known.spec.idle_after;
+        if now < at {
+            self.timers.set(Timer::Idle(container), at);
+            return;
+        }
+        known.idle = true;
+        self.notice(Notice::Idle { container });
+        for device in self.devices_of(container) {
+            self.settle(device);
+        }
+    }
+
+    /// Warns or ends a container whose time is up, else looks again when it could be.
+    pub(super) fn check_end(&mut self, container: ContainerId) {
+        let (now, warning) = (self.now, self.policy.end_warning);
+        let Some((at, why)) = self.end_of(container) else {
+            self.timers.stop(Timer::End(container));
+            return;
+        };
+        if at <= now {
+            self.end(container, why, None);
+            return;
+        }
+        let Some(known) = self.containers.get_mut(&container) else {
+            return;
+        };
+        if now < at - warning {
+            self.timers.set(Timer::End(container), at - warning);
+            return;
+        }
+        self.timers.set(Timer::End(container), at);
+        if known.warned.replace(at) != Some(at) {
+            self.notice(Notice::EndsSoon { container, at, why });
+        }
+    }
+
+    /// When it is to end, and by which limit; nothing if it has none or is ending already.
+    fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
+        let known = self
+            .containers
+            .get(&container)
+            .filter(|known| known.ending.is_none())?;
+        let run = known
+            .spec
+            .run_limit
+            .zip(known.admitted)
+            .map(|(limit, admitted)| (admitted + limit, Why::RunLimit));
+        let idle = known
+            .spec
+            .idle_end
+            .map(|limit| (known.worked + limit, Why::Idle));
+        run.into_iter().chain(idle).min_by_key(|(at, _)| *at)
+    }
+}

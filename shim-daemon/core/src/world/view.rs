@@ -1,0 +1,209 @@
+//! The truth, for `ps`, `devices`, `doctor` and what programs are told is free.
+
+use super::World;
+use super::pending::Want;
+use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::spec::Quota;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+
+/// What a container is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits for admission.
+    Queued {
+        /// Since when.
+        since: Nanos,
+    },
+    /// It may run.
+    Running,
+    /// It may run and has done no GPU work for its `idle_after`.
+    Idle {
+        /// Since when.
+        since: Nanos,
+    },
+    /// It is being ended.
+    Ending,
+}
+
+/// An account as shown. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountView {
+    /// Where.
+    pub device: DeviceId,
+    /// Request and limit.
+    pub quota: Quota,
+    /// What its processes may hold as credit.
+    pub grant: Bytes,
+    /// What of that is known or assumed to be charged.
+    pub in_use: Bytes,
+    /// What the driver takes beside it.
+    pub overhead: Bytes,
+    /// What the device shows beyond all that.
+    pub excess: Bytes,
+    /// What its dead processes still hold.
+    pub limbo: Bytes,
+}
+
+/// An ask that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitView {
+    /// Whose, and which.
+    pub ask: AskKey,
+    /// Where.
+    pub device: DeviceId,
+    /// For how much.
+    pub bytes: Bytes,
+    /// Since when.
+    pub since: Nanos,
+    /// Until when at most.
+    pub until: Nanos,
+}
+
+/// A container as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerView {
+    /// Which.
+    pub container: ContainerId,
+    /// What it is doing.
+    pub state: State,
+    /// Its accounts; none while it is queued.
+    pub accounts: Vec<AccountView>,
+    /// Its waiting asks.
+    pub waiting: Vec<WaitView>,
+}
+
+/// A device as shown. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceView {
+    /// Which.
+    pub device: DeviceId,
+    /// Capacity less reserve.
+    pub usable: Bytes,
+    /// Grants, overhead, excess, limbo and unmanaged together: I1 says at most `usable`.
+    pub taken: Bytes,
+    /// What of it, and of requests not used yet, may not be taken back.
+    pub firm: Bytes,
+    /// Bytes of dead processes.
+    pub limbo: Bytes,
+    /// Bytes of processes that are none of ours.
+    pub unmanaged: Bytes,
+    /// Asks that wait.
+    pub waiting: usize,
+}
+
+impl World {
+    /// All containers, by id.
+    pub fn containers(&self) -> impl Iterator<Item = ContainerView> {
+        self.containers
+            .keys()
+            .filter_map(|container| self.container(*container))
+    }
+
+    /// All devices, by id.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceView> {
+        self.devices
+            .keys()
+            .filter_map(|device| self.device(*device))
+    }
+
+    /// One container.
+    pub fn container(&self, container: ContainerId) -> Option<ContainerView> {
+        let known = self.containers.get(&container)?;
+        let state = match known.admitted {
+            None => State::Queued {
+                since: known.registered,
+            },
+            Some(_) if known.ending.is_some() => State::Ending,
+            Some(_) if known.idle => State::Idle {
+                since: known.worked,
+            },
+            Some(_) => State::Running,
+        };
+        let accounts = known
+            .spec
+            .quotas
+            .iter()
+            .filter_map(|(device, _)| self.account(container, *device));
+        let asks = known
+            .processes
+            .iter()
+            .filter_map(|process| self.processes.get(process));
+        let waiting = asks.flat_map(|process| &process.waiting).filter_map(|ask| {
+            let pending = self.asks.get(ask)?;
+            let bytes = match pending.want {
+                Want::Context { cost } => cost,
+                Want::Credit { bytes, .. } | Want::Physical { bytes, .. } => bytes,
+            };
+            Some(WaitView {
+                ask: *ask,
+                device: pending.device,
+                bytes,
+                since: pending.since,
+                until: pending.until,
+            })
+        });
+        Some(ContainerView {
+            container,
+            state,
+            accounts: accounts.collect(),
+            waiting: waiting.collect(),
+        })
+    }
+
+    /// One container's account on one device.
+    pub fn account(&self, container: ContainerId, device: DeviceId) -> Option<AccountView> {
+        let account = self.devices.get(&device)?.account(container)?;
+        Some(AccountView {
+            device,
+            quota: Quota {
+                request: account.request,
+                limit: account.limit,
+            },
+            grant: account.grant,
+            in_use: account.in_use,
+            overhead: account.overhead,
+            excess: account.excess,
+            limbo: account.limbo,
+        })
+    }
+
+    /// One device.
+    pub fn device(&self, device: DeviceId) -> Option<DeviceView> {
+        let books = self.devices.get(&device)?;
+        let total = books.total();
+        Some(DeviceView {
+            device,
+            usable: books.spec.usable(),
+            taken: total.taken,
+            firm: total.firm,
+            limbo: books.limbo.values().map(|entry| entry.bytes).sum(),
+            unmanaged: books.unmanaged,
+            waiting: books.waiting.len(),
+        })
+    }
+
+    /// What the container could still charge if it asked now, without waiting and without anybody being ended: what its
+    /// programs are told is free.
+    pub fn grantable(&self, container: ContainerId, device: DeviceId) -> Bytes {
+        let Some(books) = self.devices.get(&device) else {
+            return Bytes::ZERO;
+        };
+        let Some(account) = books.account(container) else {
+            return Bytes::ZERO;
+        };
+        let others: Bytes = books
+            .accounts()
+            .filter(|(other, _)| *other != container)
+            .map(|(_, account)| account.unused())
+            .sum();
+        let more = books.slack().taken + others - books.deficit();
+        let within = account.request - account.grant;
+        let beyond = if account.revocable {
+            more
+        } else {
+            within + books.slack().firm
+        };
+        (account.unused() + more.min(beyond)).min(account.limit - account.in_use)
+    }
+}
