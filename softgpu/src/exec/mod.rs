@@ -10,6 +10,7 @@ mod engine;
 pub mod event;
 mod host;
 mod lane;
+pub mod memop;
 mod op;
 mod rng;
 mod share;

@@ -1,11 +1,12 @@
 //! Streams: created ones, each context's legacy default stream, each thread's own default stream.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use gpushare_cuda_abi::cuda::{
-    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult, CUstream, CUstream_flags,
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUlaunchAttributeID, CUresult, CUstream, CUstream_flags,
 };
 
 use super::engine::Queue;
@@ -33,7 +34,11 @@ pub struct Stream {
     flags: u32,
     priority: i32,
     legacy: bool,
+    attributes: Mutex<BTreeMap<CUlaunchAttributeID, AttributeBytes>>,
 }
+
+/// An attribute's value as it lies in memory.
+pub type AttributeBytes = [c_char; 64];
 
 /// The default streams of a context, made when first used.
 #[derive(Debug, Default)]
@@ -64,6 +69,7 @@ impl Stream {
             flags,
             priority,
             legacy,
+            attributes: Mutex::default(),
         })
     }
 
@@ -87,6 +93,53 @@ impl Stream {
         self.priority
     }
 
+    /// An attribute's value: what was set, else zeroes, which is the default of each but two.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no attribute of streams.
+    pub fn attribute(&self, id: CUlaunchAttributeID) -> Result<AttributeBytes> {
+        is_stream_attribute(id)?;
+        if let Some(set) = self.attributes().get(&id) {
+            return Ok(*set);
+        }
+        let default = match id {
+            CUlaunchAttributeID::PRIORITY => self.priority,
+            // CU_SYNC_POLICY_AUTO.
+            CUlaunchAttributeID::SYNCHRONIZATION_POLICY => 1,
+            _ => 0,
+        };
+        let mut bytes = [0; 64];
+        for (byte, value) in bytes.iter_mut().zip(default.to_ne_bytes()) {
+            *byte = c_char::from_ne_bytes([value]);
+        }
+        Ok(bytes)
+    }
+
+    /// Sets an attribute. None changes anything here.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no attribute of streams, or the priority, which is fixed.
+    pub fn set_attribute(&self, id: CUlaunchAttributeID, value: AttributeBytes) -> Result {
+        is_stream_attribute(id)?;
+        if id == CUlaunchAttributeID::PRIORITY {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.attributes().insert(id, value);
+        Ok(())
+    }
+
+    /// Takes over what was set on another stream.
+    pub fn copy_attributes(&self, from: &Self) {
+        let copied = from.attributes().clone();
+        self.attributes().extend(copied);
+    }
+
+    fn attributes(&self) -> MutexGuard<'_, BTreeMap<CUlaunchAttributeID, AttributeBytes>> {
+        self.attributes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it is its context's legacy default stream.
     pub fn is_legacy(&self) -> bool {
         self.legacy
@@ -95,6 +148,22 @@ impl Stream {
     /// Whether it and the legacy default stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         self.flags & CUstream_flags::NON_BLOCKING.0 == 0
+    }
+}
+
+fn is_stream_attribute(id: CUlaunchAttributeID) -> Result {
+    use CUlaunchAttributeID as A;
+    let known = [
+        A::ACCESS_POLICY_WINDOW,
+        A::SYNCHRONIZATION_POLICY,
+        A::PRIORITY,
+        A::MEM_SYNC_DOMAIN_MAP,
+        A::MEM_SYNC_DOMAIN,
+    ];
+    if known.contains(&id) {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE)
     }
 }
 

@@ -34,3 +34,6 @@ pub(crate) fn forbids() -> Result {
 }
 pub(crate) fn stream_gone(_: &Stream) {}
 pub(crate) fn event_gone(_: EventId) {}
+pub(crate) fn forbids_plain(_: &StreamRef) -> Result {
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! Functions: a name in a module of a context.
 
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUfunction, CUkernel, CUresult};
@@ -19,7 +20,7 @@ static FUNCTIONS: Handles<Function> = Handles::new();
 #[derive(Debug)]
 pub struct Function {
     handle: usize,
-    name: String,
+    name: CString,
     module: Arc<Module>,
     builtin: Option<&'static Builtin>,
     attributes: Mutex<Attributes>,
@@ -32,7 +33,7 @@ impl Function {
         let handle = handle::fresh();
         let function = Self {
             handle,
-            name: name.to_owned(),
+            name: c_name(name),
             module: Arc::clone(module),
             builtin: kernels::find(name),
             attributes: Mutex::default(),
@@ -49,6 +50,11 @@ impl Function {
 
     /// Its name.
     pub fn name(&self) -> &str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    /// Its name as C text that lives as long as the function.
+    pub fn c_name(&self) -> &CStr {
         &self.name
     }
 
@@ -97,4 +103,9 @@ pub fn function(context: &Arc<Context>, handle: CUfunction) -> Result<Arc<Functi
 
 pub(super) fn forget(function: CUfunction) {
     FUNCTIONS.remove(function.0.addr());
+}
+
+/// A name that came as C text, as C text again.
+pub(super) fn c_name(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
 }

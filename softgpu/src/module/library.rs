@@ -1,6 +1,7 @@
 //! Libraries: images that belong to no context and become modules of those in which their kernels are used.
 
 use std::collections::HashMap;
+use std::ffi::{CStr, CString};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use gpushare_cuda_abi::cuda::{
@@ -8,6 +9,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use super::attributes::Attributes;
+use super::function;
 use super::modules::{self, Module};
 use crate::context::Context;
 use crate::error::Result;
@@ -28,7 +30,7 @@ pub struct Library {
 /// A kernel of a library.
 #[derive(Debug)]
 pub struct Kernel {
-    name: String,
+    name: CString,
     library: Weak<Library>,
     /// What was set for a device, by ordinal, and is taken over by the kernel's function there.
     attributes: Mutex<HashMap<u32, Attributes>>,
@@ -50,7 +52,7 @@ impl Library {
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let value = *kernels.entry(name.to_owned()).or_insert_with(|| {
-            let (name, library) = (name.to_owned(), Arc::downgrade(self));
+            let (name, library) = (function::c_name(name), Arc::downgrade(self));
             KERNELS.insert(Arc::new(Kernel {
                 name,
                 library,
@@ -93,6 +95,11 @@ impl Library {
 impl Kernel {
     /// Its name.
     pub fn name(&self) -> &str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    /// Its name as C text that lives as long as the kernel.
+    pub fn c_name(&self) -> &CStr {
         &self.name
     }
 
@@ -173,7 +180,7 @@ pub fn function_in(kernel: &Kernel, context: &Arc<Context>) -> Result<CUfunction
     let handle = kernel
         .library()?
         .module_in(context)?
-        .function(&kernel.name)?;
+        .function(kernel.name())?;
     let set = kernel
         .attributes()
         .get(&context.device().ordinal())

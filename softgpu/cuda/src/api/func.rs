@@ -1,1 +1,83 @@
-//! Functions and their attributes.
+//! Functions: what can be asked about them and set on them.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUresult,
+    CUsharedconfig,
+};
+use softgpu::Result;
+use softgpu::context;
+use softgpu::module::{self, Function, kernels::Builtin};
+
+use crate::abi::{out, out_if, required};
+
+fn function(f: CUfunction) -> Result<Arc<Function>> {
+    module::function(&context::current()?, f)
+}
+
+/// Answers where a parameter is and how long; the layout of an opaque kernel is unknown, so it has none.
+pub(super) fn param_info(
+    builtin: Option<&Builtin>,
+    index: usize,
+    offset: *mut usize,
+    size: *mut usize,
+) -> Result {
+    let (at, length) = builtin
+        .and_then(|builtin| builtin.param(index))
+        .ok_or(CUresult::INVALID_VALUE)?;
+    out_if(size, length);
+    out(offset, at)
+}
+
+driver! {
+    fn cuFuncGetAttribute(value: *mut i32, attribute: CUfunction_attribute, f: CUfunction) {
+        required(value)?;
+        out(value, function(f)?.attributes().get(attribute)?)
+    }
+
+    fn cuFuncSetAttribute(f: CUfunction, attribute: CUfunction_attribute, value: i32) {
+        function(f)?.attributes().set(attribute, value)
+    }
+
+    fn cuFuncSetCacheConfig(f: CUfunction, config: CUfunc_cache) {
+        function(f)?;
+        if config > CUfunc_cache::EQUAL { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    fn cuFuncSetSharedMemConfig(f: CUfunction, config: CUsharedconfig) {
+        function(f)?;
+        if config > CUsharedconfig::EIGHT_BYTE_BANK_SIZE { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    fn cuFuncGetModule(module: *mut CUmodule, f: CUfunction) {
+        required(module)?;
+        out(module, function(f)?.module().handle())
+    }
+
+    fn cuFuncGetName(name: *mut *const c_char, f: CUfunction) {
+        required(name)?;
+        out(name, function(f)?.c_name().as_ptr())
+    }
+
+    fn cuFuncGetParamInfo(f: CUfunction, index: usize, offset: *mut usize, size: *mut usize) {
+        required(offset)?;
+        param_info(function(f)?.builtin(), index, offset, size)
+    }
+
+    fn cuFuncGetParamCount(f: CUfunction, count: *mut usize) {
+        required(count)?;
+        out(count, function(f)?.builtin().map_or(0, |builtin| builtin.params.len()))
+    }
+
+    fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, f: CUfunction) {
+        required(state)?;
+        let loaded = function(f)?.module().is_resident();
+        out(state, if loaded { CUfunctionLoadingState::LOADED } else { CUfunctionLoadingState::UNLOADED })
+    }
+
+    fn cuFuncLoad(f: CUfunction) {
+        function(f)?.module().make_resident()
+    }
+}

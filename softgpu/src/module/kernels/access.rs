@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::va::{self, Access};
 
 /// A number that memory is made of.
-pub(super) trait Cell: Copy {
+pub(crate) trait Cell: Copy {
     /// Reads the number at `at`.
     ///
     /// # Safety
@@ -51,7 +51,7 @@ cells! {
 }
 
 /// A checked range.
-pub(super) struct Region<T> {
+pub(crate) struct Region<T> {
     base: *mut T,
     len: usize,
     numbers: PhantomData<T>,
@@ -62,7 +62,7 @@ impl<T: Cell> Region<T> {
     ///
     /// # Errors
     /// `MISALIGNED_ADDRESS`, or `ILLEGAL_ADDRESS` if any of it may not be touched so.
-    pub(super) fn new(context: &Context, addr: u64, len: u64, access: Access) -> Result<Self> {
+    pub(crate) fn new(context: &Context, addr: u64, len: u64, access: Access) -> Result<Self> {
         let size = size_of::<T>() as u64;
         if len == 0 {
             return Ok(Self {
@@ -86,19 +86,19 @@ impl<T: Cell> Region<T> {
     }
 
     /// How many numbers.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// The number at `index`, which is below [`len`](Self::len).
-    pub(super) fn get(&self, index: usize) -> T {
+    pub(crate) fn get(&self, index: usize) -> T {
         assert!(index < self.len);
         // SAFETY: in the range, which is mapped and whose base and so every number is aligned.
         unsafe { T::get(self.base.add(index)) }
     }
 
     /// Writes the number at `index`, which is below [`len`](Self::len), in a range made for writing.
-    pub(super) fn set(&self, index: usize, value: T) {
+    pub(crate) fn set(&self, index: usize, value: T) {
         assert!(index < self.len);
         // SAFETY: as for `get`; the right to write was checked.
         unsafe { T::set(self.base.add(index), value) };

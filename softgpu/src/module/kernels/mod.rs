@@ -11,7 +11,7 @@
 //! They do their whole work whatever the grid, as a grid-stride loop does, on real bytes: every range is checked first, and a wrong
 //! address loses the context with 700, a misaligned one with 716.
 
-mod access;
+pub(crate) mod access;
 mod checksum;
 mod fill;
 mod saxpy;
@@ -20,7 +20,7 @@ mod vadd;
 
 use std::sync::Arc;
 
-use super::params::Params;
+use super::params::{Params, layout};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::nanoseconds;
@@ -80,6 +80,12 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 }
 
 impl Builtin {
+    /// Where the parameter at `index` lies and how long it is (bytes).
+    pub fn param(&self, index: usize) -> Option<(usize, usize)> {
+        let (offsets, _) = layout(self.params);
+        Some((*offsets.get(index)?, *self.params.get(index)?))
+    }
+
     /// How long a launch with these parameters takes on memory that moves `bw` bytes per second (ns).
     pub fn duration(&'static self, params: &Params, bw: u64) -> u64 {
         match (self.weight)(&Args {

@@ -1,0 +1,258 @@
+//! Memory operations in stream order: write a value, wait for one, reduce into one.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{
+    CUresult, CUstreamAtomicReductionDataType, CUstreamAtomicReductionOpType,
+    CUstreamWaitValue_flags,
+};
+
+use super::{Cost, Op, StreamRef, ValueWait, Work, enqueue, submit, threads};
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::capture;
+use crate::module::kernels::access::{Cell, Region};
+use crate::va::{self, Access};
+
+/// How many operations one batch takes.
+pub const MOST: usize = 256;
+
+/// How wide the value in memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// 32 bits.
+    Four,
+    /// 64 bits.
+    Eight,
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemOp {
+    /// The stream goes on when the value at the address compares so.
+    Wait {
+        /// Where.
+        addr: u64,
+        /// With what.
+        value: u64,
+        /// How wide.
+        width: Width,
+        /// How: `CU_STREAM_WAIT_VALUE_*`.
+        flags: u32,
+    },
+    /// Writes the value.
+    Write {
+        /// Where.
+        addr: u64,
+        /// What.
+        value: u64,
+        /// How wide.
+        width: Width,
+    },
+    /// Combines the value into memory.
+    Reduce {
+        /// Where.
+        addr: u64,
+        /// What.
+        value: u64,
+        /// How wide.
+        width: Width,
+        /// How.
+        with: CUstreamAtomicReductionOpType,
+    },
+    /// Orders memory accesses; here they are.
+    Barrier,
+}
+
+impl MemOp {
+    /// The width that a reduction's data type has.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for an unknown one.
+    pub fn width_of(data: CUstreamAtomicReductionDataType) -> Result<Width> {
+        match data {
+            CUstreamAtomicReductionDataType::UNSIGNED_32 => Ok(Width::Four),
+            CUstreamAtomicReductionDataType::UNSIGNED_64 => Ok(Width::Eight),
+            _ => Err(CUresult::INVALID_VALUE),
+        }
+    }
+
+    /// Whether its address, flags and operation are legal.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if not.
+    fn check(&self, context: &Context) -> Result {
+        let (addr, width, access) = match *self {
+            Self::Wait {
+                addr, width, flags, ..
+            } => {
+                if flags & !(3 | CUstreamWaitValue_flags::FLUSH.0) != 0 {
+                    return Err(CUresult::INVALID_VALUE);
+                }
+                (addr, width, Access::Read)
+            }
+            Self::Write { addr, width, .. } => (addr, width, Access::Write),
+            Self::Reduce {
+                addr, width, with, ..
+            } => {
+                use CUstreamAtomicReductionOpType as R;
+                if ![R::OR, R::AND, R::ADD].contains(&with) {
+                    return Err(CUresult::INVALID_VALUE);
+                }
+                (addr, width, Access::Write)
+            }
+            Self::Barrier => return Ok(()),
+        };
+        let bytes = if width == Width::Four { 4 } else { 8 };
+        if addr % bytes != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        va::check(context.device().ordinal(), addr, bytes, access)
+            .map_err(|_| CUresult::INVALID_VALUE)
+    }
+}
+
+/// Submits a batch; its operations happen one after the other.
+///
+/// # Errors
+/// `INVALID_VALUE` if there are too many or one is not legal (then none is submitted); what capture forbids.
+pub fn batch(stream: &StreamRef, ops: &[MemOp]) -> Result {
+    let context = stream.context();
+    if ops.len() > MOST {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    ops.iter().try_for_each(|op| op.check(context))?;
+    for op in ops.iter().copied() {
+        match op {
+            MemOp::Barrier => {}
+            MemOp::Wait {
+                addr,
+                value,
+                width,
+                flags,
+            } => wait(stream, addr, value, width, flags)?,
+            write => {
+                let home = Arc::clone(context);
+                submit(
+                    context,
+                    stream,
+                    Op::plain(Cost::Instant, move || perform(&home, write)),
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn wait(stream: &StreamRef, addr: u64, value: u64, width: Width, flags: u32) -> Result {
+    capture::forbids_plain(stream)?;
+    threads::ensure()?;
+    let context = Arc::clone(stream.context());
+    // An address that is gone when it is looked at ends the wait: the context is lost by then or will be by the next access.
+    let come = move || {
+        read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
+    };
+    enqueue(
+        stream,
+        Vec::new(),
+        Work::Value(ValueWait::new(come)),
+        None,
+        None,
+    );
+    Ok(())
+}
+
+fn read(context: &Context, addr: u64, width: Width) -> Result<u64> {
+    Ok(match width {
+        Width::Four => u64::from(Region::<u32>::new(context, addr, 1, Access::Read)?.get(0)),
+        Width::Eight => Region::<u64>::new(context, addr, 1, Access::Read)?.get(0),
+    })
+}
+
+/// The comparisons of `CUstreamWaitValue_flags`: GEQ is cyclic, as its documentation says.
+fn compares(seen: u64, value: u64, width: Width, flags: u32) -> bool {
+    let (mask, sign) = match width {
+        Width::Four => (u64::from(u32::MAX), 1 << 31),
+        Width::Eight => (u64::MAX, 1 << 63),
+    };
+    match CUstreamWaitValue_flags(flags & 3) {
+        CUstreamWaitValue_flags::EQ => seen == value & mask,
+        CUstreamWaitValue_flags::AND => seen & value != 0,
+        CUstreamWaitValue_flags::NOR => !(seen | value) & mask != 0,
+        _ => seen.wrapping_sub(value) & sign == 0,
+    }
+}
+
+fn perform(context: &Context, op: MemOp) -> Result {
+    match op {
+        MemOp::Write {
+            addr,
+            value,
+            width: Width::Four,
+        } => update::<u32>(context, addr, |_| low(value)),
+        MemOp::Write {
+            addr,
+            value,
+            width: Width::Eight,
+        } => update::<u64>(context, addr, |_| value),
+        MemOp::Reduce {
+            addr,
+            value,
+            width: Width::Four,
+            with,
+        } => update::<u32>(context, addr, |old| {
+            low(reduce(u64::from(old), value, with))
+        }),
+        MemOp::Reduce {
+            addr,
+            value,
+            width: Width::Eight,
+            with,
+        } => update::<u64>(context, addr, |old| reduce(old, value, with)),
+        MemOp::Wait { .. } | MemOp::Barrier => Ok(()),
+    }
+}
+
+fn update<T: Cell>(context: &Context, addr: u64, new: impl Fn(T) -> T) -> Result {
+    let cell = Region::<T>::new(context, addr, 1, Access::Write)?;
+    cell.set(0, new(cell.get(0)));
+    Ok(())
+}
+
+fn reduce(old: u64, value: u64, with: CUstreamAtomicReductionOpType) -> u64 {
+    match with {
+        CUstreamAtomicReductionOpType::OR => old | value,
+        CUstreamAtomicReductionOpType::AND => old & value,
+        _ => old.wrapping_add(value),
+    }
+}
+
+fn low(value: u64) -> u32 {
+    u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_are_cyclic_bitwise_and_as_wide_as_the_value() {
+        let geq = CUstreamWaitValue_flags::GEQ.0;
+        assert!(compares(1, u64::from(u32::MAX), Width::Four, geq));
+        assert!(!compares(u64::from(u32::MAX), 1, Width::Four, geq));
+        assert!(compares(5, 5, Width::Eight, CUstreamWaitValue_flags::EQ.0));
+        assert!(!compares(
+            4,
+            3,
+            Width::Eight,
+            CUstreamWaitValue_flags::AND.0
+        ));
+        assert!(!compares(
+            u64::from(u32::MAX),
+            0,
+            Width::Four,
+            CUstreamWaitValue_flags::NOR.0
+        ));
+        assert!(compares(0, 1, Width::Four, CUstreamWaitValue_flags::NOR.0));
+    }
+}
