@@ -179,7 +179,6 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
 
 /// The difference as the driver tells it; negative if `end` came first.
 #[expect(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "the driver answers in single precision"
 )]

@@ -104,7 +104,7 @@ impl MemOp {
             Self::Barrier => return Ok(()),
         };
         let bytes = if width == Width::Four { 4 } else { 8 };
-        if addr % bytes != 0 {
+        if !addr.is_multiple_of(bytes) {
             return Err(CUresult::INVALID_VALUE);
         }
         va::check(context.device().ordinal(), addr, bytes, access)

@@ -9,7 +9,7 @@ use gpushare_cuda_abi::cuda::{
 };
 
 use super::attributes::Attributes;
-use super::function;
+use super::function::{c_name, function};
 use super::modules::{self, Module};
 use crate::context::Context;
 use crate::error::Result;
@@ -52,7 +52,7 @@ impl Library {
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let value = *kernels.entry(name.to_owned()).or_insert_with(|| {
-            let (name, library) = (function::c_name(name), Arc::downgrade(self));
+            let (name, library) = (c_name(name), Arc::downgrade(self));
             KERNELS.insert(Arc::new(Kernel {
                 name,
                 library,
@@ -186,7 +186,7 @@ pub fn function_in(kernel: &Kernel, context: &Arc<Context>) -> Result<CUfunction
         .get(&context.device().ordinal())
         .cloned();
     if let Some(set) = set {
-        *super::function(context, handle)?.attributes() = set;
+        *function(context, handle)?.attributes() = set;
     }
     Ok(handle)
 }

@@ -93,9 +93,9 @@ impl Params {
             };
             match option {
                 CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = value,
-                // SAFETY: this option's value points to the size.
                 CU_LAUNCH_PARAM_BUFFER_SIZE if !value.is_null() => {
-                    size = Some(unsafe { value.cast::<usize>().read() })
+                    // SAFETY: this option's value points to the size.
+                    size = Some(unsafe { value.cast::<usize>().read() });
                 }
                 _ => return Err(CUresult::INVALID_VALUE),
             }

@@ -71,7 +71,7 @@ impl<T: Cell> Region<T> {
                 numbers: PhantomData,
             });
         }
-        if addr % size != 0 {
+        if !addr.is_multiple_of(size) {
             return Err(CUresult::MISALIGNED_ADDRESS);
         }
         let bytes = len.checked_mul(size).ok_or(CUresult::ILLEGAL_ADDRESS)?;
