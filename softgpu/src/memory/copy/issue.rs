@@ -1,0 +1,89 @@
+//! From a described copy to submitted work, as late and as asynchronous as the documentation allows.
+//!
+//! Synchronous functions: copies within device memory return at once; a pageable source is staged after its stream is idle, and the
+//! call returns before the bytes arrive; all others wait. Asynchronous functions: a pageable source is staged at once, a pageable
+//! destination and copies between host memories make the call wait.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{CUDA_MEMCPY3D_v2, CUstream};
+
+use super::{Place, Transfer};
+use crate::Result;
+use crate::context::Context;
+use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
+use crate::memory::table;
+
+/// The work of a copy that a graph node describes.
+///
+/// # Errors
+/// As [`Transfer::check`].
+pub fn op(_context: &Arc<Context>, copy: &CUDA_MEMCPY3D_v2) -> Result<Op> {
+    let transfer = Transfer::from_3d(copy)?;
+    transfer.check()?;
+    Ok(transfer.op())
+}
+
+fn on_host(place: &Place) -> bool {
+    match place {
+        Place::Pageable(_) | Place::Staged(_) => true,
+        Place::Array(_) => false,
+        Place::Address(address) => table::find(*address).is_some_and(|(_, record)| !record.on_device()),
+    }
+}
+
+impl Transfer {
+    /// As work to be submitted.
+    pub fn op(self) -> Op {
+        let kind = Kind::Copy(Raw(self.to_3d()));
+        let cost = match (on_host(&self.src.place), on_host(&self.dst.place)) {
+            (true, true) => Cost::Instant,
+            (true, false) => Cost::ToDevice(self.bytes()),
+            (false, true) => Cost::ToHost(self.bytes()),
+            (false, false) => Cost::OnDevice(self.bytes()),
+        };
+        Op::new(kind, cost, move || self.run().map_err(Into::into))
+    }
+
+    /// Submits it the way a synchronous function does.
+    ///
+    /// # Errors
+    /// What the arguments, capture or failed work forbid.
+    pub fn now(self, context: &Arc<Context>, default: DefaultStream) -> Result {
+        exec::capture_forbids()?;
+        self.check()?;
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        let stream = exec::resolve(context, CUstream::NULL, default)?;
+        let (from_host, to_host) = (on_host(&self.src.place), on_host(&self.dst.place));
+        if !from_host && !to_host {
+            return exec::submit(context, &stream, self.op());
+        }
+        if matches!(self.src.place, Place::Pageable(_)) && !to_host {
+            exec::synchronize(&stream)?;
+            return exec::submit(context, &stream, self.staged().op());
+        }
+        exec::run(context, &stream, self.op())
+    }
+
+    /// Submits it the way an asynchronous function does.
+    ///
+    /// # Errors
+    /// What the arguments, capture or the state of the context forbid.
+    pub fn later(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
+        self.check()?;
+        let stream = exec::resolve(context, stream, default)?;
+        if exec::is_capturing(&stream)? {
+            return exec::submit(context, &stream, self.op());
+        }
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        let (from_host, to_host) = (on_host(&self.src.place), on_host(&self.dst.place));
+        if matches!(self.dst.place, Place::Pageable(_)) || from_host && to_host {
+            return exec::run(context, &stream, self.op());
+        }
+        exec::submit(context, &stream, self.staged().op())
+    }
+}

@@ -1,0 +1,152 @@
+//! One side of a transfer: where it is, how its rows lie, and how that becomes bytes when the work runs.
+
+use std::sync::Arc;
+
+use crate::memory::array::{self, Array};
+use crate::memory::table;
+use crate::va::{Access, Fault};
+use crate::Result;
+use gpushare_cuda_abi::cuda::CUresult;
+
+/// Where one side of a transfer is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// Host memory the driver knows nothing of, by its address.
+    Pageable(usize),
+    /// Any address the driver gave out: linear, pool, mapped, managed, pinned or registered memory.
+    Address(u64),
+    /// A CUDA array, by its handle.
+    Array(usize),
+    /// A copy of pageable memory made when the call was made.
+    Staged(Arc<Vec<u8>>),
+}
+
+impl Place {
+    /// What an address means under unified addressing: the driver's if it knows it, else the host's.
+    pub(crate) fn unified(address: u64) -> Self {
+        if table::known(address) {
+            Self::Address(address)
+        } else {
+            Self::Pageable(usize::try_from(address).unwrap_or(usize::MAX))
+        }
+    }
+}
+
+/// One side: its place, the corner where the box starts, and the distance between rows and slices.
+#[derive(Debug, Clone)]
+pub struct Side {
+    /// Where it is.
+    pub place: Place,
+    /// Bytes from the start of a row.
+    pub x: u64,
+    /// Rows from the start of a slice.
+    pub y: u64,
+    /// Slices.
+    pub z: u64,
+    /// Bytes from one row to the next. Unused for arrays.
+    pub pitch: u64,
+    /// Rows from one slice to the next. Unused for arrays.
+    pub rows: u64,
+}
+
+/// The box that moves: bytes a row, rows, slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes in a row.
+    pub width: u64,
+    /// Rows.
+    pub height: u64,
+    /// Slices.
+    pub depth: u64,
+}
+
+impl Shape {
+    /// Bytes in all; `None` where that overflows.
+    pub(crate) fn total(self) -> Option<u64> {
+        self.width.checked_mul(self.height)?.checked_mul(self.depth)
+    }
+}
+
+/// A side turned into bytes: pointer to the box's corner, distance between rows, distance between slices.
+pub(super) struct Rows {
+    pub(super) first: *mut u8,
+    pub(super) pitch: u64,
+    pub(super) slice: u64,
+}
+
+impl Side {
+    /// A side that is one row of bytes.
+    pub(crate) fn line(place: Place) -> Self {
+        Self { place, x: 0, y: 0, z: 0, pitch: 0, rows: 1 }
+    }
+
+    /// Offset of the corner and length from there to the last byte; `None` where that overflows.
+    fn span(&self, shape: Shape) -> Option<(u64, u64)> {
+        let slice = self.pitch.checked_mul(self.rows)?;
+        let corner = slice
+            .checked_mul(self.z)?
+            .checked_add(self.pitch.checked_mul(self.y)?)?
+            .checked_add(self.x)?;
+        let last = slice
+            .checked_mul(shape.depth - 1)?
+            .checked_add(self.pitch.checked_mul(shape.height - 1)?)?
+            .checked_add(shape.width)?;
+        Some((corner, last))
+    }
+
+    /// What the driver can tell when the call is made: strides that fit the box, extents of what it gave out.
+    pub(crate) fn check(&self, shape: Shape) -> Result {
+        if let Place::Array(handle) = self.place {
+            let store = array::store(handle).ok_or(CUresult::INVALID_HANDLE)?;
+            return store.contains(self, shape).then_some(()).ok_or(CUresult::INVALID_VALUE);
+        }
+        let rows_fit = shape.height <= 1 && shape.depth <= 1
+            || self.pitch >= self.x.saturating_add(shape.width);
+        let slices_fit = shape.depth <= 1 || self.rows >= self.y.saturating_add(shape.height);
+        let Some((corner, len)) = self.span(shape) else {
+            return Err(CUresult::INVALID_VALUE);
+        };
+        if !(rows_fit && slices_fit) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        match &self.place {
+            Place::Address(base) if !table::covers(base.wrapping_add(corner), len) => {
+                Err(CUresult::INVALID_VALUE)
+            }
+            Place::Pageable(0) => Err(CUresult::INVALID_VALUE),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bytes, at execution.
+    pub(super) fn rows(&self, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
+        let (corner, len) = self.span(shape).unwrap_or((0, u64::MAX));
+        let strided = |first| Rows { first, pitch: self.pitch, slice: self.pitch * self.rows };
+        match &self.place {
+            Place::Pageable(base) => Ok(strided(at(*base, corner))),
+            Place::Address(base) => table::engine_bytes(base.wrapping_add(corner), len, access).map(strided),
+            Place::Staged(bytes) => Ok(strided(at(bytes.as_ptr().expose_provenance(), corner))),
+            Place::Array(handle) => {
+                let store = array::store(*handle).ok_or(Fault { addr: 0, absent: true })?;
+                array_rows(&store, self, shape, access)
+            }
+        }
+    }
+}
+
+fn array_rows(store: &Array, side: &Side, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
+    let fault = Fault { addr: store.address(), absent: true };
+    if !store.contains(side, shape) {
+        return Err(fault);
+    }
+    let (pitch, slice) = (store.pitch(), store.slice());
+    let corner = slice * side.z + pitch * side.y + side.x;
+    let len = slice * (shape.depth - 1) + pitch * (shape.height - 1) + shape.width;
+    let first = table::engine_bytes(store.address() + corner, len, access)?;
+    Ok(Rows { first, pitch, slice })
+}
+
+fn at(base: usize, offset: u64) -> *mut u8 {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    std::ptr::with_exposed_provenance_mut(base.wrapping_add(offset))
+}

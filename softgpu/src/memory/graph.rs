@@ -1,0 +1,219 @@
+//! Memory of graphs: addresses fixed when a node is made, physical memory only from launch to free.
+//!
+//! What a free gives up stays with the device's graphs for the next launch until it is trimmed: *reserved* is what they hold, *used*
+//! what is behind an address now.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUgraphMem_attribute as Attribute, CUmemPoolProps, CUresult};
+
+use super::phys::{Noted, Pages, Reserved};
+use super::table::{self, Record, What};
+use crate::Result;
+use crate::exec;
+use crate::spec::PAGE;
+use crate::va::{self, Backing, Range};
+use crate::world::{Device, Kind, process};
+
+/// One device's graph memory.
+#[derive(Debug, Default)]
+struct Graphs(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: HashMap<u64, Node>,
+    /// Pages without an address, one by one.
+    idle: Vec<Page>,
+    used: u64,
+    used_high: u64,
+    reserved_high: u64,
+}
+
+/// One physical page with the truth counter's note of it.
+#[derive(Debug)]
+struct Page {
+    pages: Pages,
+    _noted: Noted,
+}
+
+/// The memory of one allocation node.
+#[derive(Debug)]
+struct Node {
+    addresses: Reserved,
+    size: u64,
+    pages: Vec<Page>,
+}
+
+impl State {
+    fn reserved(&self) -> u64 {
+        self.used + self.idle.len() as u64 * PAGE
+    }
+
+    fn mark(&mut self) {
+        self.used_high = self.used_high.max(self.used);
+        self.reserved_high = self.reserved_high.max(self.reserved());
+    }
+}
+
+fn graphs(device: &Device) -> Arc<Graphs> {
+    device.ext::<Graphs>()
+}
+
+impl Graphs {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Fixes the address of an allocation node. Nothing physical yet.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes or properties that are no device's, `OUT_OF_MEMORY` for more than the device has.
+pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Result<u64> {
+    let named = i32::try_from(device.ordinal()).unwrap_or(-1);
+    if bytes == 0 || props.location.id != named {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let len = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    if len > device.capacity() {
+        return Err(CUresult::OUT_OF_MEMORY);
+    }
+    let addresses = Reserved::new(len)?;
+    let base = addresses.base();
+    graphs(device).lock().nodes.insert(base, Node { addresses, size: bytes, pages: Vec::new() });
+    let record = Record { size: bytes, id: table::fresh_id(), device: device.ordinal(), context: 0, what: What::Graph };
+    table::enter(base, record);
+    Ok(base)
+}
+
+/// Puts physical memory behind a node's address: what idle pages there are, the rest from the device.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no node's address, `OUT_OF_MEMORY` if the device has not got them; nothing is changed then.
+pub fn back(device: &Arc<Device>, address: u64) -> Result {
+    let graphs = graphs(device);
+    let mut state = graphs.lock();
+    let node = state.nodes.get(&address).ok_or(CUresult::INVALID_VALUE)?;
+    if !node.pages.is_empty() {
+        return Ok(());
+    }
+    let (len, size) = (node.addresses.len(), node.size);
+    let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+    let from_idle = count.min(state.idle.len());
+    let fresh = fresh_pages(device, count - from_idle)?;
+    let rest = state.idle.len() - from_idle;
+    let mut pages = state.idle.split_off(rest);
+    pages.extend(fresh);
+    let runs: Vec<_> = pages.iter().flat_map(|page| page.pages.runs().iter().copied()).collect();
+    va::map(address, len, Backing::Pages(device, &runs), false)?;
+    va::publish(address, Range { peers: false, ..Range::on_device(device.ordinal(), size) })?;
+    if let Some(node) = state.nodes.get_mut(&address) {
+        node.pages = pages;
+    }
+    state.used += len;
+    state.mark();
+    Ok(())
+}
+
+/// `count` pages from the device, or none.
+fn fresh_pages(device: &Arc<Device>, count: usize) -> Result<Vec<Page>> {
+    let one = || {
+        let pages = Pages::take(device, Kind::Graph, PAGE)?;
+        Ok(Page { pages, _noted: Noted::new(device, Kind::Graph, PAGE) })
+    };
+    std::iter::repeat_with(one).take(count).collect()
+}
+
+/// Takes the physical memory from behind a node's address; it stays with the device's graphs.
+pub fn unback(device: &Device, address: u64) {
+    let graphs = graphs(device);
+    let mut state = graphs.lock();
+    let Some(node) = state.nodes.get_mut(&address) else {
+        return;
+    };
+    let mut pages = std::mem::take(&mut node.pages);
+    let len = node.addresses.len();
+    if pages.is_empty() {
+        return;
+    }
+    va::retract(address);
+    let exclusive = table::exclusive();
+    // Fails only for what is no reservation; a node's addresses are one.
+    let _ = va::unmap(address, len);
+    drop(exclusive);
+    state.idle.append(&mut pages);
+    state.used -= len;
+}
+
+/// As [`unback`], wherever the address is.
+pub(crate) fn unback_at(address: u64) {
+    let Some((_, record)) = table::find(address) else { return };
+    let Ok(process) = process() else { return };
+    if let Ok(device) = process.device(i32::try_from(record.device).unwrap_or(-1)) {
+        unback(device, address);
+    }
+}
+
+/// Whether there is physical memory behind a node's address.
+pub fn backed(address: u64) -> bool {
+    va::find(address).is_some()
+}
+
+/// Forgets a node's address.
+pub fn unreserve(device: &Device, address: u64) {
+    unback(device, address);
+    table::remove_if(address, |record| matches!(record.what, What::Graph));
+    let graphs = graphs(device);
+    let node = graphs.lock().nodes.remove(&address);
+    drop(node);
+}
+
+/// What `cuMemFree` does with a node's address.
+pub(crate) fn free_now(address: u64) -> Result {
+    if !backed(address) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let record = table::expect(address)?;
+    exec::drain_device(record.device);
+    unback_at(address);
+    Ok(())
+}
+
+/// Gives back what no graph uses now.
+pub fn trim(device: &Device) {
+    let graphs = graphs(device);
+    let idle = std::mem::take(&mut graphs.lock().idle);
+    drop(idle);
+}
+
+/// The bytes an attribute stands for.
+///
+/// # Errors
+/// `INVALID_VALUE` for one that is none.
+pub fn attribute(device: &Device, attribute: Attribute) -> Result<u64> {
+    let graphs = graphs(device);
+    let state = graphs.lock();
+    match attribute {
+        Attribute::USED_MEM_CURRENT => Ok(state.used),
+        Attribute::USED_MEM_HIGH => Ok(state.used_high),
+        Attribute::RESERVED_MEM_CURRENT => Ok(state.reserved()),
+        Attribute::RESERVED_MEM_HIGH => Ok(state.reserved_high),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Starts a high-water mark again from the present.
+///
+/// # Errors
+/// `INVALID_VALUE` for a value other than 0 or an attribute that is no mark.
+pub fn reset(device: &Device, attribute: Attribute, value: u64) -> Result {
+    let graphs = graphs(device);
+    let mut state = graphs.lock();
+    match (attribute, value) {
+        (Attribute::USED_MEM_HIGH, 0) => state.used_high = state.used,
+        (Attribute::RESERVED_MEM_HIGH, 0) => state.reserved_high = state.reserved(),
+        _ => return Err(CUresult::INVALID_VALUE),
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Pinned host memory: allocated by the driver or registered by the application. The device's address is the host's.
+//!
+//! # Safety
+//! Memory is allocated and freed with the same layout, kept in [`Owned`]; registered memory is never touched here.
+#![allow(unsafe_code, reason = "allocates memory that the application owns by address")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::table::{self, Record, What};
+use crate::Result;
+use crate::context::Context;
+use crate::exec;
+use crate::va::Range;
+
+/// Flags of `cuMemHostAlloc`: portable, device-mapped, write-combined.
+const ALLOC_FLAGS: u32 = 0x1 | 0x2 | 0x4;
+/// Flags of `cuMemHostRegister`: portable, device-mapped, I/O memory, read-only.
+const REGISTER_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x8;
+/// Registering I/O memory, of which there is none here.
+const REGISTER_IOMEMORY: u32 = 0x4;
+/// Alignment of what the driver allocates.
+const ALIGN: usize = 4096;
+/// From this size on an allocation is aligned to pages; below, to a device's granule.
+const PAGED: usize = 4096;
+
+/// One range of pinned memory.
+#[derive(Debug)]
+pub(crate) struct HostMemory {
+    /// What was asked for with it.
+    pub(crate) flags: u32,
+    /// Memory of ours; `None` for the application's own, registered.
+    owned: Option<Owned>,
+}
+
+impl HostMemory {
+    /// True for memory the application registered.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.owned.is_none()
+    }
+}
+
+#[derive(Debug)]
+struct Owned {
+    at: usize,
+    layout: Layout,
+}
+
+impl Owned {
+    fn new(size: u64) -> Result<Self> {
+        let size = usize::try_from(size).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+        let align = if size >= PAGED { ALIGN } else { 512 };
+        let layout = Layout::from_size_align(size, align).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+        // SAFETY: the layout is not empty, callers refuse zero bytes.
+        let at = unsafe { alloc_zeroed(layout) };
+        if at.is_null() {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        Ok(Self { at: at.expose_provenance(), layout })
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout, and freed only here.
+        unsafe { dealloc(std::ptr::with_exposed_provenance_mut(self.at), self.layout) };
+    }
+}
+
+/// Allocates pinned host memory; its device address is the same.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes or unknown flags, `OUT_OF_MEMORY` if the host has not got them.
+pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
+    if size == 0 || flags & !ALLOC_FLAGS != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let owned = Owned::new(size)?;
+    let base = owned.at as u64;
+    enter(context, base, size, HostMemory { flags, owned: Some(owned) })?;
+    Ok(base)
+}
+
+fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result {
+    let record = Record {
+        size,
+        id: table::fresh_id(),
+        device: context.device().ordinal(),
+        context: context.id(),
+        what: What::Host(Arc::new(memory)),
+    };
+    table::insert(base, record, Range::on_host(size))
+}
+
+/// Frees what [`alloc`] returned, after all work on its device.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pointer that [`alloc`] did not return.
+pub fn free(address: u64) -> Result {
+    take(address, CUresult::INVALID_VALUE, |memory| !memory.is_registered())
+}
+
+/// Pins memory of the application.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if part of it is pinned already,
+/// `NOT_PERMITTED` for I/O memory.
+pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Result {
+    if address == 0 || size == 0 || flags & !REGISTER_FLAGS != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if flags & REGISTER_IOMEMORY != 0 {
+        return Err(CUresult::NOT_PERMITTED);
+    }
+    address.checked_add(size).ok_or(CUresult::INVALID_VALUE)?;
+    enter(context, address, size, HostMemory { flags, owned: None })
+        .map_err(|_| CUresult::HOST_MEMORY_ALREADY_REGISTERED)
+}
+
+/// Unpins what [`register`] pinned, after all work on its device.
+///
+/// # Errors
+/// `HOST_MEMORY_NOT_REGISTERED` for an address that does not start such a range.
+pub fn unregister(address: u64) -> Result {
+    take(address, CUresult::HOST_MEMORY_NOT_REGISTERED, HostMemory::is_registered)
+}
+
+fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) -> Result {
+    let chosen = |record: &Record| matches!(&record.what, What::Host(memory) if which(memory));
+    let record = table::at(address).filter(&chosen).ok_or(unknown)?;
+    exec::drain_device(record.device);
+    let removed = table::remove_if(address, |now| now.id == record.id).ok_or(unknown)?;
+    drop(record);
+    let _exclusive = table::exclusive();
+    drop(removed);
+    Ok(())
+}
+
+/// The device's address of pinned memory: the host's own.
+///
+/// # Errors
+/// `INVALID_VALUE` for memory that is not pinned.
+pub fn device_pointer(address: u64) -> Result<u64> {
+    pinned(address).map(|_| address)
+}
+
+/// The flags pinned memory was allocated with.
+///
+/// # Errors
+/// `INVALID_VALUE` for memory the driver did not allocate.
+pub fn flags(address: u64) -> Result<u32> {
+    pinned(address).map(|memory| memory.flags)
+}
+
+fn pinned(address: u64) -> Result<Arc<HostMemory>> {
+    match table::find(address) {
+        Some((_, Record { what: What::Host(memory), .. })) => Ok(memory),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}

@@ -1,0 +1,172 @@
+//! Legacy IPC: an allocation of `cuMemAlloc` opened by other processes through 64 bytes that can be sent in any way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::phys::{Hold, Region};
+use super::table::{self, Record, What};
+use crate::Result;
+use crate::context::Context;
+use crate::exec;
+use crate::va::Range;
+use crate::world::process;
+
+/// What every handle begins with.
+const MAGIC: &[u8; 8] = b"softipc1";
+
+/// An opened allocation of another process.
+#[derive(Debug)]
+pub(crate) struct Import {
+    /// Keeps the mapping and the pages.
+    _region: Region,
+    key: Key,
+}
+
+/// Which allocation a handle means, and who may have opened it: the exporter's process, its number there, our context.
+type Key = (u32, u64, u64);
+
+/// Opened allocations: where, and how often.
+static OPEN: Mutex<Option<HashMap<Key, (u64, u32)>>> = Mutex::new(None);
+
+/// The content of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Handle {
+    pid: u32,
+    id: u64,
+    share: u64,
+    offset: u64,
+    size: u64,
+    uuid: [u8; 16],
+}
+
+impl Handle {
+    fn to_bytes(self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let fields: [&[u8]; 7] = [
+            MAGIC,
+            &self.uuid,
+            &self.pid.to_le_bytes(),
+            &self.id.to_le_bytes(),
+            &self.share.to_le_bytes(),
+            &self.offset.to_le_bytes(),
+            &self.size.to_le_bytes(),
+        ];
+        let all = fields.concat();
+        bytes[..all.len()].copy_from_slice(&all);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; 64]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (uuid, rest) = rest.split_first_chunk::<16>()?;
+        let (pid, mut rest) = rest.split_first_chunk::<4>()?;
+        let mut long = || {
+            let (value, left) = rest.split_first_chunk::<8>()?;
+            rest = left;
+            Some(u64::from_le_bytes(*value))
+        };
+        let (id, share, offset, size) = (long()?, long()?, long()?, long()?);
+        Some(Self { pid: u32::from_le_bytes(*pid), id, share, offset, size, uuid: *uuid })
+    }
+}
+
+/// A handle for the allocation that starts at an address. May be asked for any number of times.
+///
+/// # Errors
+/// `INVALID_VALUE` for anything but the start of an allocation of `cuMemAlloc`.
+pub fn export(address: u64) -> Result<[u8; 64]> {
+    let record = table::expect(address)?;
+    let (base, share) = match &record.what {
+        What::Small(heap, _) => heap
+            .with_block(address, |region| region.hold().share(&[]).map(|share| (region.base(), share)))
+            .ok_or(CUresult::INVALID_VALUE)??,
+        What::Large(region) => (region.base(), region.hold().share(&[])?),
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
+    let handle = Handle {
+        pid: std::process::id(),
+        id: record.id,
+        share: share.id(),
+        offset: address - base,
+        size: record.size,
+        uuid: share.device().uuid(),
+    };
+    Ok(handle.to_bytes())
+}
+
+/// Opens an allocation of another process; opening it again in the same context gives the same address.
+///
+/// # Errors
+/// `INVALID_VALUE` for bytes that are no handle, `INVALID_CONTEXT` for a handle of this process, `INVALID_DEVICE` for a device it
+/// does not see, `INVALID_HANDLE` for memory that is gone.
+pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
+    let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
+    if handle.pid == std::process::id() {
+        return Err(CUresult::INVALID_CONTEXT);
+    }
+    let key = (handle.pid, handle.id, context.id());
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    if let Some((address, times)) = open.get_mut(&key) {
+        *times += 1;
+        return Ok(*address);
+    }
+    let devices = process()?.devices();
+    let device = devices.iter().find(|device| device.uuid() == handle.uuid).ok_or(CUresult::INVALID_DEVICE)?;
+    let share = device.join(handle.share).map_err(|_| CUresult::INVALID_HANDLE)?;
+    let region = Region::of(device, Hold::shared(share))?;
+    if handle.offset.checked_add(handle.size).is_none_or(|end| end > region.len()) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let (address, ordinal) = (region.base() + handle.offset, device.ordinal());
+    let what = What::Imported(Arc::new(Import { _region: region, key }));
+    let record = Record { size: handle.size, id: table::fresh_id(), device: ordinal, context: context.id(), what };
+    table::insert(address, record, Range::on_device(ordinal, handle.size))?;
+    open.insert(key, (address, 1));
+    Ok(address)
+}
+
+/// Closes an opened allocation after all work on its device, once for each time it was opened.
+///
+/// # Errors
+/// `INVALID_VALUE` for an address that [`open`] did not return.
+pub fn close(address: u64) -> Result {
+    let Record { device, what: What::Imported(import), .. } = table::expect(address)? else {
+        return Err(CUresult::INVALID_VALUE);
+    };
+    exec::drain_device(device);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    let (_, times) = open.get_mut(&import.key).ok_or(CUresult::INVALID_VALUE)?;
+    *times -= 1;
+    if *times == 0 {
+        open.remove(&import.key);
+        table::remove_if(address, |now| matches!(now.what, What::Imported(_)));
+    }
+    Ok(())
+}
+
+/// Forgets what a context that is gone had opened.
+pub(crate) fn context_gone(context: u64) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.get_or_insert_default().retain(|(_, _, by), _| *by != context);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Handle;
+
+    const HANDLE: Handle = Handle { pid: 7, id: 8, share: 9, offset: 512, size: 1000, uuid: [3; 16] };
+
+    #[test]
+    fn a_handle_survives_the_way_to_another_process() {
+        assert_eq!(Handle::from_bytes(&HANDLE.to_bytes()), Some(HANDLE));
+    }
+
+    #[test]
+    fn bytes_that_are_no_handle_are_refused() {
+        assert_eq!(Handle::from_bytes(&[0; 64]), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! `cuMemAlloc` and its kin: small allocations carved from blocks, large ones with pages of their own.
+
+use std::sync::{Arc, OnceLock};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::blocks::{GRANULE, LARGE, round_up};
+use super::heap::Heap;
+use super::phys::Region;
+use super::table::{self, Record, What};
+use crate::Result;
+use crate::context::Context;
+use crate::va::Range;
+use crate::world::Kind;
+use crate::{exec, memory};
+
+/// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded of `cuMemAllocPitch`).
+pub const PITCH: u64 = 512;
+
+/// The heap of a context's small linear allocations.
+#[derive(Debug, Default)]
+struct Slot(OnceLock<Arc<Heap>>);
+
+fn heap(context: &Context) -> Arc<Heap> {
+    let slot = context.ext::<Slot>();
+    Arc::clone(slot.0.get_or_init(|| Arc::new(Heap::new(context.device(), Kind::Linear))))
+}
+
+/// Allocates `size` bytes of device memory.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes, `OUT_OF_MEMORY` if the device has not got them.
+pub fn alloc(context: &Context, size: u64) -> Result<u64> {
+    if size == 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let heap = heap(context);
+    match try_alloc(context, &heap, size) {
+        Err(CUresult::OUT_OF_MEMORY) if heap.trim() => try_alloc(context, &heap, size),
+        other => other,
+    }
+}
+
+fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
+    let device = context.device();
+    let len = round_up(size, GRANULE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let (base, what) = if len < LARGE {
+        (heap.take(len)?, What::Small(Arc::clone(heap), len))
+    } else {
+        let region = Region::new(device, Kind::Linear, len)?.noted(device, Kind::Linear, len);
+        (region.base(), What::Large(Arc::new(region)))
+    };
+    let ordinal = device.ordinal();
+    let record = Record { size, id: table::fresh_id(), device: ordinal, context: context.id(), what };
+    table::insert(base, record, Range::on_device(ordinal, size))?;
+    Ok(base)
+}
+
+/// Allocates `height` rows of `width` bytes and returns the address and the distance between rows.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes or an element that is not 4, 8 or 16 bytes, `OUT_OF_MEMORY` if the device has not got them.
+pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
+    if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let pitch = round_up(width, PITCH).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let size = pitch.checked_mul(height).ok_or(CUresult::OUT_OF_MEMORY)?;
+    Ok((alloc(context, size)?, pitch))
+}
+
+/// Frees what any of the allocating functions of device memory returned, after all work on its device.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pointer that is not the start of such an allocation.
+pub fn free(address: u64) -> Result {
+    if address == 0 {
+        return Ok(());
+    }
+    let record = table::expect(address)?;
+    match record.what {
+        What::Small(..) | What::Large(_) | What::Managed(_) => {}
+        What::Pool(block) => return memory::pool::free_now(address, &block),
+        What::Graph => return memory::graph::free_now(address),
+        What::Mapped(_) | What::Host(_) | What::Imported(_) => return Err(CUresult::INVALID_VALUE),
+    }
+    exec::drain_device(record.device);
+    let id = record.id;
+    let record = table::remove_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
+    if let What::Small(heap, len) = record.what {
+        heap.give(address, len);
+    }
+    Ok(())
+}
+
+/// Base and size of the allocation (or mapping) that holds `address`.
+///
+/// # Errors
+/// `NOT_FOUND` if there is none.
+pub fn address_range(address: u64) -> Result<(u64, u64)> {
+    table::find(address).map(|(base, record)| (base, record.size)).ok_or(CUresult::NOT_FOUND)
+}

@@ -1,0 +1,104 @@
+//! Advice on managed memory, kept by the page, and what may be asked about a range.
+
+use gpushare_cuda_abi::cuda::{CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUresult};
+
+use super::find;
+use crate::Result;
+
+/// A place managed memory can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    /// The host.
+    Host,
+    /// A device, by ordinal.
+    Device(u32),
+}
+
+impl Location {
+    /// As the API's device numbers have it.
+    fn number(self) -> i32 {
+        match self {
+            Self::Host => CU_DEVICE_CPU,
+            Self::Device(ordinal) => i32::try_from(ordinal).unwrap_or(CU_DEVICE_INVALID),
+        }
+    }
+}
+
+/// What is known about one page.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Advice {
+    read_mostly: bool,
+    preferred: Option<Location>,
+    /// Ordinals, one bit each; the host's is the last.
+    accessed_by: u64,
+    /// Where the last prefetch sent it.
+    pub(super) prefetched: Option<Location>,
+}
+
+const HOST_BIT: u32 = 63;
+
+fn bit(location: Location) -> u64 {
+    1 << match location {
+        Location::Host => HOST_BIT,
+        Location::Device(ordinal) => ordinal.min(HOST_BIT - 1),
+    }
+}
+
+/// Sets or unsets advice on every page of a range.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that is not managed memory or advice that is none.
+pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>) -> Result {
+    let (base, managed) = find(address, len)?;
+    let at = || at.ok_or(CUresult::INVALID_VALUE);
+    let change: Box<dyn Fn(&mut Advice)> = match advice {
+        CUmem_advise::SET_READ_MOSTLY => Box::new(|page| page.read_mostly = true),
+        CUmem_advise::UNSET_READ_MOSTLY => Box::new(|page| page.read_mostly = false),
+        CUmem_advise::SET_PREFERRED_LOCATION => {
+            let at = at()?;
+            Box::new(move |page| page.preferred = Some(at))
+        }
+        CUmem_advise::UNSET_PREFERRED_LOCATION => Box::new(|page| page.preferred = None),
+        CUmem_advise::SET_ACCESSED_BY => {
+            let bit = bit(at()?);
+            Box::new(move |page| page.accessed_by |= bit)
+        }
+        CUmem_advise::UNSET_ACCESSED_BY => {
+            let bit = bit(at()?);
+            Box::new(move |page| page.accessed_by &= !bit)
+        }
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
+    let pages = managed.pages_of(address - base, len);
+    managed.advice()[pages].iter_mut().for_each(change);
+    Ok(())
+}
+
+/// What is asked about a range, as the numbers the API writes: one, or for `ACCESSED_BY` up to `room` devices filled up with
+/// `CU_DEVICE_INVALID`.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that is not managed memory or an attribute that is none.
+pub fn range_attribute(attribute: CUmem_range_attribute, address: u64, len: u64, room: usize) -> Result<Vec<i32>> {
+    let (base, managed) = find(address, len)?;
+    let pages = managed.pages_of(address - base, len);
+    let advice = managed.advice();
+    let advice = &advice[pages];
+    let common = |of: fn(&Advice) -> Option<Location>| {
+        let first = advice.first().and_then(of);
+        let same = advice.iter().all(|page| of(page) == first);
+        if same { first.map_or(CU_DEVICE_INVALID, Location::number) } else { CU_DEVICE_INVALID }
+    };
+    match attribute {
+        CUmem_range_attribute::READ_MOSTLY => Ok(vec![i32::from(advice.iter().all(|page| page.read_mostly))]),
+        CUmem_range_attribute::PREFERRED_LOCATION => Ok(vec![common(|page| page.preferred)]),
+        CUmem_range_attribute::LAST_PREFETCH_LOCATION => Ok(vec![common(|page| page.prefetched)]),
+        CUmem_range_attribute::ACCESSED_BY => {
+            let all = advice.iter().fold(u64::MAX, |all, page| all & page.accessed_by);
+            let devices = (0..HOST_BIT).filter(|n| all >> n & 1 == 1).map(|n| Location::Device(n).number());
+            let host = (all >> HOST_BIT & 1 == 1).then_some(CU_DEVICE_CPU);
+            Ok(devices.chain(host).chain(std::iter::repeat(CU_DEVICE_INVALID)).take(room).collect())
+        }
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}

@@ -1,0 +1,186 @@
+//! Memsets, as descriptions that can be checked when the call is made, kept in a graph, and run when their turn comes.
+//!
+//! # Safety
+//! Running a fill writes by pointer into driver memory that was just checked, under [`table::still`].
+#![allow(unsafe_code, reason = "writes bytes by address, which is what a copy engine does")]
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{CUDA_MEMSET_NODE_PARAMS_v2, CUresult, CUstream};
+
+use super::table;
+use crate::Result;
+use crate::context::Context;
+use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
+use crate::va::{Access, Fault};
+
+/// A fill of rows of equal elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    /// Address of the first element.
+    pub dst: u64,
+    /// Bytes from one row to the next; unused with one row.
+    pub pitch: u64,
+    /// The element; of 1- and 2-byte elements the low bytes.
+    pub value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u8,
+    /// Elements in a row.
+    pub width: u64,
+    /// Rows.
+    pub height: u64,
+}
+
+impl Fill {
+    /// Bytes written.
+    pub fn bytes(&self) -> u64 {
+        self.row().saturating_mul(self.height)
+    }
+
+    /// True where the memory is on the host: such a fill is complete when the call returns.
+    pub fn on_host(&self) -> bool {
+        table::find(self.dst).is_some_and(|(_, record)| !record.on_device())
+    }
+
+    /// What the driver can tell when the call is made.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for an element size, alignment, pitch or range that cannot be.
+    pub fn check(&self) -> Result {
+        let element = u64::from(self.element);
+        let aligned = matches!(element, 1 | 2 | 4)
+            && self.dst.is_multiple_of(element)
+            && (self.height <= 1 || self.pitch.is_multiple_of(element));
+        let fits = self.height <= 1 || self.pitch >= self.row();
+        if !aligned || !fits {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let Some(span) = self.span() else {
+            return Err(CUresult::INVALID_VALUE);
+        };
+        (span == 0 || table::covers(self.dst, span)).then_some(()).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    /// Writes the elements.
+    ///
+    /// # Errors
+    /// A fault where the memory is not there (any more), or not all of it.
+    pub fn run(&self) -> std::result::Result<(), Fault> {
+        let span = self.span().unwrap_or(u64::MAX);
+        if span == 0 {
+            return Ok(());
+        }
+        let _still = table::still();
+        let first = table::engine_bytes(self.dst, span, Access::Write)?;
+        let pattern = self.value.to_le_bytes();
+        for y in 0..self.height {
+            let row = first.wrapping_add(usize::try_from(y * self.pitch).unwrap_or(usize::MAX));
+            let width = usize::try_from(self.row()).unwrap_or(0);
+            // SAFETY: the whole span was checked just now and `_still` keeps it mapped; nothing in this process holds a Rust
+            // reference into driver memory.
+            let row = unsafe { std::slice::from_raw_parts_mut(row, width) };
+            write_pattern(row, &pattern[..usize::from(self.element)]);
+        }
+        Ok(())
+    }
+
+    /// As work to be submitted.
+    pub fn op(self, context: &Context) -> Op {
+        let node = CUDA_MEMSET_NODE_PARAMS_v2 {
+            dst: self.dst,
+            pitch: usize::try_from(self.pitch).unwrap_or(usize::MAX),
+            value: self.value,
+            elementSize: u32::from(self.element),
+            width: usize::try_from(self.width).unwrap_or(usize::MAX),
+            height: usize::try_from(self.height).unwrap_or(usize::MAX),
+            ctx: context.handle(),
+        };
+        Op::new(Kind::Fill(Raw(node)), Cost::OnDevice(self.bytes()), move || self.run().map_err(Into::into))
+    }
+
+    /// Submits it to a stream; fills of host memory wait, all others return at once, the synchronous functions too.
+    ///
+    /// # Errors
+    /// What the arguments, capture or failed work forbid.
+    pub fn issue(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
+        self.check()?;
+        let stream = exec::resolve(context, stream, default)?;
+        let wait = self.on_host() && !exec::is_capturing(&stream)?;
+        if self.bytes() == 0 && !exec::is_capturing(&stream)? {
+            Ok(())
+        } else if wait {
+            exec::run(context, &stream, self.op(context))
+        } else {
+            exec::submit(context, &stream, self.op(context))
+        }
+    }
+
+    fn row(&self) -> u64 {
+        self.width.saturating_mul(u64::from(self.element))
+    }
+
+    /// Bytes from the first to the last one written; `None` where that overflows.
+    fn span(&self) -> Option<u64> {
+        if self.width == 0 || self.height == 0 {
+            return Some(0);
+        }
+        let row = self.width.checked_mul(u64::from(self.element))?;
+        (self.height - 1).checked_mul(if self.height > 1 { self.pitch } else { 0 })?.checked_add(row)
+    }
+}
+
+/// The work of a memset that a graph node describes.
+///
+/// # Errors
+/// As [`Fill::check`].
+pub fn op(context: &Arc<Context>, node: &CUDA_MEMSET_NODE_PARAMS_v2) -> Result<Op> {
+    let fill = Fill {
+        dst: node.dst,
+        pitch: node.pitch as u64,
+        value: node.value,
+        element: u8::try_from(node.elementSize).map_err(|_| CUresult::INVALID_VALUE)?,
+        width: node.width as u64,
+        height: node.height as u64,
+    };
+    fill.check()?;
+    Ok(fill.op(context))
+}
+
+fn write_pattern(row: &mut [u8], pattern: &[u8]) {
+    if pattern.iter().all(|byte| *byte == pattern[0]) {
+        row.fill(pattern[0]);
+    } else {
+        for element in row.chunks_exact_mut(pattern.len()) {
+            element.copy_from_slice(pattern);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fill, write_pattern};
+
+    #[test]
+    fn wide_elements_repeat_and_narrow_ones_fill() {
+        let mut row = [0u8; 8];
+        write_pattern(&mut row, &[1, 2, 3, 4]);
+        assert_eq!(row, [1, 2, 3, 4, 1, 2, 3, 4]);
+        write_pattern(&mut row, &[7, 7]);
+        assert_eq!(row, [7; 8]);
+    }
+
+    #[test]
+    fn a_misaligned_or_overlapping_fill_is_refused() {
+        let fill = Fill { dst: 0x1001, pitch: 0, value: 0, element: 4, width: 1, height: 1 };
+        assert!(fill.check().is_err());
+        let overlapping = Fill { dst: 0x1000, pitch: 4, value: 0, element: 4, width: 2, height: 2 };
+        assert!(overlapping.check().is_err());
+    }
+
+    #[test]
+    fn nothing_to_fill_is_no_error_wherever_it_points() {
+        let fill = Fill { dst: 0, pitch: 0, value: 0, element: 1, width: 0, height: 1 };
+        assert!(fill.check().is_ok());
+        assert!(fill.run().is_ok());
+    }
+}

@@ -1,0 +1,215 @@
+//! Physical memory with addresses: the pages, where they are mapped, and what the truth counters were told.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::{managed, table};
+use crate::Result;
+use crate::spec::PAGE;
+use crate::va::{self, Backing};
+use crate::world::{Device, Kind, PageRun, Share};
+
+/// Pages of this process on one device; dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    device: Arc<Device>,
+    runs: Vec<PageRun>,
+}
+
+impl Pages {
+    /// Takes `bytes` rounded up to whole pages, making room among what this process may be made to give up.
+    pub(crate) fn take(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
+        let pages = bytes.div_ceil(PAGE);
+        let taken = match device.take(kind, pages) {
+            Err(CUresult::OUT_OF_MEMORY) if managed::evict(device, pages) => device.take(kind, pages),
+            other => other,
+        };
+        Ok(Self { device: Arc::clone(device), runs: taken? })
+    }
+
+    /// Their numbers.
+    pub(crate) fn runs(&self) -> &[PageRun] {
+        &self.runs
+    }
+
+    fn into_runs(mut self) -> Vec<PageRun> {
+        std::mem::take(&mut self.runs)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if !self.runs.is_empty() {
+            self.device.give(&self.runs);
+        }
+    }
+}
+
+/// How this process holds pages: alone, or together with others from the first export on.
+#[derive(Debug)]
+pub(crate) struct Hold(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    Own(Pages),
+    Shared(Arc<Share>),
+    /// Sharing failed half way; the pages are lost to this process.
+    Lost,
+}
+
+impl Hold {
+    /// Pages nobody else has.
+    pub(crate) fn own(pages: Pages) -> Self {
+        Self(Mutex::new(State::Own(pages)))
+    }
+
+    /// Pages another process shares with us.
+    pub(crate) fn shared(share: Share) -> Self {
+        Self(Mutex::new(State::Shared(Arc::new(share))))
+    }
+
+    /// The pages' numbers.
+    pub(crate) fn runs(&self) -> Vec<PageRun> {
+        match &*self.lock() {
+            State::Own(pages) => pages.runs().to_vec(),
+            State::Shared(share) => share.runs().to_vec(),
+            State::Lost => Vec::new(),
+        }
+    }
+
+    /// Makes the pages shareable, with `tag` for whoever joins.
+    pub(crate) fn share(&self, tag: &[u8]) -> Result<Arc<Share>> {
+        let mut state = self.lock();
+        if let State::Shared(share) = &*state {
+            return Ok(Arc::clone(share));
+        }
+        let State::Own(pages) = std::mem::replace(&mut *state, State::Lost) else {
+            return Err(CUresult::INVALID_HANDLE);
+        };
+        let device = Arc::clone(&pages.device);
+        let share = Arc::new(device.share(&pages.into_runs(), tag)?);
+        *state = State::Shared(Arc::clone(&share));
+        Ok(share)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the truth counters were told about; dropping it takes that back.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    device: Arc<Device>,
+    kind: Kind,
+    bytes: u64,
+}
+
+impl Noted {
+    /// Tells that the application asked for `bytes`.
+    pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
+        device.note(kind, signed(bytes));
+        Self { device: Arc::clone(device), kind, bytes }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.device.note(self.kind, -signed(self.bytes));
+    }
+}
+
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// A stretch of reserved addresses; dropping it takes whatever is mapped there away and gives the addresses back.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    base: u64,
+    len: u64,
+}
+
+impl Reserved {
+    /// `len` bytes, whole pages.
+    pub(crate) fn new(len: u64) -> Result<Self> {
+        Ok(Self { base: va::reserve(len, 0)?, len })
+    }
+
+    /// The first address.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let _exclusive = table::exclusive();
+        // This can only fail for a range that is not a reservation; this one is, by construction.
+        let _ = va::release(self.base, self.len);
+    }
+}
+
+/// Addresses with pages behind all of them. Nothing is addressable before it is published.
+#[derive(Debug)]
+pub(crate) struct Region {
+    // Dropped in this order: first nobody sees the pages any more, then they go back.
+    addresses: Reserved,
+    hold: Hold,
+    noted: Option<Noted>,
+}
+
+impl Region {
+    /// Takes pages for `bytes` and maps them somewhere.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if the device has not got them.
+    pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
+        let len = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+        if len > device.capacity() {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        Self::of(device, Hold::own(Pages::take(device, kind, len)?))
+    }
+
+    /// Maps pages that are held already.
+    pub(crate) fn of(device: &Device, hold: Hold) -> Result<Self> {
+        let runs = hold.runs();
+        let len = runs.iter().map(PageRun::bytes).sum();
+        let addresses = Reserved::new(len)?;
+        va::map(addresses.base, len, Backing::Pages(device, &runs), false)?;
+        Ok(Self { addresses, hold, noted: None })
+    }
+
+    /// With what the application asked for, told to the truth counters for as long as the region lives.
+    pub(crate) fn noted(mut self, device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
+        self.noted = Some(Noted::new(device, kind, bytes));
+        self
+    }
+
+    /// The first address.
+    pub(crate) fn base(&self) -> u64 {
+        self.addresses.base
+    }
+
+    /// Bytes, whole pages.
+    pub(crate) fn len(&self) -> u64 {
+        self.addresses.len
+    }
+
+    /// True where `address` is in it.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base()) < self.len()
+    }
+
+    /// The pages behind it.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+}

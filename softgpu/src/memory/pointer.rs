@@ -1,0 +1,100 @@
+//! What can be asked about a pointer.
+
+use gpushare_cuda_abi::cuda::{CUmemorytype, CUpointer_attribute as Attribute, CUresult};
+
+use super::table::{self, Record, What};
+use super::vmm;
+use crate::Result;
+use crate::va;
+
+/// An answer, of the width the API gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// A handle or an address.
+    Pointer(u64),
+    /// An `unsigned long long`.
+    Long(u64),
+    /// An `unsigned int` or an `int`.
+    Int(u32),
+    /// A `bool`-like byte is written as an `int` by the API, too; this one is its name here.
+    Flag(bool),
+}
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const POSIX_FD: u32 = 1;
+
+/// Answers one question about the allocation that holds `address`.
+///
+/// # Errors
+/// `INVALID_VALUE` for an address the driver did not give out or an attribute that is none; `NOT_SUPPORTED` for peer tokens.
+pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
+    if let Some((base, len)) = vmm::reservation(address)
+        && let Some(answer) = of_reservation(attribute, base, len, address)
+    {
+        return Ok(answer);
+    }
+    let (base, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
+    of_allocation(attribute, address, base, &record)
+}
+
+/// What is answered about reserved addresses, mapped or not.
+fn of_reservation(attribute: Attribute, base: u64, len: u64, address: u64) -> Option<Answer> {
+    Some(match attribute {
+        Attribute::RANGE_START_ADDR => Answer::Pointer(base),
+        Attribute::RANGE_SIZE => Answer::Long(len),
+        Attribute::MAPPED => Answer::Flag(va::find(address).is_some()),
+        _ => return None,
+    })
+}
+
+fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record) -> Result<Answer> {
+    let host = matches!(record.what, What::Host(_));
+    let managed = matches!(record.what, What::Managed(_));
+    Ok(match attribute {
+        Attribute::CONTEXT => Answer::Pointer(record.context),
+        Attribute::MEMORY_TYPE => Answer::Int(if host { CUmemorytype::HOST.0 } else { CUmemorytype::DEVICE.0 }),
+        Attribute::DEVICE_POINTER => Answer::Pointer(address),
+        Attribute::HOST_POINTER if host || managed => Answer::Pointer(address),
+        Attribute::HOST_POINTER => return Err(CUresult::INVALID_VALUE),
+        Attribute::P2P_TOKENS => return Err(CUresult::NOT_SUPPORTED),
+        Attribute::SYNC_MEMOPS => Answer::Flag(false),
+        Attribute::BUFFER_ID => Answer::Long(record.id),
+        Attribute::IS_MANAGED => Answer::Flag(managed),
+        Attribute::DEVICE_ORDINAL => Answer::Int(record.device),
+        Attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Answer::Flag(matches!(record.what, What::Small(..) | What::Large(_))),
+        Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR => Answer::Pointer(base),
+        Attribute::RANGE_SIZE | Attribute::MAPPING_SIZE => Answer::Long(record.size),
+        Attribute::MAPPED => Answer::Flag(true),
+        Attribute::ALLOWED_HANDLE_TYPES => Answer::Long(u64::from(handle_types(record))),
+        Attribute::IS_GPU_DIRECT_RDMA_CAPABLE | Attribute::IS_HW_DECOMPRESS_CAPABLE => Answer::Flag(false),
+        Attribute::ACCESS_FLAGS => Answer::Int(access_flags(base)),
+        Attribute::MEMPOOL_HANDLE => Answer::Pointer(pool_handle(record)),
+        Attribute::MEMORY_BLOCK_ID => Answer::Long(record.id),
+        _ => return Err(CUresult::INVALID_VALUE),
+    })
+}
+
+fn handle_types(record: &Record) -> u32 {
+    match &record.what {
+        What::Mapped(mapping) => mapping.handle_types() & POSIX_FD,
+        What::Pool(block) => block.pool().handle_types() & POSIX_FD,
+        _ => 0,
+    }
+}
+
+fn pool_handle(record: &Record) -> u64 {
+    match &record.what {
+        What::Pool(block) => block.pool().handle() as u64,
+        _ => 0,
+    }
+}
+
+/// 0 for no access, 1 for reading, 3 for both: what the device that it belongs to may do.
+fn access_flags(base: u64) -> u32 {
+    let Some((_, range)) = va::find(base) else { return 0 };
+    match (range.readers, range.writers) {
+        (_, writers) if writers != 0 => 3,
+        (readers, _) if readers != 0 => 1,
+        _ => 0,
+    }
+}

@@ -1,0 +1,197 @@
+//! Allocations from a pool and their way through a stream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::model::{GRANULE, STEP, Ticket};
+use super::{Pool, State};
+use crate::Result;
+use crate::context::Context;
+use crate::exec::{self, Cost, Op, StreamRef};
+use crate::memory::phys::Region;
+use crate::memory::table::{self, Record, What};
+use crate::va::{self, Range};
+use crate::world::Kind;
+
+/// One allocation of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolBlock {
+    pool: Arc<Pool>,
+    len: u64,
+    /// Memory of another process's pool, which this one only maps.
+    borrowed: Option<Region>,
+}
+
+impl PoolBlock {
+    pub(super) fn borrowed(pool: Arc<Pool>, len: u64, region: Region) -> Self {
+        Self { pool, len, borrowed: Some(region) }
+    }
+
+    /// The pool it is of.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(super) fn is_of(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.borrowed.is_some()
+    }
+}
+
+/// Allocates in stream order.
+///
+/// # Errors
+/// `INVALID_VALUE` for no bytes or a pool of another process, `OUT_OF_MEMORY`; what capture forbids.
+pub fn alloc_async(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, size: u64) -> Result<u64> {
+    if size == 0 || pool.imported.is_some() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if exec::is_capturing(stream)? {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let len = size.checked_next_multiple_of(GRANULE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let base = place(context, stream, pool, len)?;
+    let (ordinal, id) = (pool.device.ordinal(), table::fresh_id());
+    let what = What::Pool(Arc::new(PoolBlock { pool: Arc::clone(pool), len, borrowed: None }));
+    table::enter(base, Record { size, id, device: ordinal, context: 0, what });
+    let publisher = Arc::clone(pool);
+    let op = Op::plain(Cost::Instant, move || {
+        let state = publisher.lock();
+        let (readers, writers) = (state.readers, state.writers);
+        drop(state);
+        va::publish(base, Range { readers, writers, peers: false, ..Range::on_device(ordinal, size) })
+    });
+    exec::submit(context, stream, op).inspect_err(|_| {
+        if table::remove_if(base, |now| now.id == id).is_some() {
+            pool.lock().model.free_now(base, len);
+        }
+    })?;
+    Ok(base)
+}
+
+/// Finds or makes space, step by step giving up more.
+fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64) -> Result<u64> {
+    match pool.lock().take_or_grow(pool, stream.id(), len) {
+        Err(CUresult::OUT_OF_MEMORY) => {}
+        other => return other,
+    }
+    // Memory that waits for a free to execute may be used after a dependency on it; waiting is the strongest one.
+    let wait = {
+        let state = pool.lock();
+        state.internal_dependencies && state.model.has_pending()
+    };
+    if wait {
+        exec::drain(context)?;
+    }
+    pool.lock().model.synchronised();
+    let again = pool.lock().take_or_grow(pool, stream.id(), len);
+    match again {
+        Err(CUresult::OUT_OF_MEMORY) if super::release_all(&pool.device) => {
+            pool.lock().take_or_grow(pool, stream.id(), len)
+        }
+        other => other,
+    }
+}
+
+impl State {
+    fn take_or_grow(&mut self, pool: &Pool, stream: u64, len: u64) -> Result<u64> {
+        if let Some(base) = self.model.take(stream, len) {
+            return Ok(base);
+        }
+        let segment = len.checked_next_multiple_of(STEP).ok_or(CUresult::OUT_OF_MEMORY)?;
+        let most = pool.props.0.maxSize as u64;
+        if most != 0 && self.model.usage().reserved + segment > most.next_multiple_of(STEP) {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        let device = &pool.device;
+        let region = Region::new(device, Kind::Pool, segment)?.noted(device, Kind::Pool, segment);
+        let base = region.base();
+        self.segments.insert(base, region);
+        Ok(self.model.grow(base, segment, len))
+    }
+}
+
+/// A free on its way; whether it runs or its context dies first, the space comes back once.
+struct Freeing {
+    pool: Arc<Pool>,
+    base: u64,
+    ticket: Option<Ticket>,
+    done: AtomicBool,
+    /// Another process's memory stays mapped until then.
+    _block: Arc<PoolBlock>,
+}
+
+impl Freeing {
+    fn finish(&self) {
+        if self.done.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        va::retract(self.base);
+        if let Some(ticket) = self.ticket {
+            self.pool.lock().model.free_executed(ticket);
+        }
+        if self.pool.destroyed.load(Ordering::Acquire) {
+            self.pool.release(0);
+        }
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Frees in stream order.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pointer that is not the start of an allocation that can be freed so; what capture forbids.
+pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
+    if exec::is_capturing(stream)? {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let record = table::expect(address)?;
+    let id = record.id;
+    match record.what {
+        What::Pool(block) => {
+            table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
+            let pool = Arc::clone(block.pool());
+            let ticket = (!block.is_borrowed()).then(|| pool.lock().model.free_submitted(stream.id(), address, block.len()));
+            let freeing = Freeing { pool, base: address, ticket, done: AtomicBool::new(false), _block: block };
+            exec::submit(context, stream, Op::plain(Cost::Instant, move || {
+                freeing.finish();
+                Ok(())
+            }))
+        }
+        What::Graph => exec::submit(context, stream, Op::plain(Cost::Instant, move || {
+            crate::memory::graph::unback_at(address);
+            Ok(())
+        })),
+        What::Small(..) | What::Large(_) => crate::memory::linear::free(address),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Frees at once, after all work on the device: what `cuMemFree` does with a pool's pointer.
+pub(crate) fn free_now(address: u64, block: &Arc<PoolBlock>) -> Result {
+    let pool = block.pool();
+    exec::drain_device(pool.device.ordinal());
+    let ours = |now: &Record| matches!(&now.what, What::Pool(other) if Arc::ptr_eq(other, block));
+    table::remove_if(address, ours).ok_or(CUresult::INVALID_VALUE)?;
+    if !block.is_borrowed() {
+        pool.lock().model.free_now(address, block.len());
+        if pool.destroyed.load(Ordering::Acquire) {
+            pool.release(0);
+        }
+    }
+    Ok(())
+}

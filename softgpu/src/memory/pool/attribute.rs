@@ -1,0 +1,84 @@
+//! What can be asked and set about a pool.
+
+use gpushare_cuda_abi::cuda::{CUmemPool_attribute as Attribute, CUresult};
+
+use super::get;
+use crate::Result;
+
+/// An attribute's value, of the width the API gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// An `int`.
+    Int(i32),
+    /// A `cuuint64_t`.
+    Long(u64),
+}
+
+/// The width an attribute has, `None` for one that is none.
+pub fn width(attribute: Attribute) -> Option<Value> {
+    match attribute {
+        Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES
+        | Attribute::REUSE_ALLOW_OPPORTUNISTIC
+        | Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES
+        | Attribute::ALLOCATION_TYPE
+        | Attribute::EXPORT_HANDLE_TYPES
+        | Attribute::LOCATION_ID
+        | Attribute::LOCATION_TYPE
+        | Attribute::HW_DECOMPRESS_ENABLED => Some(Value::Int(0)),
+        Attribute::RELEASE_THRESHOLD
+        | Attribute::RESERVED_MEM_CURRENT
+        | Attribute::RESERVED_MEM_HIGH
+        | Attribute::USED_MEM_CURRENT
+        | Attribute::USED_MEM_HIGH
+        | Attribute::MAX_POOL_SIZE => Some(Value::Long(0)),
+        _ => None,
+    }
+}
+
+/// Asks.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool or no attribute.
+pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
+    let pool = get(handle)?;
+    let state = pool.lock();
+    let usage = state.model.usage();
+    let props = &pool.props.0;
+    let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    Ok(match attribute {
+        Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES => Value::Int(state.follow_events.into()),
+        Attribute::REUSE_ALLOW_OPPORTUNISTIC => Value::Int(state.model.opportunistic.into()),
+        Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES => Value::Int(state.internal_dependencies.into()),
+        Attribute::RELEASE_THRESHOLD => Value::Long(state.model.threshold),
+        Attribute::RESERVED_MEM_CURRENT => Value::Long(usage.reserved),
+        Attribute::RESERVED_MEM_HIGH => Value::Long(usage.reserved_high),
+        Attribute::USED_MEM_CURRENT => Value::Long(usage.used),
+        Attribute::USED_MEM_HIGH => Value::Long(usage.used_high),
+        Attribute::ALLOCATION_TYPE => Value::Int(number(props.allocType.0)),
+        Attribute::EXPORT_HANDLE_TYPES => Value::Int(number(props.handleTypes.0)),
+        Attribute::LOCATION_ID => Value::Int(props.location.id),
+        Attribute::LOCATION_TYPE => Value::Int(number(props.location.type_.0)),
+        Attribute::MAX_POOL_SIZE => Value::Long(props.maxSize as u64),
+        Attribute::HW_DECOMPRESS_ENABLED => Value::Int(0),
+        _ => return Err(CUresult::INVALID_VALUE),
+    })
+}
+
+/// Sets: the reuse rules and the threshold to any value, the high-water marks to 0 only.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool, an attribute that cannot be set, or a mark set to something else.
+pub fn set_attribute(handle: usize, attribute: Attribute, value: Value) -> Result {
+    let pool = get(handle)?;
+    let mut state = pool.lock();
+    match (attribute, value) {
+        (Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES, Value::Int(on)) => state.follow_events = on != 0,
+        (Attribute::REUSE_ALLOW_OPPORTUNISTIC, Value::Int(on)) => state.model.opportunistic = on != 0,
+        (Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES, Value::Int(on)) => state.internal_dependencies = on != 0,
+        (Attribute::RELEASE_THRESHOLD, Value::Long(bytes)) => state.model.threshold = bytes,
+        (Attribute::RESERVED_MEM_HIGH, Value::Long(0)) => state.model.reset_reserved_high(),
+        (Attribute::USED_MEM_HIGH, Value::Long(0)) => state.model.reset_used_high(),
+        _ => return Err(CUresult::INVALID_VALUE),
+    }
+    Ok(())
+}

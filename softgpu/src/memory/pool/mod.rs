@@ -1,0 +1,265 @@
+//! Stream-ordered memory: pools that grow in steps and let go at a synchronise.
+//!
+//! What the application is handed is valid from the execution of its allocation in stream order to the execution of its free; what it
+//! touches before or after faults. The pool itself, what it holds and what it reuses, is [`model`].
+
+mod alloc;
+mod attribute;
+mod model;
+mod share;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
+
+pub(crate) use alloc::PoolBlock;
+pub use alloc::{alloc_async, free_async};
+pub(crate) use alloc::free_now;
+pub use attribute::{Value, attribute, set_attribute, width};
+pub use share::{export, export_pointer, import, import_pointer};
+
+use super::phys::Region;
+use super::table::{self, What};
+use super::vmm::Rights;
+use crate::Result;
+use crate::exec::Raw;
+use crate::handle::{self, Handles};
+use crate::va;
+use crate::world::{Device, process};
+use model::Model;
+
+static POOLS: Handles<Pool> = Handles::new();
+
+/// A memory pool.
+#[derive(Debug)]
+pub struct Pool {
+    handle: usize,
+    device: Arc<Device>,
+    props: Raw<CUmemPoolProps>,
+    default: bool,
+    /// Where another process made it: nothing can be allocated from it here.
+    imported: Option<Vec<u8>>,
+    destroyed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    model: Model,
+    /// Base → memory.
+    segments: HashMap<u64, Region>,
+    readers: u32,
+    writers: u32,
+    /// Reuse over events and over inserted dependencies: told back as set. The first is never used, which is always allowed.
+    follow_events: bool,
+    internal_dependencies: bool,
+}
+
+/// The pools a device begins with.
+#[derive(Debug, Default)]
+struct Slots {
+    default: OnceLock<Arc<Pool>>,
+    current: Mutex<Option<Arc<Pool>>>,
+}
+
+impl Pool {
+    fn enter(device: &Arc<Device>, props: CUmemPoolProps, default: bool, imported: Option<Vec<u8>>) -> Arc<Self> {
+        let own = 1 << device.ordinal();
+        let state = State {
+            model: Model::default(),
+            segments: HashMap::new(),
+            readers: own,
+            writers: own,
+            follow_events: true,
+            internal_dependencies: true,
+        };
+        let pool = Arc::new(Self {
+            handle: handle::fresh(),
+            device: Arc::clone(device),
+            props: Raw(props),
+            default,
+            imported,
+            destroyed: AtomicBool::new(false),
+            state: Mutex::new(state),
+        });
+        POOLS.insert_at(pool.handle, Arc::clone(&pool));
+        pool
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+
+    /// The kinds of handles it can be exported as.
+    pub(crate) fn handle_types(&self) -> u32 {
+        self.props.0.handleTypes.0
+    }
+
+    /// The device its memory is on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives free segments back until only `keep` bytes are reserved, as far as that goes.
+    fn release(&self, keep: u64) -> bool {
+        let mut state = self.lock();
+        let released = state.model.release(keep);
+        let regions: Vec<Region> = released.iter().filter_map(|base| state.segments.remove(base)).collect();
+        drop(state);
+        !regions.is_empty()
+    }
+}
+
+/// The properties of the pool a device begins with.
+fn default_props(device: &Device) -> CUmemPoolProps {
+    use gpushare_cuda_abi::cuda::{CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType};
+    CUmemPoolProps {
+        allocType: CUmemAllocationType::PINNED,
+        handleTypes: CUmemAllocationHandleType::NONE,
+        location: CUmemLocation { type_: CUmemLocationType::DEVICE, id: i32::try_from(device.ordinal()).unwrap_or(0) },
+        win32SecurityAttributes: std::ptr::null_mut(),
+        maxSize: 0,
+        usage: 0,
+        gpuDirectRDMACapable: 0,
+        reserved: [0; 53],
+    }
+}
+
+/// Makes a pool.
+///
+/// # Errors
+/// `INVALID_DEVICE` for a place that is no device of this process, `INVALID_VALUE` for other properties that cannot be,
+/// `NOT_SUPPORTED` for handle types other than a file descriptor and memory that is not a device's.
+pub fn create(props: &CUmemPoolProps) -> Result<usize> {
+    let device = share::check(props)?;
+    Ok(Pool::enter(&device, *props, false, None).handle)
+}
+
+/// The pool behind a handle.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool (any more).
+pub fn get(handle: usize) -> Result<Arc<Pool>> {
+    POOLS.get(handle).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The pool a device begins with.
+pub fn default(device: &Arc<Device>) -> Arc<Pool> {
+    let slots = device.ext::<Slots>();
+    Arc::clone(slots.default.get_or_init(|| Pool::enter(device, default_props(device), true, None)))
+}
+
+/// The pool that plain stream-ordered allocations on a device use.
+pub fn current(device: &Arc<Device>) -> Arc<Pool> {
+    let slots = device.ext::<Slots>();
+    let current = slots.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    current.unwrap_or_else(|| default(device))
+}
+
+/// Changes which pool that is.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pool of another device or another process.
+pub fn set_current(device: &Arc<Device>, handle: usize) -> Result {
+    let pool = get(handle)?;
+    if pool.device.ordinal() != device.ordinal() || pool.imported.is_some() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let slots = device.ext::<Slots>();
+    *slots.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool);
+    Ok(())
+}
+
+/// Destroys a pool; its memory goes when the last allocation in it is freed.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool, and for the one a device begins with.
+pub fn destroy(handle: usize) -> Result {
+    let pool = get(handle)?;
+    if pool.default {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    POOLS.remove(handle).ok_or(CUresult::INVALID_VALUE)?;
+    pool.destroyed.store(true, Ordering::Release);
+    let slots = pool.device.ext::<Slots>();
+    let mut current = slots.current.lock().unwrap_or_else(PoisonError::into_inner);
+    if current.as_ref().is_some_and(|current| current.handle == handle) {
+        *current = None;
+    }
+    drop(current);
+    pool.release(0);
+    Ok(())
+}
+
+/// Gives back what a pool does not use, down to `keep` bytes.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool.
+pub fn trim(handle: usize, keep: u64) -> Result {
+    let pool = get(handle)?;
+    pool.lock().model.synchronised();
+    pool.release(keep);
+    Ok(())
+}
+
+/// The host has waited for a stream, an event or a context of this device: pools give back what is above their threshold.
+pub fn synchronised(device: &Device) {
+    for (_, pool) in POOLS.all() {
+        if pool.device.ordinal() == device.ordinal() {
+            let mut state = pool.lock();
+            state.model.synchronised();
+            let threshold = state.model.threshold;
+            drop(state);
+            pool.release(threshold);
+        }
+    }
+}
+
+/// Gives back everything the pools of a device do not use: an allocation has found no memory.
+pub(crate) fn release_all(device: &Device) -> bool {
+    let here = |pool: &Arc<Pool>| pool.device.ordinal() == device.ordinal();
+    let pools: Vec<_> = POOLS.all().into_iter().map(|(_, pool)| pool).filter(here).collect();
+    pools.iter().fold(false, |any, pool| pool.release(0) | any)
+}
+
+/// Gives devices rights on everything in a pool, now and later.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool, and for taking the own device's rights away; `INVALID_DEVICE` for no device.
+pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
+    let pool = get(handle)?;
+    for (ordinal, right) in rights {
+        process()?.device(i32::try_from(*ordinal).unwrap_or(-1))?;
+        if *ordinal == pool.device.ordinal() && *right != Rights::ReadWrite {
+            return Err(CUresult::INVALID_VALUE);
+        }
+    }
+    let mut state = pool.lock();
+    let (mut readers, mut writers) = (state.readers, state.writers);
+    for (ordinal, right) in rights {
+        right.apply(*ordinal, &mut readers, &mut writers);
+    }
+    (state.readers, state.writers) = (readers, writers);
+    drop(state);
+    for base in table::starts(|record| matches!(&record.what, What::Pool(block) if block.is_of(&pool))) {
+        va::set_access(base, readers, writers);
+    }
+    Ok(())
+}
+
+/// The rights of one device.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool.
+pub fn access(handle: usize, ordinal: u32) -> Result<Rights> {
+    let pool = get(handle)?;
+    let state = pool.lock();
+    Ok(Rights::of(ordinal, state.readers, state.writers))
+}

@@ -1,0 +1,303 @@
+//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows, what it lets go.
+//!
+//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that stream; by any stream once the free
+//! has executed (opportunistic, can be switched off). What waits for its free to execute is *pending*.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::super::extents::Extents;
+
+/// A pool grows in multiples of this many bytes, and its segments are given back whole.
+pub(crate) const STEP: u64 = 32 << 20;
+/// Alignment and rounding of an allocation.
+pub(crate) const GRANULE: u64 = 512;
+
+/// A stream as the pool tells them apart.
+pub(crate) type StreamKey = u64;
+/// Names one free, from its submission to its execution.
+pub(crate) type Ticket = u64;
+
+/// Counters a caller may ask for, in bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Physical memory the pool holds now.
+    pub(crate) reserved: u64,
+    /// The highest `reserved` since it was last reset.
+    pub(crate) reserved_high: u64,
+    /// Bytes of live allocations, as asked for.
+    pub(crate) used: u64,
+    /// The highest `used` since it was last reset.
+    pub(crate) used_high: u64,
+}
+
+/// Pieces freed in one stream whose frees have not executed.
+#[derive(Debug, Default)]
+struct Pending {
+    pieces: BTreeMap<u64, (u64, Ticket)>,
+    by_len: BTreeSet<(u64, u64)>,
+}
+
+impl Pending {
+    fn insert(&mut self, start: u64, len: u64, ticket: Ticket) {
+        self.pieces.insert(start, (len, ticket));
+        self.by_len.insert((len, start));
+    }
+
+    fn take(&mut self, len: u64) -> Option<(u64, Option<(u64, u64, Ticket)>, Ticket)> {
+        let &(found, start) = self.by_len.range((len, 0)..).next()?;
+        let ticket = self.remove(start)?.1;
+        let rest = (found > len).then_some((start + len, found - len, ticket));
+        if let Some((rest, rest_len, ticket)) = rest {
+            self.insert(rest, rest_len, ticket);
+        }
+        Some((start, rest, ticket))
+    }
+
+    fn remove(&mut self, start: u64) -> Option<(u64, Ticket)> {
+        let (len, ticket) = self.pieces.remove(&start)?;
+        self.by_len.remove(&(len, start));
+        Some((len, ticket))
+    }
+}
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// Free for any stream.
+    free: Extents,
+    /// Past their free's execution, but with opportunistic reuse off: free after the next synchronise.
+    parked: Vec<(u64, u64)>,
+    pending: HashMap<StreamKey, Pending>,
+    /// Where the pieces of a free are now: the stream and their starts.
+    tickets: HashMap<Ticket, (StreamKey, BTreeSet<u64>)>,
+    next_ticket: Ticket,
+    /// base → length.
+    segments: BTreeMap<u64, u64>,
+    usage: Usage,
+    /// Bytes kept at a synchronise although nobody uses them.
+    pub(crate) threshold: u64,
+    /// Whether a completed free may serve another stream.
+    pub(crate) opportunistic: bool,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            free: Extents::default(),
+            parked: Vec::new(),
+            pending: HashMap::new(),
+            tickets: HashMap::new(),
+            next_ticket: 1,
+            segments: BTreeMap::new(),
+            usage: Usage::default(),
+            threshold: 0,
+            opportunistic: true,
+        }
+    }
+}
+
+impl Model {
+    /// Space for `size` bytes (rounded by the caller) in `stream`, or `None`: the pool must grow.
+    pub(crate) fn take(&mut self, stream: StreamKey, len: u64) -> Option<u64> {
+        let start = self
+            .take_pending(stream, len)
+            .or_else(|| self.free.take(len))?;
+        self.count_used(len);
+        Some(start)
+    }
+
+    /// Adds a segment and carves `len` bytes from its front.
+    pub(crate) fn grow(&mut self, base: u64, segment: u64, len: u64) -> u64 {
+        debug_assert!(segment.is_multiple_of(STEP) && len <= segment);
+        self.segments.insert(base, segment);
+        self.usage.reserved += segment;
+        self.usage.reserved_high = self.usage.reserved_high.max(self.usage.reserved);
+        if segment > len {
+            self.free.insert(base + len, segment - len);
+        }
+        self.count_used(len);
+        base
+    }
+
+    /// A free was submitted to `stream`.
+    pub(crate) fn free_submitted(&mut self, stream: StreamKey, start: u64, len: u64) -> Ticket {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.usage.used -= len;
+        self.pending.entry(stream).or_default().insert(start, len, ticket);
+        self.tickets.insert(ticket, (stream, BTreeSet::from([start])));
+        ticket
+    }
+
+    /// The free has executed: what its stream has not reused since is free for everybody.
+    pub(crate) fn free_executed(&mut self, ticket: Ticket) {
+        let Some((stream, starts)) = self.tickets.remove(&ticket) else {
+            return;
+        };
+        let Some(pending) = self.pending.get_mut(&stream) else {
+            return;
+        };
+        for start in starts {
+            match pending.remove(start) {
+                Some((len, _)) if self.opportunistic => {
+                    self.free.insert(start, len);
+                }
+                Some((len, _)) => self.parked.push((start, len)),
+                None => {}
+            }
+        }
+        if pending.pieces.is_empty() {
+            self.pending.remove(&stream);
+        }
+    }
+
+    /// Gives space back at once (cuMemFree of a pool's pointer, or an allocation rolled back).
+    pub(crate) fn free_now(&mut self, start: u64, len: u64) {
+        self.usage.used -= len;
+        self.free.insert(start, len);
+    }
+
+    /// The host has synchronised: what has executed is free for every stream.
+    pub(crate) fn synchronised(&mut self) {
+        for (start, len) in self.parked.drain(..) {
+            self.free.insert(start, len);
+        }
+    }
+
+    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are entirely free. The largest first.
+    pub(crate) fn release(&mut self, keep: u64) -> Vec<u64> {
+        let mut candidates: Vec<(u64, u64)> = self
+            .segments
+            .iter()
+            .filter(|&(&base, &len)| self.free.holds(base, len))
+            .map(|(&base, &len)| (len, base))
+            .collect();
+        candidates.sort_unstable_by(|a, b| b.cmp(a));
+        let mut released = Vec::new();
+        for (len, base) in candidates {
+            if self.usage.reserved <= keep || self.usage.reserved - len < keep {
+                continue;
+            }
+            self.free.take_at(base, len);
+            self.segments.remove(&base);
+            self.usage.reserved -= len;
+            released.push(base);
+        }
+        released
+    }
+
+    /// True while a free waits for its execution.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.tickets.is_empty()
+    }
+
+    /// The counters.
+    pub(crate) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Starts the high-water mark of reserved bytes again from the present.
+    pub(crate) fn reset_reserved_high(&mut self) {
+        self.usage.reserved_high = self.usage.reserved;
+    }
+
+    /// Starts the high-water mark of used bytes again from the present.
+    pub(crate) fn reset_used_high(&mut self) {
+        self.usage.used_high = self.usage.used;
+    }
+
+    fn take_pending(&mut self, stream: StreamKey, len: u64) -> Option<u64> {
+        let (start, rest, ticket) = self.pending.get_mut(&stream)?.take(len)?;
+        if let Some((_, starts)) = self.tickets.get_mut(&ticket) {
+            starts.remove(&start);
+            if let Some((rest, ..)) = rest {
+                starts.insert(rest);
+            }
+        }
+        Some(start)
+    }
+
+    fn count_used(&mut self, len: u64) {
+        self.usage.used += len;
+        self.usage.used_high = self.usage.used_high.max(self.usage.used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Model, STEP};
+
+    const KIB: u64 = 1024;
+
+    fn pool_with(len: u64) -> (Model, u64) {
+        let mut pool = Model::default();
+        assert_eq!(pool.take(1, len), None);
+        let start = pool.grow(STEP, STEP, len);
+        (pool, start)
+    }
+
+    #[test]
+    fn a_stream_reuses_what_it_freed_before_the_free_executes() {
+        let (mut pool, start) = pool_with(STEP);
+        pool.free_submitted(1, start, STEP);
+        assert_eq!(pool.take(2, KIB), None, "another stream must not");
+        assert_eq!(pool.take(1, KIB), Some(start));
+    }
+
+    #[test]
+    fn another_stream_reuses_it_once_the_free_has_executed() {
+        let (mut pool, start) = pool_with(STEP);
+        let ticket = pool.free_submitted(1, start, STEP);
+        pool.free_executed(ticket);
+        assert_eq!(pool.take(2, STEP), Some(start));
+    }
+
+    #[test]
+    fn without_opportunistic_reuse_it_does_not() {
+        let (mut pool, start) = pool_with(STEP);
+        pool.opportunistic = false;
+        let ticket = pool.free_submitted(1, start, STEP);
+        pool.free_executed(ticket);
+        assert_eq!(pool.take(2, STEP), None);
+        pool.synchronised();
+        assert_eq!(pool.take(2, STEP), Some(start));
+    }
+
+    #[test]
+    fn a_second_free_of_reused_space_waits_for_its_own_execution() {
+        let (mut pool, start) = pool_with(STEP);
+        let first = pool.free_submitted(1, start, STEP);
+        let again = pool.take(1, STEP).unwrap();
+        let second = pool.free_submitted(1, again, STEP);
+        pool.free_executed(first);
+        assert_eq!(pool.take(2, KIB), None);
+        pool.free_executed(second);
+        assert_eq!(pool.take(2, KIB), Some(start));
+    }
+
+    #[test]
+    fn a_partly_reused_free_gives_the_rest_to_others() {
+        let (mut pool, start) = pool_with(STEP);
+        let ticket = pool.free_submitted(1, start, STEP);
+        assert_eq!(pool.take(1, KIB), Some(start));
+        pool.free_executed(ticket);
+        assert_eq!(pool.take(2, STEP - KIB), Some(start + KIB));
+        assert!(!pool.has_pending());
+    }
+
+    #[test]
+    fn only_whole_free_segments_above_the_threshold_are_released() {
+        let (mut pool, first) = pool_with(STEP);
+        let second = pool.grow(4 * STEP, STEP, STEP);
+        pool.free_now(first, STEP);
+        pool.free_now(second, STEP);
+        assert_eq!(pool.release(2 * STEP), Vec::<u64>::new());
+        assert_eq!(pool.release(STEP).len(), 1);
+        let live = pool.take(1, KIB).unwrap();
+        assert!(pool.release(0).is_empty(), "a live allocation holds its segment");
+        pool.free_now(live, KIB);
+        assert_eq!(pool.release(0).len(), 1);
+        assert_eq!(pool.usage().reserved, 0);
+        assert_eq!(pool.usage().reserved_high, 2 * STEP);
+    }
+}

@@ -1,0 +1,124 @@
+//! Pools between processes: a descriptor names the pool, a small record names an allocation in it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPoolProps, CUmemPoolPtrExportData, CUresult,
+};
+
+use super::alloc::PoolBlock;
+use super::{Pool, default_props, get};
+use crate::Result;
+use crate::memory::phys::{Hold, Region};
+use crate::memory::table::{self, Record, What};
+use crate::va::Range;
+use crate::world::{Device, Share, process};
+
+/// What a pool's descriptor begins with.
+const TAG: &[u8] = b"pool";
+
+/// Checks properties a pool shall be made with; the device they name.
+pub(super) fn check(props: &CUmemPoolProps) -> Result<Arc<Device>> {
+    let types = props.handleTypes;
+    if props.allocType != CUmemAllocationType::PINNED {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if types != CUmemAllocationHandleType::NONE && types != CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    match props.location.type_ {
+        CUmemLocationType::DEVICE => process()?.device(props.location.id).cloned(),
+        CUmemLocationType::INVALID => Err(CUresult::INVALID_VALUE),
+        _ => Err(CUresult::NOT_SUPPORTED),
+    }
+}
+
+/// The name of a pool among all processes.
+fn identity(pool: &Pool) -> Vec<u8> {
+    let mut name = TAG.to_vec();
+    name.extend(std::process::id().to_le_bytes());
+    name.extend((pool.handle as u64).to_le_bytes());
+    name
+}
+
+/// A descriptor by which another process may import the pool.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no pool, or one not made for that.
+pub fn export(handle: usize) -> Result<OwnedFd> {
+    let pool = get(handle)?;
+    let exportable = pool.props.0.handleTypes == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+    if !exportable || pool.imported.is_some() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    // A hold on no pages: the descriptor carries the name only. The memory is shared with the pointers.
+    pool.device.share(&[], &identity(&pool))?.export()
+}
+
+/// The pool behind a descriptor. Nothing can be allocated from it here; pointers into it can be imported.
+///
+/// # Errors
+/// `INVALID_VALUE` for any other descriptor.
+pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
+    let share = Share::import(process()?, file).map_err(|_| CUresult::INVALID_VALUE)?;
+    if !share.tag().starts_with(TAG) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let device = Arc::clone(share.device());
+    let pool = Pool::enter(&device, default_props(&device), false, Some(share.tag().to_vec()));
+    Ok(pool.handle)
+}
+
+/// Names an allocation to a process that has imported its pool.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pointer that is not the start of an allocation of an exportable pool.
+pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
+    let Record { size, what: What::Pool(block), .. } = table::expect(address)? else {
+        return Err(CUresult::INVALID_VALUE);
+    };
+    let pool = block.pool();
+    let exportable = pool.props.0.handleTypes == CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR;
+    if block.is_borrowed() || !exportable {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let state = pool.lock();
+    let segment = state.segments.values().find(|region| region.holds(address)).ok_or(CUresult::INVALID_VALUE)?;
+    let share = segment.hold().share(&[])?;
+    let name = identity(pool);
+    let mut reserved = [0u8; 64];
+    reserved[..name.len()].copy_from_slice(&name);
+    for (field, value) in [share.id(), address - segment.base(), size].into_iter().enumerate() {
+        let at = name.len() + field * 8;
+        reserved[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    Ok(CUmemPoolPtrExportData { reserved })
+}
+
+/// Maps an allocation of an imported pool and returns its address here.
+///
+/// # Errors
+/// `INVALID_VALUE` for a pool that was not imported, or data that names another pool or memory that is gone.
+pub fn import_pointer(handle: usize, data: &CUmemPoolPtrExportData) -> Result<u64> {
+    let pool = get(handle)?;
+    let name = pool.imported.clone().ok_or(CUresult::INVALID_VALUE)?;
+    let rest = data.reserved.strip_prefix(name.as_slice()).ok_or(CUresult::INVALID_VALUE)?;
+    let field = |n: usize| -> Result<u64> {
+        let bytes = rest.get(n * 8..n * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u64::from_le_bytes).ok_or(CUresult::INVALID_VALUE)
+    };
+    let (id, offset, size) = (field(0)?, field(1)?, field(2)?);
+    let share = pool.device.join(id).map_err(|_| CUresult::INVALID_VALUE)?;
+    let region = Region::of(&pool.device, Hold::shared(share))?;
+    if offset.checked_add(size).is_none_or(|end| end > region.len()) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let base = region.base() + offset;
+    let ordinal = pool.device.ordinal();
+    let block = PoolBlock::borrowed(Arc::clone(&pool), size, region);
+    let what = What::Pool(Arc::new(block));
+    let record = Record { size, id: table::fresh_id(), device: ordinal, context: 0, what };
+    table::insert(base, record, Range { peers: false, ..Range::on_device(ordinal, size) })?;
+    Ok(base)
+}

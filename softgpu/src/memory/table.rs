@@ -1,0 +1,219 @@
+//! Every allocation of this process by its address: what it is, whose it is, how long it is to the byte.
+//!
+//! The address space itself ([`crate::va`]) only knows what may be touched. This table knows what was *allocated*: one entry per
+//! allocation (or mapping), with the object that owns its memory. Lookups by any address inside are logarithmic.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::heap::Heap;
+use super::host::HostMemory;
+use super::ipc::Import;
+use super::managed::Managed;
+use super::phys::Region;
+use super::pool::PoolBlock;
+use super::vmm::Mapping;
+use crate::Result;
+use crate::va::{self, Fault, Range};
+
+/// What an allocation is, with what it owns.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// Part of a block shared with other small allocations; the bytes it takes there.
+    Small(Arc<Heap>, u64),
+    /// Pages of its own.
+    Large(Arc<Region>),
+    /// Of a stream-ordered pool.
+    Pool(Arc<PoolBlock>),
+    /// Of a graph: its pages come and go with launches.
+    Graph,
+    /// A VMM mapping.
+    Mapped(Arc<Mapping>),
+    /// Managed memory.
+    Managed(Arc<Managed>),
+    /// Pinned or registered host memory.
+    Host(Arc<HostMemory>),
+    /// Another process's allocation, opened by a handle.
+    Imported(Arc<Import>),
+}
+
+/// One allocation.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    /// Bytes, as asked for.
+    pub(crate) size: u64,
+    /// Never the same for two allocations of this process.
+    pub(crate) id: u64,
+    /// The device it belongs to, by ordinal; host memory: that of the context it was made in.
+    pub(crate) device: u32,
+    /// The context it was made in and dies with; 0 for memory that belongs to none.
+    pub(crate) context: u64,
+    /// What it is.
+    pub(crate) what: What,
+}
+
+impl Record {
+    /// True for memory on a device (managed memory counts as such).
+    pub(crate) fn on_device(&self) -> bool {
+        !matches!(self.what, What::Host(_))
+    }
+}
+
+static TABLE: RwLock<BTreeMap<u64, Record>> = RwLock::new(BTreeMap::new());
+/// Held for reading while bytes move, for writing while mappings go away.
+static STILL: RwLock<()> = RwLock::new(());
+
+/// While this is held, no mapping of driver memory goes away. Whoever touches bytes found by [`va::bytes`] holds it.
+pub fn still() -> RwLockReadGuard<'static, ()> {
+    STILL.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no bytes are moving and keeps them from moving: mappings may go away now.
+pub(crate) fn exclusive() -> RwLockWriteGuard<'static, ()> {
+    STILL.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number for a new allocation.
+pub(crate) fn fresh_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Enters an allocation and makes its bytes addressable as `range` says.
+pub(crate) fn insert(base: u64, record: Record, range: Range) -> Result {
+    va::publish(base, range)?;
+    enter(base, record);
+    Ok(())
+}
+
+/// Enters an allocation whose bytes are not addressable yet.
+pub(crate) fn enter(base: u64, record: Record) {
+    TABLE.write().unwrap_or_else(PoisonError::into_inner).insert(base, record);
+}
+
+/// Takes the allocation that starts at `base` out if `takes` agrees, and its bytes out of reach. Of two callers racing for it, one
+/// gets it.
+pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
+    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+    table.get(&base).is_some_and(takes).then(|| table.remove(&base))?.inspect(|_| {
+        va::retract(base);
+    })
+}
+
+/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay in reach until somebody retracts them.
+pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
+    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+    table.get(&base).is_some_and(takes).then(|| table.remove(&base))?
+}
+
+/// Where the allocations start for which `chosen` holds.
+pub(crate) fn starts(chosen: impl Fn(&Record) -> bool) -> Vec<u64> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    table.iter().filter(|(_, record)| chosen(record)).map(|(base, _)| *base).collect()
+}
+
+/// The allocation that starts at `base`.
+pub(crate) fn at(base: u64) -> Option<Record> {
+    TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&base).cloned()
+}
+
+/// The allocation that holds `address`, with its base.
+pub(crate) fn find(address: u64) -> Option<(u64, Record)> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let (&base, record) = table.range(..=address).next_back()?;
+    (address - base < record.size).then(|| (base, record.clone()))
+}
+
+/// True where `address` is inside any allocation.
+pub(crate) fn known(address: u64) -> bool {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    table.range(..=address).next_back().is_some_and(|(base, record)| address - base < record.size)
+}
+
+/// True where all `len` bytes are in one allocation, or in mappings that touch: what the driver checks when a call is made.
+pub(crate) fn covers(address: u64, len: u64) -> bool {
+    let Some(end) = address.checked_add(len) else {
+        return false;
+    };
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let mut at = address;
+    loop {
+        let Some((base, record)) = table.range(..=at).next_back() else {
+            return false;
+        };
+        if at - base >= record.size {
+            return false;
+        }
+        if base + record.size >= end {
+            return true;
+        }
+        if !matches!(record.what, What::Mapped(_)) {
+            return false;
+        }
+        at = base + record.size;
+    }
+}
+
+/// Bytes for a copy engine, which reaches whatever this process has, on any device. The caller holds [`still`].
+///
+/// # Errors
+/// A fault where the memory is not there, or no device at all may touch it that way.
+pub(crate) fn engine_bytes(address: u64, len: u64, access: va::Access) -> std::result::Result<*mut u8, Fault> {
+    let (_, range) = va::find(address).ok_or(Fault { addr: address, absent: true })?;
+    let allowed = match access {
+        va::Access::Read => range.readers,
+        va::Access::Write => range.writers,
+    };
+    if allowed == 0 {
+        return Err(Fault { addr: address, absent: false });
+    }
+    va::check(allowed.trailing_zeros(), address, len, access)?;
+    touch(allowed.trailing_zeros(), address, len);
+    va::bytes(address, len)
+}
+
+/// Bytes for work on the device with this ordinal: rights apply, and managed memory becomes resident. The caller holds [`still`].
+///
+/// # Errors
+/// A fault at the first address that this device may not touch.
+pub fn bytes(ordinal: u32, address: u64, len: u64, access: va::Access) -> std::result::Result<*mut u8, Fault> {
+    va::check(ordinal, address, len, access)?;
+    touch(ordinal, address, len);
+    va::bytes(address, len)
+}
+
+/// Makes managed memory in the range resident, as the first touch by a device does.
+fn touch(ordinal: u32, address: u64, len: u64) {
+    if let Some((base, record)) = find(address)
+        && let What::Managed(managed) = record.what
+    {
+        managed.touch(ordinal, address - base, len);
+    }
+}
+
+/// The allocations that share a byte with the range, in the order of their addresses.
+pub(crate) fn overlapping(address: u64, len: u64) -> Vec<(u64, Record)> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let before = table.range(..address).next_back().filter(|(base, record)| *base + record.size > address);
+    let inside = table.range(address..address.saturating_add(len));
+    before.into_iter().chain(inside).map(|(base, record)| (*base, record.clone())).collect()
+}
+
+/// Every allocation for which `chosen` holds, taken out and out of reach.
+pub(crate) fn drain(chosen: impl Fn(&Record) -> bool) -> Vec<(u64, Record)> {
+    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+    let taken: Vec<_> = table.extract_if(.., |_, record| chosen(record)).collect();
+    drop(table);
+    for (base, _) in &taken {
+        va::retract(*base);
+    }
+    taken
+}
+
+/// The allocation that starts at `base`, or the error the driver gives for a pointer it did not give out.
+pub(crate) fn expect(base: u64) -> Result<Record> {
+    at(base).ok_or(CUresult::INVALID_VALUE)
+}

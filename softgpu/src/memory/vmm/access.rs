@@ -1,0 +1,95 @@
+//! Who may touch a mapping.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::{Mapping, mappings_in, whole_pages};
+use crate::Result;
+use crate::memory::table::{self, Record, What};
+use crate::va;
+
+/// Rights of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rights {
+    /// None.
+    None,
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+impl Rights {
+    /// Sets or clears this device's bits.
+    pub(crate) fn apply(self, ordinal: u32, readers: &mut u32, writers: &mut u32) {
+        let bit = 1u32.checked_shl(ordinal).unwrap_or(0);
+        let set = |mask: &mut u32, on: bool| if on { *mask |= bit } else { *mask &= !bit };
+        set(readers, self != Self::None);
+        set(writers, self == Self::ReadWrite);
+    }
+
+    /// What the bits say about this device.
+    pub(crate) fn of(ordinal: u32, readers: u32, writers: u32) -> Self {
+        let has = |mask: u32| mask.checked_shr(ordinal).unwrap_or(0) & 1 == 1;
+        match (has(readers), has(writers)) {
+            (_, true) => Self::ReadWrite,
+            (true, false) => Self::Read,
+            (false, false) => Self::None,
+        }
+    }
+}
+
+/// The mapping that holds an address, with its base.
+pub(super) fn mapping_at(address: u64) -> Option<(u64, Arc<Mapping>)> {
+    match table::find(address) {
+        Some((base, Record { what: What::Mapped(mapping), .. })) => Some((base, mapping)),
+        _ => None,
+    }
+}
+
+/// Gives each of these devices its rights on a range that consists of mappings without gaps.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that cuts a mapping or has a gap.
+pub fn set_access(address: u64, len: u64, rights: &[(u32, Rights)]) -> Result {
+    if !whole_pages(address, len) || !table::covers(address, len) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    for (base, _) in mappings_in(address, len)? {
+        let (_, range) = va::find(base).ok_or(CUresult::INVALID_VALUE)?;
+        let (mut readers, mut writers) = (range.readers, range.writers);
+        for (ordinal, right) in rights {
+            right.apply(*ordinal, &mut readers, &mut writers);
+        }
+        va::set_access(base, readers, writers);
+    }
+    Ok(())
+}
+
+/// The rights of one device on the mapping that holds an address.
+///
+/// # Errors
+/// `INVALID_VALUE` if nothing is mapped there.
+pub fn access(address: u64, ordinal: u32) -> Result<Rights> {
+    let (base, _) = mapping_at(address).ok_or(CUresult::INVALID_VALUE)?;
+    let (_, range) = va::find(base).ok_or(CUresult::INVALID_VALUE)?;
+    Ok(Rights::of(ordinal, range.readers, range.writers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rights;
+
+    #[test]
+    fn rights_are_given_and_taken_by_device() {
+        let (mut readers, mut writers) = (0, 0);
+        Rights::ReadWrite.apply(0, &mut readers, &mut writers);
+        Rights::Read.apply(3, &mut readers, &mut writers);
+        assert_eq!((readers, writers), (0b1001, 0b0001));
+        assert_eq!(Rights::of(3, readers, writers), Rights::Read);
+        assert_eq!(Rights::of(1, readers, writers), Rights::None);
+        Rights::None.apply(0, &mut readers, &mut writers);
+        assert_eq!((readers, writers), (0b1000, 0));
+    }
+}

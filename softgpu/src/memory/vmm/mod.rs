@@ -1,0 +1,103 @@
+//! Virtual memory management: addresses, physical memory and the mapping between them, each with a life of its own.
+//!
+//! Physical memory lives until its last handle in any process is released *and* its last mapping is gone. A new mapping gives no
+//! access. Mappings are made and undone whole.
+
+mod access;
+mod physical;
+mod reserve;
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+pub use access::{Rights, access, set_access};
+pub use physical::{Properties, create, export, import, properties, release, retain};
+pub(crate) use reserve::find as reservation;
+pub use reserve::{address_free, address_reserve};
+
+use super::table::{self, Record, What};
+use crate::Result;
+use crate::spec::PAGE;
+use crate::va::{self, Backing, Range};
+use physical::Physical;
+
+/// Sizes and addresses are multiples of this, minimum and recommended alike.
+pub const GRANULARITY: u64 = PAGE;
+
+/// One mapping; it keeps its physical memory alive.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    physical: Arc<Physical>,
+}
+
+impl Mapping {
+    /// The handle it was made from.
+    pub(crate) fn handle(&self) -> usize {
+        self.physical.handle()
+    }
+
+    /// What kinds of handles the memory can be exported as.
+    pub(crate) fn handle_types(&self) -> u32 {
+        self.physical.properties().handle_types
+    }
+}
+
+fn whole_pages(address: u64, len: u64) -> bool {
+    len > 0 && len.is_multiple_of(PAGE) && address.is_multiple_of(PAGE) && address.checked_add(len).is_some()
+}
+
+/// Maps the first `len` bytes of physical memory at a reserved address. Nothing may touch it before rights are given.
+///
+/// # Errors
+/// `INVALID_VALUE` for an offset, for sizes that do not fit, for addresses that are not reserved or mapped already.
+pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
+    let physical = physical::get(handle)?;
+    if offset != 0 || !whole_pages(address, len) || len > physical.properties().size || !reserve::holds(address, len) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let device = Arc::clone(physical.device());
+    let ordinal = device.ordinal();
+    let range = Range { readers: 0, writers: 0, peers: false, ..Range::on_device(ordinal, len) };
+    // Published first: of two callers mapping the same addresses one is refused before it touches the other's memory.
+    va::publish(address, range)?;
+    if let Err(error) = va::map(address, len, Backing::Pages(&device, &physical.runs()), false) {
+        va::retract(address);
+        return Err(error);
+    }
+    let what = What::Mapped(Arc::new(Mapping { physical }));
+    table::enter(address, Record { size: len, id: table::fresh_id(), device: ordinal, context: 0, what });
+    Ok(())
+}
+
+/// Undoes every mapping in a range that consists of whole mappings and gaps between them.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that cuts a mapping, holds none, or is not in one reservation.
+pub fn unmap(address: u64, len: u64) -> Result {
+    if !whole_pages(address, len) || !reserve::holds(address, len) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let mappings = mappings_in(address, len)?;
+    if mappings.is_empty() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    for (base, record) in mappings {
+        let id = record.id;
+        if let Some(gone) = table::remove_if(base, |now| now.id == id) {
+            let exclusive = table::exclusive();
+            let undone = va::unmap(base, gone.size);
+            drop(exclusive);
+            undone?;
+        }
+    }
+    Ok(())
+}
+
+/// The mappings in a range, refused if it cuts one.
+fn mappings_in(address: u64, len: u64) -> Result<Vec<(u64, Record)>> {
+    let found = table::overlapping(address, len);
+    let whole = found.iter().all(|(base, record)| *base >= address && base + record.size <= address + len);
+    let mapped = found.iter().all(|(_, record)| matches!(record.what, What::Mapped(_)));
+    if whole && mapped { Ok(found) } else { Err(CUresult::INVALID_VALUE) }
+}

@@ -1,0 +1,198 @@
+//! Physical memory and its handles, in this process and across processes.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::whole_pages;
+use crate::Result;
+use crate::handle::{self, Handles};
+use crate::memory::phys::{Hold, Noted, Pages};
+use crate::world::{Device, Kind, PageRun, Share, process};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const POSIX_FD: u32 = 1;
+
+/// What physical memory was made as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// Bytes.
+    pub size: u64,
+    /// Handle types it can be exported as, one bit each.
+    pub handle_types: u32,
+    /// Whether direct access from other devices of the machine was asked for.
+    pub rdma: bool,
+}
+
+impl Properties {
+    fn to_tag(self) -> Vec<u8> {
+        let mut tag = self.size.to_le_bytes().to_vec();
+        tag.extend(self.handle_types.to_le_bytes());
+        tag.push(u8::from(self.rdma));
+        tag
+    }
+
+    fn from_tag(tag: &[u8]) -> Option<Self> {
+        let (size, rest) = tag.split_first_chunk::<8>()?;
+        let (types, rest) = rest.split_first_chunk::<4>()?;
+        let properties = Self {
+            size: u64::from_le_bytes(*size),
+            handle_types: u32::from_le_bytes(*types),
+            rdma: *rest.first()? != 0,
+        };
+        (rest.len() == 1).then_some(properties)
+    }
+}
+
+/// Physical memory of one device. Mappings and the handle table each keep it.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    handle: usize,
+    device: Arc<Device>,
+    hold: Hold,
+    properties: Properties,
+    /// Times the handle must be released.
+    refs: Mutex<u32>,
+    _noted: Option<Noted>,
+}
+
+static HANDLES: Handles<Physical> = Handles::new();
+
+impl Physical {
+    pub(super) fn handle(&self) -> usize {
+        self.handle
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(super) fn properties(&self) -> Properties {
+        self.properties
+    }
+
+    pub(super) fn runs(&self) -> Vec<PageRun> {
+        self.hold.runs()
+    }
+}
+
+fn enter(device: &Arc<Device>, hold: Hold, properties: Properties, noted: Option<Noted>) -> usize {
+    let handle = handle::fresh();
+    let device = Arc::clone(device);
+    let physical = Physical { handle, device, hold, properties, refs: Mutex::new(1), _noted: noted };
+    HANDLES.insert_at(handle, Arc::new(physical));
+    handle
+}
+
+pub(super) fn get(handle: usize) -> Result<Arc<Physical>> {
+    HANDLES.get(handle).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// Takes physical memory and returns its handle.
+///
+/// # Errors
+/// `INVALID_VALUE` for a size that is no multiple of 2 MiB, `NOT_SUPPORTED` for handle types other than a file descriptor,
+/// `OUT_OF_MEMORY`.
+pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
+    if !whole_pages(0, properties.size) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if properties.handle_types & !POSIX_FD != 0 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    if properties.size > device.capacity() {
+        return Err(CUresult::OUT_OF_MEMORY);
+    }
+    let pages = Pages::take(device, Kind::Vmm, properties.size)?;
+    let noted = Noted::new(device, Kind::Vmm, properties.size);
+    Ok(enter(device, Hold::own(pages), properties, Some(noted)))
+}
+
+/// Gives one reference of a handle up.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no handle (any more).
+pub fn release(handle: usize) -> Result {
+    let physical = get(handle)?;
+    let mut refs = physical.refs.lock().unwrap_or_else(PoisonError::into_inner);
+    match *refs {
+        0 => Err(CUresult::INVALID_VALUE),
+        1 => {
+            *refs = 0;
+            // Under the lock, so that a retain in another thread comes before or after both.
+            HANDLES.remove(handle);
+            Ok(())
+        }
+        _ => {
+            *refs -= 1;
+            Ok(())
+        }
+    }
+}
+
+/// Another reference to the handle that was mapped at an address: the same number, even if it was released meanwhile.
+///
+/// # Errors
+/// `INVALID_VALUE` if nothing is mapped there.
+pub fn retain(address: u64) -> Result<usize> {
+    let Some((_, mapping)) = super::access::mapping_at(address) else {
+        return Err(CUresult::INVALID_VALUE);
+    };
+    let physical = &mapping.physical;
+    let mut refs = physical.refs.lock().unwrap_or_else(PoisonError::into_inner);
+    *refs += 1;
+    if *refs == 1 {
+        HANDLES.insert_at(physical.handle, Arc::clone(physical));
+    }
+    Ok(physical.handle)
+}
+
+/// What a handle stands for: the device's ordinal and the properties.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no handle.
+pub fn properties(handle: usize) -> Result<(u32, Properties)> {
+    get(handle).map(|physical| (physical.device.ordinal(), physical.properties))
+}
+
+/// A descriptor by which another process may import the memory; it keeps it alive by itself.
+///
+/// # Errors
+/// `INVALID_VALUE` if the memory was not made for that.
+pub fn export(handle: usize) -> Result<OwnedFd> {
+    let physical = get(handle)?;
+    if physical.properties.handle_types & POSIX_FD == 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    physical.hold.share(&physical.properties.to_tag())?.export()
+}
+
+/// A handle to memory that a descriptor stands for. The descriptor stays the caller's.
+///
+/// # Errors
+/// `INVALID_VALUE` for any other descriptor.
+pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
+    let share = Share::import(process()?, file).map_err(|_| CUresult::INVALID_VALUE)?;
+    let properties = Properties::from_tag(share.tag()).ok_or(CUresult::INVALID_VALUE)?;
+    let device = Arc::clone(share.device());
+    Ok(enter(&device, Hold::shared(share), properties, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Properties;
+
+    #[test]
+    fn properties_survive_the_way_to_another_process() {
+        let properties = Properties { size: 6 << 20, handle_types: 1, rdma: true };
+        assert_eq!(Properties::from_tag(&properties.to_tag()), Some(properties));
+    }
+
+    #[test]
+    fn another_tag_is_not_taken_for_one() {
+        assert_eq!(Properties::from_tag(b"a pool, say"), None);
+        let longer = [Properties { size: 1, handle_types: 0, rdma: false }.to_tag(), vec![0]].concat();
+        assert_eq!(Properties::from_tag(&longer), None);
+    }
+}
