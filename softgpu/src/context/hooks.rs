@@ -11,7 +11,11 @@ type Drain = fn(&Arc<Context>) -> Result;
 type Gone = fn(&Arc<Context>);
 
 const DRAIN: &[Drain] = &[crate::exec::drain];
-const GONE: &[Gone] = &[crate::exec::context_gone, crate::module::context_gone, crate::memory::context_gone];
+const GONE: &[Gone] = &[
+    crate::exec::context_gone,
+    crate::module::context_gone,
+    crate::memory::context_gone,
+];
 
 pub(super) fn drain(context: &Arc<Context>) -> Result {
     DRAIN.iter().try_for_each(|drain| drain(context))

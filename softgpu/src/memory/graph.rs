@@ -75,14 +75,29 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
     if bytes == 0 || props.location.id != named {
         return Err(CUresult::INVALID_VALUE);
     }
-    let len = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let len = bytes
+        .checked_next_multiple_of(PAGE)
+        .ok_or(CUresult::OUT_OF_MEMORY)?;
     if len > device.capacity() {
         return Err(CUresult::OUT_OF_MEMORY);
     }
     let addresses = Reserved::new(len)?;
     let base = addresses.base();
-    graphs(device).lock().nodes.insert(base, Node { addresses, size: bytes, pages: Vec::new() });
-    let record = Record { size: bytes, id: table::fresh_id(), device: device.ordinal(), context: 0, what: What::Graph };
+    graphs(device).lock().nodes.insert(
+        base,
+        Node {
+            addresses,
+            size: bytes,
+            pages: Vec::new(),
+        },
+    );
+    let record = Record {
+        size: bytes,
+        id: table::fresh_id(),
+        device: device.ordinal(),
+        context: 0,
+        what: What::Graph,
+    };
     table::enter(base, record);
     Ok(base)
 }
@@ -105,9 +120,18 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
     let rest = state.idle.len() - from_idle;
     let mut pages = state.idle.split_off(rest);
     pages.extend(fresh);
-    let runs: Vec<_> = pages.iter().flat_map(|page| page.pages.runs().iter().copied()).collect();
+    let runs: Vec<_> = pages
+        .iter()
+        .flat_map(|page| page.pages.runs().iter().copied())
+        .collect();
     va::map(address, len, Backing::Pages(device, &runs), false)?;
-    va::publish(address, Range { peers: false, ..Range::on_device(device.ordinal(), size) })?;
+    va::publish(
+        address,
+        Range {
+            peers: false,
+            ..Range::on_device(device.ordinal(), size)
+        },
+    )?;
     if let Some(node) = state.nodes.get_mut(&address) {
         node.pages = pages;
     }
@@ -120,7 +144,10 @@ pub fn back(device: &Arc<Device>, address: u64) -> Result {
 fn fresh_pages(device: &Arc<Device>, count: usize) -> Result<Vec<Page>> {
     let one = || {
         let pages = Pages::take(device, Kind::Graph, PAGE)?;
-        Ok(Page { pages, _noted: Noted::new(device, Kind::Graph, PAGE) })
+        Ok(Page {
+            pages,
+            _noted: Noted::new(device, Kind::Graph, PAGE),
+        })
     };
     std::iter::repeat_with(one).take(count).collect()
 }
@@ -148,7 +175,9 @@ pub fn unback(device: &Device, address: u64) {
 
 /// As [`unback`], wherever the address is.
 pub(crate) fn unback_at(address: u64) {
-    let Some((_, record)) = table::find(address) else { return };
+    let Some((_, record)) = table::find(address) else {
+        return;
+    };
     let Ok(process) = process() else { return };
     if let Ok(device) = process.device(i32::try_from(record.device).unwrap_or(-1)) {
         unback(device, address);

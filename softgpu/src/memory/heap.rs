@@ -25,7 +25,11 @@ struct State {
 impl Heap {
     /// A heap without blocks, for memory of this kind.
     pub(crate) fn new(device: &Arc<Device>, kind: Kind) -> Self {
-        Self { device: Arc::clone(device), kind, state: Mutex::default() }
+        Self {
+            device: Arc::clone(device),
+            kind,
+            state: Mutex::default(),
+        }
     }
 
     /// `len` bytes, a multiple of 512.
@@ -40,7 +44,10 @@ impl Heap {
                 let region = Region::new(&self.device, self.kind, BLOCK)?;
                 state.blocks.add(region.base());
                 state.regions.insert(region.base(), region);
-                state.blocks.take(len).expect("a new block has room for anything small")
+                state
+                    .blocks
+                    .take(len)
+                    .expect("a new block has room for anything small")
             }
         };
         self.device.note(self.kind, signed(len));
@@ -51,7 +58,10 @@ impl Heap {
     pub(crate) fn give(&self, start: u64, len: u64) {
         let mut state = self.lock();
         let released = state.blocks.give(start, len);
-        let regions: Vec<Region> = released.iter().filter_map(|base| state.regions.remove(base)).collect();
+        let regions: Vec<Region> = released
+            .iter()
+            .filter_map(|base| state.regions.remove(base))
+            .collect();
         drop(state);
         drop(regions);
         self.device.note(self.kind, -signed(len));
@@ -61,7 +71,10 @@ impl Heap {
     pub(crate) fn trim(&self) -> bool {
         let mut state = self.lock();
         let released = state.blocks.trim();
-        let regions: Vec<Region> = released.iter().filter_map(|base| state.regions.remove(base)).collect();
+        let regions: Vec<Region> = released
+            .iter()
+            .filter_map(|base| state.regions.remove(base))
+            .collect();
         drop(state);
         !regions.is_empty()
     }
@@ -69,7 +82,11 @@ impl Heap {
     /// Calls `f` with the block that holds `address`.
     pub(crate) fn with_block<R>(&self, address: u64, f: impl FnOnce(&Region) -> R) -> Option<R> {
         let state = self.lock();
-        state.regions.values().find(|region| region.holds(address)).map(f)
+        state
+            .regions
+            .values()
+            .find(|region| region.holds(address))
+            .map(f)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

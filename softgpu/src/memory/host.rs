@@ -2,7 +2,10 @@
 //!
 //! # Safety
 //! Memory is allocated and freed with the same layout, kept in [`Owned`]; registered memory is never touched here.
-#![allow(unsafe_code, reason = "allocates memory that the application owns by address")]
+#![allow(
+    unsafe_code,
+    reason = "allocates memory that the application owns by address"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
@@ -58,7 +61,10 @@ impl Owned {
         if at.is_null() {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        Ok(Self { at: at.expose_provenance(), layout })
+        Ok(Self {
+            at: at.expose_provenance(),
+            layout,
+        })
     }
 }
 
@@ -79,7 +85,15 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     }
     let owned = Owned::new(size)?;
     let base = owned.at as u64;
-    enter(context, base, size, HostMemory { flags, owned: Some(owned) })?;
+    enter(
+        context,
+        base,
+        size,
+        HostMemory {
+            flags,
+            owned: Some(owned),
+        },
+    )?;
     Ok(base)
 }
 
@@ -99,7 +113,9 @@ fn enter(context: &Context, base: u64, size: u64, memory: HostMemory) -> Result 
 /// # Errors
 /// `INVALID_VALUE` for a pointer that [`alloc`] did not return.
 pub fn free(address: u64) -> Result {
-    take(address, CUresult::INVALID_VALUE, |memory| !memory.is_registered())
+    take(address, CUresult::INVALID_VALUE, |memory| {
+        !memory.is_registered()
+    })
 }
 
 /// Pins memory of the application.
@@ -124,7 +140,11 @@ pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Resul
 /// # Errors
 /// `HOST_MEMORY_NOT_REGISTERED` for an address that does not start such a range.
 pub fn unregister(address: u64) -> Result {
-    take(address, CUresult::HOST_MEMORY_NOT_REGISTERED, HostMemory::is_registered)
+    take(
+        address,
+        CUresult::HOST_MEMORY_NOT_REGISTERED,
+        HostMemory::is_registered,
+    )
 }
 
 fn take(address: u64, unknown: CUresult, which: impl Fn(&HostMemory) -> bool) -> Result {
@@ -156,7 +176,13 @@ pub fn flags(address: u64) -> Result<u32> {
 
 fn pinned(address: u64) -> Result<Arc<HostMemory>> {
     match table::find(address) {
-        Some((_, Record { what: What::Host(memory), .. })) => Ok(memory),
+        Some((
+            _,
+            Record {
+                what: What::Host(memory),
+                ..
+            },
+        )) => Ok(memory),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }

@@ -68,7 +68,14 @@ impl Handle {
             Some(u64::from_le_bytes(*value))
         };
         let (id, share, offset, size) = (long()?, long()?, long()?, long()?);
-        Some(Self { pid: u32::from_le_bytes(*pid), id, share, offset, size, uuid: *uuid })
+        Some(Self {
+            pid: u32::from_le_bytes(*pid),
+            id,
+            share,
+            offset,
+            size,
+            uuid: *uuid,
+        })
     }
 }
 
@@ -80,7 +87,9 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
     let record = table::expect(address)?;
     let (base, share) = match &record.what {
         What::Small(heap, _) => heap
-            .with_block(address, |region| region.hold().share(&[]).map(|share| (region.base(), share)))
+            .with_block(address, |region| {
+                region.hold().share(&[]).map(|share| (region.base(), share))
+            })
             .ok_or(CUresult::INVALID_VALUE)??,
         What::Large(region) => (region.base(), region.hold().share(&[])?),
         _ => return Err(CUresult::INVALID_VALUE),
@@ -114,15 +123,33 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
         return Ok(*address);
     }
     let devices = process()?.devices();
-    let device = devices.iter().find(|device| device.uuid() == handle.uuid).ok_or(CUresult::INVALID_DEVICE)?;
-    let share = device.join(handle.share).map_err(|_| CUresult::INVALID_HANDLE)?;
+    let device = devices
+        .iter()
+        .find(|device| device.uuid() == handle.uuid)
+        .ok_or(CUresult::INVALID_DEVICE)?;
+    let share = device
+        .join(handle.share)
+        .map_err(|_| CUresult::INVALID_HANDLE)?;
     let region = Region::of(device, Hold::shared(share))?;
-    if handle.offset.checked_add(handle.size).is_none_or(|end| end > region.len()) {
+    if handle
+        .offset
+        .checked_add(handle.size)
+        .is_none_or(|end| end > region.len())
+    {
         return Err(CUresult::INVALID_VALUE);
     }
     let (address, ordinal) = (region.base() + handle.offset, device.ordinal());
-    let what = What::Imported(Arc::new(Import { _region: region, key }));
-    let record = Record { size: handle.size, id: table::fresh_id(), device: ordinal, context: context.id(), what };
+    let what = What::Imported(Arc::new(Import {
+        _region: region,
+        key,
+    }));
+    let record = Record {
+        size: handle.size,
+        id: table::fresh_id(),
+        device: ordinal,
+        context: context.id(),
+        what,
+    };
     table::insert(address, record, Range::on_device(ordinal, handle.size))?;
     open.insert(key, (address, 1));
     Ok(address)
@@ -133,7 +160,12 @@ pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
 /// # Errors
 /// `INVALID_VALUE` for an address that [`open`] did not return.
 pub fn close(address: u64) -> Result {
-    let Record { device, what: What::Imported(import), .. } = table::expect(address)? else {
+    let Record {
+        device,
+        what: What::Imported(import),
+        ..
+    } = table::expect(address)?
+    else {
         return Err(CUresult::INVALID_VALUE);
     };
     exec::drain_device(device);
@@ -151,14 +183,22 @@ pub fn close(address: u64) -> Result {
 /// Forgets what a context that is gone had opened.
 pub(crate) fn context_gone(context: u64) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.get_or_insert_default().retain(|(_, _, by), _| *by != context);
+    open.get_or_insert_default()
+        .retain(|(_, _, by), _| *by != context);
 }
 
 #[cfg(test)]
 mod tests {
     use super::Handle;
 
-    const HANDLE: Handle = Handle { pid: 7, id: 8, share: 9, offset: 512, size: 1000, uuid: [3; 16] };
+    const HANDLE: Handle = Handle {
+        pid: 7,
+        id: 8,
+        share: 9,
+        offset: 512,
+        size: 1000,
+        uuid: [3; 16],
+    };
 
     #[test]
     fn a_handle_survives_the_way_to_another_process() {

@@ -23,7 +23,10 @@ struct Slot(OnceLock<Arc<Heap>>);
 
 fn heap(context: &Context) -> Arc<Heap> {
     let slot = context.ext::<Slot>();
-    Arc::clone(slot.0.get_or_init(|| Arc::new(Heap::new(context.device(), Kind::Linear))))
+    Arc::clone(
+        slot.0
+            .get_or_init(|| Arc::new(Heap::new(context.device(), Kind::Linear))),
+    )
 }
 
 /// Allocates `size` bytes of device memory.
@@ -51,7 +54,13 @@ fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
         (region.base(), What::Large(Arc::new(region)))
     };
     let ordinal = device.ordinal();
-    let record = Record { size, id: table::fresh_id(), device: ordinal, context: context.id(), what };
+    let record = Record {
+        size,
+        id: table::fresh_id(),
+        device: ordinal,
+        context: context.id(),
+        what,
+    };
     table::insert(base, record, Range::on_device(ordinal, size))?;
     Ok(base)
 }
@@ -98,5 +107,7 @@ pub fn free(address: u64) -> Result {
 /// # Errors
 /// `NOT_FOUND` if there is none.
 pub fn address_range(address: u64) -> Result<(u64, u64)> {
-    table::find(address).map(|(base, record)| (base, record.size)).ok_or(CUresult::NOT_FOUND)
+    table::find(address)
+        .map(|(base, record)| (base, record.size))
+        .ok_or(CUresult::NOT_FOUND)
 }

@@ -2,7 +2,10 @@
 //!
 //! # Safety
 //! Running a fill writes by pointer into driver memory that was just checked, under [`table::still`].
-#![allow(unsafe_code, reason = "writes bytes by address, which is what a copy engine does")]
+#![allow(
+    unsafe_code,
+    reason = "writes bytes by address, which is what a copy engine does"
+)]
 
 use std::sync::Arc;
 
@@ -58,7 +61,9 @@ impl Fill {
         let Some(span) = self.span() else {
             return Err(CUresult::INVALID_VALUE);
         };
-        (span == 0 || table::covers(self.dst, span)).then_some(()).ok_or(CUresult::INVALID_VALUE)
+        (span == 0 || table::covers(self.dst, span))
+            .then_some(())
+            .ok_or(CUresult::INVALID_VALUE)
     }
 
     /// Writes the elements.
@@ -95,7 +100,11 @@ impl Fill {
             height: usize::try_from(self.height).unwrap_or(usize::MAX),
             ctx: context.handle(),
         };
-        Op::new(Kind::Fill(Raw(node)), Cost::OnDevice(self.bytes()), move || self.run().map_err(Into::into))
+        Op::new(
+            Kind::Fill(Raw(node)),
+            Cost::OnDevice(self.bytes()),
+            move || self.run().map_err(Into::into),
+        )
     }
 
     /// Submits it to a stream; fills of host memory wait, all others return at once, the synchronous functions too.
@@ -125,7 +134,9 @@ impl Fill {
             return Some(0);
         }
         let row = self.width.checked_mul(u64::from(self.element))?;
-        (self.height - 1).checked_mul(if self.height > 1 { self.pitch } else { 0 })?.checked_add(row)
+        (self.height - 1)
+            .checked_mul(if self.height > 1 { self.pitch } else { 0 })?
+            .checked_add(row)
     }
 }
 
@@ -171,15 +182,36 @@ mod tests {
 
     #[test]
     fn a_misaligned_or_overlapping_fill_is_refused() {
-        let fill = Fill { dst: 0x1001, pitch: 0, value: 0, element: 4, width: 1, height: 1 };
+        let fill = Fill {
+            dst: 0x1001,
+            pitch: 0,
+            value: 0,
+            element: 4,
+            width: 1,
+            height: 1,
+        };
         assert!(fill.check().is_err());
-        let overlapping = Fill { dst: 0x1000, pitch: 4, value: 0, element: 4, width: 2, height: 2 };
+        let overlapping = Fill {
+            dst: 0x1000,
+            pitch: 4,
+            value: 0,
+            element: 4,
+            width: 2,
+            height: 2,
+        };
         assert!(overlapping.check().is_err());
     }
 
     #[test]
     fn nothing_to_fill_is_no_error_wherever_it_points() {
-        let fill = Fill { dst: 0, pitch: 0, value: 0, element: 1, width: 0, height: 1 };
+        let fill = Fill {
+            dst: 0,
+            pitch: 0,
+            value: 0,
+            element: 1,
+            width: 0,
+            height: 1,
+        };
         assert!(fill.check().is_ok());
         assert!(fill.run().is_ok());
     }

@@ -22,10 +22,15 @@ impl Pages {
     pub(crate) fn take(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
         let pages = bytes.div_ceil(PAGE);
         let taken = match device.take(kind, pages) {
-            Err(CUresult::OUT_OF_MEMORY) if managed::evict(device, pages) => device.take(kind, pages),
+            Err(CUresult::OUT_OF_MEMORY) if managed::evict(device, pages) => {
+                device.take(kind, pages)
+            }
             other => other,
         };
-        Ok(Self { device: Arc::clone(device), runs: taken? })
+        Ok(Self {
+            device: Arc::clone(device),
+            runs: taken?,
+        })
     }
 
     /// Their numbers.
@@ -110,7 +115,11 @@ impl Noted {
     /// Tells that the application asked for `bytes`.
     pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
         device.note(kind, signed(bytes));
-        Self { device: Arc::clone(device), kind, bytes }
+        Self {
+            device: Arc::clone(device),
+            kind,
+            bytes,
+        }
     }
 }
 
@@ -134,7 +143,10 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// `len` bytes, whole pages.
     pub(crate) fn new(len: u64) -> Result<Self> {
-        Ok(Self { base: va::reserve(len, 0)?, len })
+        Ok(Self {
+            base: va::reserve(len, 0)?,
+            len,
+        })
     }
 
     /// The first address.
@@ -171,7 +183,9 @@ impl Region {
     /// # Errors
     /// `OUT_OF_MEMORY` if the device has not got them.
     pub(crate) fn new(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
-        let len = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+        let len = bytes
+            .checked_next_multiple_of(PAGE)
+            .ok_or(CUresult::OUT_OF_MEMORY)?;
         if len > device.capacity() {
             return Err(CUresult::OUT_OF_MEMORY);
         }
@@ -184,7 +198,11 @@ impl Region {
         let len = runs.iter().map(PageRun::bytes).sum();
         let addresses = Reserved::new(len)?;
         va::map(addresses.base, len, Backing::Pages(device, &runs), false)?;
-        Ok(Self { addresses, hold, noted: None })
+        Ok(Self {
+            addresses,
+            hold,
+            noted: None,
+        })
     }
 
     /// With what the application asked for, told to the truth counters for as long as the region lives.

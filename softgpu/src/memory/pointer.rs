@@ -52,7 +52,11 @@ fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record)
     let managed = matches!(record.what, What::Managed(_));
     Ok(match attribute {
         Attribute::CONTEXT => Answer::Pointer(record.context),
-        Attribute::MEMORY_TYPE => Answer::Int(if host { CUmemorytype::HOST.0 } else { CUmemorytype::DEVICE.0 }),
+        Attribute::MEMORY_TYPE => Answer::Int(if host {
+            CUmemorytype::HOST.0
+        } else {
+            CUmemorytype::DEVICE.0
+        }),
         Attribute::DEVICE_POINTER => Answer::Pointer(address),
         Attribute::HOST_POINTER if host || managed => Answer::Pointer(address),
         Attribute::HOST_POINTER => return Err(CUresult::INVALID_VALUE),
@@ -61,12 +65,16 @@ fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record)
         Attribute::BUFFER_ID => Answer::Long(record.id),
         Attribute::IS_MANAGED => Answer::Flag(managed),
         Attribute::DEVICE_ORDINAL => Answer::Int(record.device),
-        Attribute::IS_LEGACY_CUDA_IPC_CAPABLE => Answer::Flag(matches!(record.what, What::Small(..) | What::Large(_))),
+        Attribute::IS_LEGACY_CUDA_IPC_CAPABLE => {
+            Answer::Flag(matches!(record.what, What::Small(..) | What::Large(_)))
+        }
         Attribute::RANGE_START_ADDR | Attribute::MAPPING_BASE_ADDR => Answer::Pointer(base),
         Attribute::RANGE_SIZE | Attribute::MAPPING_SIZE => Answer::Long(record.size),
         Attribute::MAPPED => Answer::Flag(true),
         Attribute::ALLOWED_HANDLE_TYPES => Answer::Long(u64::from(handle_types(record))),
-        Attribute::IS_GPU_DIRECT_RDMA_CAPABLE | Attribute::IS_HW_DECOMPRESS_CAPABLE => Answer::Flag(false),
+        Attribute::IS_GPU_DIRECT_RDMA_CAPABLE | Attribute::IS_HW_DECOMPRESS_CAPABLE => {
+            Answer::Flag(false)
+        }
         Attribute::ACCESS_FLAGS => Answer::Int(access_flags(base)),
         Attribute::MEMPOOL_HANDLE => Answer::Pointer(pool_handle(record)),
         Attribute::MEMORY_BLOCK_ID => Answer::Long(record.id),
@@ -91,7 +99,9 @@ fn pool_handle(record: &Record) -> u64 {
 
 /// 0 for no access, 1 for reading, 3 for both: what the device that it belongs to may do.
 fn access_flags(base: u64) -> u32 {
-    let Some((_, range)) = va::find(base) else { return 0 };
+    let Some((_, range)) = va::find(base) else {
+        return 0;
+    };
     match (range.readers, range.writers) {
         (_, writers) if writers != 0 => 3,
         (readers, _) if readers != 0 => 1,

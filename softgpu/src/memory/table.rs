@@ -91,33 +91,51 @@ pub(crate) fn insert(base: u64, record: Record, range: Range) -> Result {
 
 /// Enters an allocation whose bytes are not addressable yet.
 pub(crate) fn enter(base: u64, record: Record) {
-    TABLE.write().unwrap_or_else(PoisonError::into_inner).insert(base, record);
+    TABLE
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(base, record);
 }
 
 /// Takes the allocation that starts at `base` out if `takes` agrees, and its bytes out of reach. Of two callers racing for it, one
 /// gets it.
 pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    table.get(&base).is_some_and(takes).then(|| table.remove(&base))?.inspect(|_| {
-        va::retract(base);
-    })
+    table
+        .get(&base)
+        .is_some_and(takes)
+        .then(|| table.remove(&base))?
+        .inspect(|_| {
+            va::retract(base);
+        })
 }
 
 /// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay in reach until somebody retracts them.
 pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    table.get(&base).is_some_and(takes).then(|| table.remove(&base))?
+    table
+        .get(&base)
+        .is_some_and(takes)
+        .then(|| table.remove(&base))?
 }
 
 /// Where the allocations start for which `chosen` holds.
 pub(crate) fn starts(chosen: impl Fn(&Record) -> bool) -> Vec<u64> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    table.iter().filter(|(_, record)| chosen(record)).map(|(base, _)| *base).collect()
+    table
+        .iter()
+        .filter(|(_, record)| chosen(record))
+        .map(|(base, _)| *base)
+        .collect()
 }
 
 /// The allocation that starts at `base`.
 pub(crate) fn at(base: u64) -> Option<Record> {
-    TABLE.read().unwrap_or_else(PoisonError::into_inner).get(&base).cloned()
+    TABLE
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&base)
+        .cloned()
 }
 
 /// The allocation that holds `address`, with its base.
@@ -130,7 +148,10 @@ pub(crate) fn find(address: u64) -> Option<(u64, Record)> {
 /// True where `address` is inside any allocation.
 pub(crate) fn known(address: u64) -> bool {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    table.range(..=address).next_back().is_some_and(|(base, record)| address - base < record.size)
+    table
+        .range(..=address)
+        .next_back()
+        .is_some_and(|(base, record)| address - base < record.size)
 }
 
 /// True where all `len` bytes are in one allocation, or in mappings that touch: what the driver checks when a call is made.
@@ -161,14 +182,24 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
 ///
 /// # Errors
 /// A fault where the memory is not there, or no device at all may touch it that way.
-pub(crate) fn engine_bytes(address: u64, len: u64, access: va::Access) -> std::result::Result<*mut u8, Fault> {
-    let (_, range) = va::find(address).ok_or(Fault { addr: address, absent: true })?;
+pub(crate) fn engine_bytes(
+    address: u64,
+    len: u64,
+    access: va::Access,
+) -> std::result::Result<*mut u8, Fault> {
+    let (_, range) = va::find(address).ok_or(Fault {
+        addr: address,
+        absent: true,
+    })?;
     let allowed = match access {
         va::Access::Read => range.readers,
         va::Access::Write => range.writers,
     };
     if allowed == 0 {
-        return Err(Fault { addr: address, absent: false });
+        return Err(Fault {
+            addr: address,
+            absent: false,
+        });
     }
     va::check(allowed.trailing_zeros(), address, len, access)?;
     touch(allowed.trailing_zeros(), address, len);
@@ -179,7 +210,12 @@ pub(crate) fn engine_bytes(address: u64, len: u64, access: va::Access) -> std::r
 ///
 /// # Errors
 /// A fault at the first address that this device may not touch.
-pub fn bytes(ordinal: u32, address: u64, len: u64, access: va::Access) -> std::result::Result<*mut u8, Fault> {
+pub fn bytes(
+    ordinal: u32,
+    address: u64,
+    len: u64,
+    access: va::Access,
+) -> std::result::Result<*mut u8, Fault> {
     va::check(ordinal, address, len, access)?;
     touch(ordinal, address, len);
     va::bytes(address, len)
@@ -197,9 +233,16 @@ fn touch(ordinal: u32, address: u64, len: u64) {
 /// The allocations that share a byte with the range, in the order of their addresses.
 pub(crate) fn overlapping(address: u64, len: u64) -> Vec<(u64, Record)> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
-    let before = table.range(..address).next_back().filter(|(base, record)| *base + record.size > address);
+    let before = table
+        .range(..address)
+        .next_back()
+        .filter(|(base, record)| *base + record.size > address);
     let inside = table.range(address..address.saturating_add(len));
-    before.into_iter().chain(inside).map(|(base, record)| (*base, record.clone())).collect()
+    before
+        .into_iter()
+        .chain(inside)
+        .map(|(base, record)| (*base, record.clone()))
+        .collect()
 }
 
 /// Every allocation for which `chosen` holds, taken out and out of reach.

@@ -1,1 +1,100 @@
 //! Linear and pitched memory.
+
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+use softgpu::memory::linear;
+use softgpu::{Result, context, exec};
+
+use crate::abi::{out, out_if, required};
+
+driver! {
+    fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) {
+        required(dptr)?;
+        out(dptr, alloc(bytesize as u64)?)
+    }
+    /// The interface of CUDA 2, whose addresses have 32 bits.
+    fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: u32) {
+        required(dptr)?;
+        out(dptr, narrow(alloc(u64::from(bytesize))?)?)
+    }
+    fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) {
+        required(dptr)?;
+        required(pPitch)?;
+        let (address, pitch) = alloc_pitch(WidthInBytes as u64, Height as u64, ElementSizeBytes)?;
+        out(pPitch, usize::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
+        out(dptr, address)
+    }
+    fn cuMemAllocPitch(dptr: *mut CUdeviceptr_v1, pPitch: *mut u32, WidthInBytes: u32, Height: u32, ElementSizeBytes: u32) {
+        required(dptr)?;
+        required(pPitch)?;
+        let (address, pitch) = alloc_pitch(u64::from(WidthInBytes), u64::from(Height), ElementSizeBytes)?;
+        let address = narrow(address)?;
+        out(pPitch, u32::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
+        out(dptr, address)
+    }
+    fn cuMemFree_v2(dptr: CUdeviceptr) { free(dptr) }
+    fn cuMemFree(dptr: CUdeviceptr_v1) { free(u64::from(dptr)) }
+    fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr) {
+        context::current()?;
+        let (base, size) = linear::address_range(dptr)?;
+        out_if(pbase, base);
+        out_if(psize, usize::try_from(size).map_err(|_| CUresult::INVALID_VALUE)?);
+        Ok(())
+    }
+    fn cuMemGetAddressRange(pbase: *mut CUdeviceptr_v1, psize: *mut u32, dptr: CUdeviceptr_v1) {
+        context::current()?;
+        let (base, size) = linear::address_range(u64::from(dptr))?;
+        out_if(pbase, u32::try_from(base).map_err(|_| CUresult::INVALID_VALUE)?);
+        out_if(psize, u32::try_from(size).map_err(|_| CUresult::INVALID_VALUE)?);
+        Ok(())
+    }
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        required(free)?;
+        required(total)?;
+        let (left, all) = info()?;
+        out(free, usize::try_from(left).unwrap_or(usize::MAX))?;
+        out(total, usize::try_from(all).unwrap_or(usize::MAX))
+    }
+    fn cuMemGetInfo(free: *mut u32, total: *mut u32) {
+        required(free)?;
+        required(total)?;
+        let (left, all) = info()?;
+        out(free, u32::try_from(left).unwrap_or(u32::MAX))?;
+        out(total, u32::try_from(all).unwrap_or(u32::MAX))
+    }
+}
+
+fn alloc(size: u64) -> Result<u64> {
+    let context = context::current()?;
+    exec::capture_forbids()?;
+    linear::alloc(&context, size)
+}
+
+fn alloc_pitch(width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
+    let context = context::current()?;
+    exec::capture_forbids()?;
+    linear::alloc_pitch(&context, width, height, element)
+}
+
+/// An address for a caller that can hold 32 bits; memory it could not name goes back.
+fn narrow(address: u64) -> Result<CUdeviceptr_v1> {
+    CUdeviceptr_v1::try_from(address).map_err(|_| {
+        linear::free(address)
+            .err()
+            .unwrap_or(CUresult::OUT_OF_MEMORY)
+    })
+}
+
+fn free(address: u64) -> Result {
+    context::current()?;
+    if address == 0 {
+        return Ok(());
+    }
+    exec::capture_forbids()?;
+    linear::free(address)
+}
+
+fn info() -> Result<(u64, u64)> {
+    let context = context::current()?;
+    let device = context.device();
+    Ok((device.free_bytes()?, device.capacity()))
+}

@@ -16,10 +16,26 @@ pub(super) struct Texel {
 /// The storage of `format` with `channels` channels; `None` where the API has no such combination or this device no such format.
 pub(super) fn texel(format: Format, channels: u32) -> Option<Texel> {
     let plain = |channel: u64| {
-        matches!(channels, 1 | 2 | 4).then_some(Texel { bytes: channel * u64::from(channels), block: 1, half_planes: 2 })
+        matches!(channels, 1 | 2 | 4).then_some(Texel {
+            bytes: channel * u64::from(channels),
+            block: 1,
+            half_planes: 2,
+        })
     };
-    let fixed = |wanted: u32, bytes| (channels == wanted).then_some(Texel { bytes, block: 1, half_planes: 2 });
-    let compressed = |bytes| Some(Texel { bytes, block: 4, half_planes: 2 });
+    let fixed = |wanted: u32, bytes| {
+        (channels == wanted).then_some(Texel {
+            bytes,
+            block: 1,
+            half_planes: 2,
+        })
+    };
+    let compressed = |bytes| {
+        Some(Texel {
+            bytes,
+            block: 4,
+            half_planes: 2,
+        })
+    };
     match format {
         Format::UNSIGNED_INT8 | Format::SIGNED_INT8 => plain(1),
         Format::UNSIGNED_INT16 | Format::SIGNED_INT16 | Format::HALF => plain(2),
@@ -30,7 +46,9 @@ pub(super) fn texel(format: Format, channels: u32) -> Option<Texel> {
         Format::UNORM_INT16X1 | Format::SNORM_INT16X1 => fixed(1, 2),
         Format::UNORM_INT16X2 | Format::SNORM_INT16X2 => fixed(2, 4),
         Format::UNORM_INT16X4 | Format::SNORM_INT16X4 => fixed(4, 8),
-        Format::BC1_UNORM | Format::BC1_UNORM_SRGB | Format::BC4_UNORM | Format::BC4_SNORM => compressed(8),
+        Format::BC1_UNORM | Format::BC1_UNORM_SRGB | Format::BC4_UNORM | Format::BC4_SNORM => {
+            compressed(8)
+        }
         Format::BC2_UNORM
         | Format::BC2_UNORM_SRGB
         | Format::BC3_UNORM
@@ -41,7 +59,11 @@ pub(super) fn texel(format: Format, channels: u32) -> Option<Texel> {
         | Format::BC6H_SF16
         | Format::BC7_UNORM
         | Format::BC7_UNORM_SRGB => compressed(16),
-        Format::NV12 => (channels == 3).then_some(Texel { bytes: 1, block: 1, half_planes: 3 }),
+        Format::NV12 => (channels == 3).then_some(Texel {
+            bytes: 1,
+            block: 1,
+            half_planes: 3,
+        }),
         _ => None,
     }
 }

@@ -41,7 +41,14 @@ pub(super) fn layout(texel: Texel, width: u64, height: u64, depth: u64) -> Optio
     let padded = if height == 0 { 1 } else { pad_rows(rows) };
     let slice = pitch.checked_mul(padded)?;
     let size = slice.checked_mul(depth)?.checked_next_multiple_of(ALIGN)?;
-    Some(Layout { width: bytes, height: rows, depth, pitch, slice, size })
+    Some(Layout {
+        width: bytes,
+        height: rows,
+        depth,
+        pitch,
+        slice,
+        size,
+    })
 }
 
 fn pad_rows(rows: u64) -> u64 {
@@ -56,7 +63,11 @@ fn pad_rows(rows: u64) -> u64 {
 mod tests {
     use super::{Layout, Texel, layout};
 
-    const BYTE: Texel = Texel { bytes: 1, block: 1, half_planes: 2 };
+    const BYTE: Texel = Texel {
+        bytes: 1,
+        block: 1,
+        half_planes: 2,
+    };
 
     fn size(width: u64, height: u64, depth: u64) -> u64 {
         layout(BYTE, width, height, depth).map_or(0, |layout: Layout| layout.size)
@@ -88,7 +99,11 @@ mod tests {
 
     #[test]
     fn compressed_blocks_are_four_by_four() {
-        let block = Texel { bytes: 8, block: 4, half_planes: 2 };
+        let block = Texel {
+            bytes: 8,
+            block: 4,
+            half_planes: 2,
+        };
         let found = layout(block, 64, 64, 0).unwrap();
         assert_eq!((found.width, found.height), (128, 16));
     }

@@ -24,7 +24,11 @@ pub struct Mipmap {
 ///
 /// # Errors
 /// As for arrays; `INVALID_VALUE` for no levels.
-pub fn create_mipmap(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2, levels: u32) -> Result<usize> {
+pub fn create_mipmap(
+    context: &Context,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2,
+    levels: u32,
+) -> Result<usize> {
     if levels == 0 {
         return Err(CUresult::INVALID_VALUE);
     }
@@ -42,7 +46,13 @@ pub fn create_mipmap(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2, 
         .into_iter()
         .map(|(descriptor, layout, offset)| {
             let memory = Arc::clone(&memory);
-            ARRAYS.insert(Arc::new(Array { memory, offset, layout, descriptor, level: true }))
+            ARRAYS.insert(Arc::new(Array {
+                memory,
+                offset,
+                layout,
+                descriptor,
+                level: true,
+            }))
         })
         .collect();
     Ok(MIPMAPS.insert(Arc::new(Mipmap { levels, memory })))
@@ -50,7 +60,11 @@ pub fn create_mipmap(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2, 
 
 /// Levels down to one element: as many as the largest extent has binary digits.
 fn most_levels(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> u32 {
-    let depth = if descriptor.Flags & LAYERED == 0 { descriptor.Depth } else { 0 };
+    let depth = if descriptor.Flags & LAYERED == 0 {
+        descriptor.Depth
+    } else {
+        0
+    };
     let largest = descriptor.Width.max(descriptor.Height).max(depth);
     usize::BITS - largest.leading_zeros()
 }
@@ -62,7 +76,11 @@ fn half(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
     CUDA_ARRAY3D_DESCRIPTOR_v2 {
         Width: half(descriptor.Width),
         Height: half(descriptor.Height),
-        Depth: if layers { descriptor.Depth } else { half(descriptor.Depth) },
+        Depth: if layers {
+            descriptor.Depth
+        } else {
+            half(descriptor.Depth)
+        },
         ..*descriptor
     }
 }
@@ -74,7 +92,11 @@ fn half(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
 pub fn mipmap_level(handle: usize, level: u32) -> Result<usize> {
     let mipmap = MIPMAPS.get(handle).ok_or(CUresult::INVALID_HANDLE)?;
     let level = usize::try_from(level).map_err(|_| CUresult::INVALID_VALUE)?;
-    mipmap.levels.get(level).copied().ok_or(CUresult::INVALID_VALUE)
+    mipmap
+        .levels
+        .get(level)
+        .copied()
+        .ok_or(CUresult::INVALID_VALUE)
 }
 
 /// Destroys a mipmapped array and its levels after all work on its device.

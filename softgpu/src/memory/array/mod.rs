@@ -49,10 +49,20 @@ impl Space {
         let device = context.device();
         if len < LARGE {
             let slot = context.ext::<Slot>();
-            let heap = slot.0.get_or_init(|| Arc::new(Heap::new(device, Kind::Array)));
-            Ok(Self::Part { heap: Arc::clone(heap), at: heap.take(len)?, len })
+            let heap = slot
+                .0
+                .get_or_init(|| Arc::new(Heap::new(device, Kind::Array)));
+            Ok(Self::Part {
+                heap: Arc::clone(heap),
+                at: heap.take(len)?,
+                len,
+            })
         } else {
-            Ok(Self::Whole(Region::new(device, Kind::Array, len)?.noted(device, Kind::Array, len)))
+            Ok(Self::Whole(Region::new(device, Kind::Array, len)?.noted(
+                device,
+                Kind::Array,
+                len,
+            )))
         }
     }
 
@@ -100,9 +110,17 @@ impl Memory {
     fn new(context: &Context, len: u64) -> Result<Self> {
         let space = Space::take(context, len)?;
         let device = context.device().ordinal();
-        let range = Range { peers: false, ..Range::on_device(device, len) };
+        let range = Range {
+            peers: false,
+            ..Range::on_device(device, len)
+        };
         va::publish(space.base(), range)?;
-        Ok(Self { _window: Window(space.base()), space, context: context.id(), device })
+        Ok(Self {
+            _window: Window(space.base()),
+            space,
+            context: context.id(),
+            device,
+        })
     }
 }
 
@@ -125,7 +143,8 @@ impl Array {
 
     /// True where the box of a copy is in it.
     pub(crate) fn contains(&self, side: &Side, shape: Shape) -> bool {
-        let fits = |at: u64, len: u64, end: u64| at.checked_add(len).is_some_and(|stop| stop <= end);
+        let fits =
+            |at: u64, len: u64, end: u64| at.checked_add(len).is_some_and(|stop| stop <= end);
         fits(side.x, shape.width, self.layout.width)
             && fits(side.y, shape.height, self.layout.height)
             && fits(side.z, shape.depth, self.layout.depth)
@@ -146,7 +165,11 @@ impl Array {
 
 /// Checks a descriptor and lays it out.
 fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
-    let (width, height, depth) = (descriptor.Width as u64, descriptor.Height as u64, descriptor.Depth as u64);
+    let (width, height, depth) = (
+        descriptor.Width as u64,
+        descriptor.Height as u64,
+        descriptor.Depth as u64,
+    );
     let flags = descriptor.Flags;
     if flags & !KNOWN_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);
@@ -155,12 +178,15 @@ fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
         return Err(CUresult::NOT_SUPPORTED);
     }
     let layered = flags & LAYERED != 0;
-    let cubes = flags & CUBEMAP == 0 || width == height && depth > 0 && depth.is_multiple_of(6) && (layered || depth == 6);
+    let cubes = flags & CUBEMAP == 0
+        || width == height && depth > 0 && depth.is_multiple_of(6) && (layered || depth == 6);
     let fits = match (height, depth, layered) {
         _ if width == 0 => false,
         (0, 0, _) => width <= MAX_1D && !layered,
         (_, 0, false) => width <= MAX_2D.0 && height <= MAX_2D.1,
-        (_, layers, true) => layers > 0 && layers <= MAX_LAYERS && width <= MAX_2D.0 && height <= MAX_2D.1,
+        (_, layers, true) => {
+            layers > 0 && layers <= MAX_LAYERS && width <= MAX_2D.0 && height <= MAX_2D.1
+        }
         (0, _, false) => false,
         _ => width.max(height).max(depth) <= MAX_3D,
     };
@@ -178,7 +204,13 @@ fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
 pub fn create(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<usize> {
     let layout = plan(&descriptor)?;
     let memory = Arc::new(Memory::new(context, layout.size)?);
-    Ok(ARRAYS.insert(Arc::new(Array { memory, offset: 0, layout, descriptor, level: false })))
+    Ok(ARRAYS.insert(Arc::new(Array {
+        memory,
+        offset: 0,
+        layout,
+        descriptor,
+        level: false,
+    })))
 }
 
 /// Destroys an array after all work on its device.
@@ -191,7 +223,10 @@ pub fn destroy(handle: usize) -> Result {
         return Err(CUresult::INVALID_VALUE);
     }
     exec::drain_device(array.memory.device);
-    ARRAYS.remove(handle).map(|_| ()).ok_or(CUresult::INVALID_HANDLE)
+    ARRAYS
+        .remove(handle)
+        .map(|_| ())
+        .ok_or(CUresult::INVALID_HANDLE)
 }
 
 /// The array behind a handle.

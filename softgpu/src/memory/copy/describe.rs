@@ -1,7 +1,8 @@
 //! Transfers from and to the API's own descriptions of copies.
 
 use gpushare_cuda_abi::cuda::{
-    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUarray, CUcontext, CUmemorytype, CUresult,
+    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUarray, CUcontext, CUmemorytype,
+    CUresult,
 };
 
 use super::{Place, Shape, Side, Transfer};
@@ -22,11 +23,19 @@ fn place(kind: CUmemorytype, host: usize, device: u64, array: CUarray) -> Result
 fn fields(place: &Place) -> (CUmemorytype, usize, u64, CUarray) {
     match place {
         Place::Pageable(address) => (CUmemorytype::HOST, *address, 0, CUarray::NULL),
-        Place::Staged(bytes) => (CUmemorytype::HOST, bytes.as_ptr().expose_provenance(), 0, CUarray::NULL),
+        Place::Staged(bytes) => (
+            CUmemorytype::HOST,
+            bytes.as_ptr().expose_provenance(),
+            0,
+            CUarray::NULL,
+        ),
         Place::Address(address) => (CUmemorytype::DEVICE, 0, *address, CUarray::NULL),
-        Place::Array(handle) => {
-            (CUmemorytype::ARRAY, 0, 0, CUarray(std::ptr::without_provenance_mut(*handle)))
-        }
+        Place::Array(handle) => (
+            CUmemorytype::ARRAY,
+            0,
+            0,
+            CUarray(std::ptr::without_provenance_mut(*handle)),
+        ),
     }
 }
 
@@ -36,8 +45,18 @@ impl Transfer {
     /// # Errors
     /// `INVALID_VALUE` for a memory type that is none.
     pub fn from_3d(copy: &CUDA_MEMCPY3D_v2) -> Result<Self> {
-        let src = place(copy.srcMemoryType, copy.srcHost.addr(), copy.srcDevice, copy.srcArray)?;
-        let dst = place(copy.dstMemoryType, copy.dstHost.addr(), copy.dstDevice, copy.dstArray)?;
+        let src = place(
+            copy.srcMemoryType,
+            copy.srcHost.addr(),
+            copy.srcDevice,
+            copy.srcArray,
+        )?;
+        let dst = place(
+            copy.dstMemoryType,
+            copy.dstHost.addr(),
+            copy.dstDevice,
+            copy.dstArray,
+        )?;
         if copy.srcLOD != 0 || copy.dstLOD != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
@@ -71,8 +90,18 @@ impl Transfer {
     /// # Errors
     /// `INVALID_VALUE` for a memory type that is none.
     pub fn from_2d(copy: &CUDA_MEMCPY2D_v2) -> Result<Self> {
-        let src = place(copy.srcMemoryType, copy.srcHost.addr(), copy.srcDevice, copy.srcArray)?;
-        let dst = place(copy.dstMemoryType, copy.dstHost.addr(), copy.dstDevice, copy.dstArray)?;
+        let src = place(
+            copy.srcMemoryType,
+            copy.srcHost.addr(),
+            copy.srcDevice,
+            copy.srcArray,
+        )?;
+        let dst = place(
+            copy.dstMemoryType,
+            copy.dstHost.addr(),
+            copy.dstDevice,
+            copy.dstArray,
+        )?;
         let side = |place, x: usize, y: usize, pitch: usize| Side {
             place,
             x: x as u64,
@@ -84,7 +113,11 @@ impl Transfer {
         Ok(Self {
             src: side(src, copy.srcXInBytes, copy.srcY, copy.srcPitch),
             dst: side(dst, copy.dstXInBytes, copy.dstY, copy.dstPitch),
-            shape: Shape { width: copy.WidthInBytes as u64, height: copy.Height as u64, depth: 1 },
+            shape: Shape {
+                width: copy.WidthInBytes as u64,
+                height: copy.Height as u64,
+                depth: 1,
+            },
         })
     }
 

@@ -28,7 +28,9 @@ fn on_host(place: &Place) -> bool {
     match place {
         Place::Pageable(_) | Place::Staged(_) => true,
         Place::Array(_) => false,
-        Place::Address(address) => table::find(*address).is_some_and(|(_, record)| !record.on_device()),
+        Place::Address(address) => {
+            table::find(*address).is_some_and(|(_, record)| !record.on_device())
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 //! # Safety
 //! Running a transfer moves bytes by pointer. Driver memory is checked against the address table under [`table::still`], which
 //! keeps mappings in place while the bytes move; host memory the driver does not know is the caller's promise, as in the real API.
-#![allow(unsafe_code, reason = "moves bytes by address, which is what a copy engine does")]
+#![allow(
+    unsafe_code,
+    reason = "moves bytes by address, which is what a copy engine does"
+)]
 
 mod describe;
 mod issue;
@@ -34,7 +37,22 @@ pub struct Transfer {
 impl Transfer {
     /// A copy of `len` bytes in one row.
     pub fn linear(dst: Place, src: Place, len: u64) -> Self {
-        Self { src: Side::line(src), dst: Side::line(dst), shape: Shape { width: len, height: 1, depth: 1 } }
+        Self {
+            src: Side::line(src),
+            dst: Side::line(dst),
+            shape: Shape {
+                width: len,
+                height: 1,
+                depth: 1,
+            },
+        }
+    }
+
+    /// The same with both sides begun so many bytes later in their rows.
+    pub fn shifted(mut self, dst: u64, src: u64) -> Self {
+        self.dst.x = self.dst.x.saturating_add(dst);
+        self.src.x = self.src.x.saturating_add(src);
+        self
     }
 
     /// Bytes moved.
@@ -77,7 +95,14 @@ impl Transfer {
             shape: self.shape,
         };
         if aside.run().is_ok() {
-            self.src = Side { place: Place::Staged(Arc::new(bytes)), x: 0, y: 0, z: 0, pitch: width, rows: height };
+            self.src = Side {
+                place: Place::Staged(Arc::new(bytes)),
+                x: 0,
+                y: 0,
+                z: 0,
+                pitch: width,
+                rows: height,
+            };
         }
         self
     }
@@ -93,13 +118,25 @@ impl Transfer {
         let _still = table::still();
         let src = self.src.rows(self.shape, Access::Read)?;
         let dst = self.dst.rows(self.shape, Access::Write)?;
-        let Shape { width, height, depth } = self.shape;
+        let Shape {
+            width,
+            height,
+            depth,
+        } = self.shape;
         let whole_slices = src.pitch == width && dst.pitch == width;
-        let (run, rows) = if whole_slices { (width * height, 1) } else { (width, height) };
+        let (run, rows) = if whole_slices {
+            (width * height, 1)
+        } else {
+            (width, height)
+        };
         for z in 0..depth {
             for y in 0..rows {
-                let from = src.first.wrapping_add(offset(z * src.slice + y * src.pitch));
-                let to = dst.first.wrapping_add(offset(z * dst.slice + y * dst.pitch));
+                let from = src
+                    .first
+                    .wrapping_add(offset(z * src.slice + y * src.pitch));
+                let to = dst
+                    .first
+                    .wrapping_add(offset(z * dst.slice + y * dst.pitch));
                 // SAFETY: driver memory was checked for the whole box just now and `_still` keeps it mapped; host memory is valid
                 // by the caller's promise. `copy` allows the two to overlap.
                 unsafe { std::ptr::copy(from, to, offset(run)) };

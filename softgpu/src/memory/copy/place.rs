@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::memory::array::{self, Array};
 use crate::memory::table;
 use crate::va::{Access, Fault};
-use crate::Result;
 use gpushare_cuda_abi::cuda::CUresult;
 
 /// Where one side of a transfer is.
@@ -23,7 +23,7 @@ pub enum Place {
 
 impl Place {
     /// What an address means under unified addressing: the driver's if it knows it, else the host's.
-    pub(crate) fn unified(address: u64) -> Self {
+    pub fn unified(address: u64) -> Self {
         if table::known(address) {
             Self::Address(address)
         } else {
@@ -77,7 +77,14 @@ pub(super) struct Rows {
 impl Side {
     /// A side that is one row of bytes.
     pub(crate) fn line(place: Place) -> Self {
-        Self { place, x: 0, y: 0, z: 0, pitch: 0, rows: 1 }
+        Self {
+            place,
+            x: 0,
+            y: 0,
+            z: 0,
+            pitch: 0,
+            rows: 1,
+        }
     }
 
     /// Offset of the corner and length from there to the last byte; `None` where that overflows.
@@ -98,7 +105,10 @@ impl Side {
     pub(crate) fn check(&self, shape: Shape) -> Result {
         if let Place::Array(handle) = self.place {
             let store = array::store(handle).ok_or(CUresult::INVALID_HANDLE)?;
-            return store.contains(self, shape).then_some(()).ok_or(CUresult::INVALID_VALUE);
+            return store
+                .contains(self, shape)
+                .then_some(())
+                .ok_or(CUresult::INVALID_VALUE);
         }
         let rows_fit = shape.height <= 1 && shape.depth <= 1
             || self.pitch >= self.x.saturating_add(shape.width);
@@ -121,21 +131,38 @@ impl Side {
     /// The bytes, at execution.
     pub(super) fn rows(&self, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
         let (corner, len) = self.span(shape).unwrap_or((0, u64::MAX));
-        let strided = |first| Rows { first, pitch: self.pitch, slice: self.pitch * self.rows };
+        let strided = |first| Rows {
+            first,
+            pitch: self.pitch,
+            slice: self.pitch * self.rows,
+        };
         match &self.place {
             Place::Pageable(base) => Ok(strided(at(*base, corner))),
-            Place::Address(base) => table::engine_bytes(base.wrapping_add(corner), len, access).map(strided),
+            Place::Address(base) => {
+                table::engine_bytes(base.wrapping_add(corner), len, access).map(strided)
+            }
             Place::Staged(bytes) => Ok(strided(at(bytes.as_ptr().expose_provenance(), corner))),
             Place::Array(handle) => {
-                let store = array::store(*handle).ok_or(Fault { addr: 0, absent: true })?;
+                let store = array::store(*handle).ok_or(Fault {
+                    addr: 0,
+                    absent: true,
+                })?;
                 array_rows(&store, self, shape, access)
             }
         }
     }
 }
 
-fn array_rows(store: &Array, side: &Side, shape: Shape, access: Access) -> std::result::Result<Rows, Fault> {
-    let fault = Fault { addr: store.address(), absent: true };
+fn array_rows(
+    store: &Array,
+    side: &Side,
+    shape: Shape,
+    access: Access,
+) -> std::result::Result<Rows, Fault> {
+    let fault = Fault {
+        addr: store.address(),
+        absent: true,
+    };
     if !store.contains(side, shape) {
         return Err(fault);
     }
@@ -143,7 +170,11 @@ fn array_rows(store: &Array, side: &Side, shape: Shape, access: Access) -> std::
     let corner = slice * side.z + pitch * side.y + side.x;
     let len = slice * (shape.depth - 1) + pitch * (shape.height - 1) + shape.width;
     let first = table::engine_bytes(store.address() + corner, len, access)?;
-    Ok(Rows { first, pitch, slice })
+    Ok(Rows {
+        first,
+        pitch,
+        slice,
+    })
 }
 
 fn at(base: usize, offset: u64) -> *mut u8 {

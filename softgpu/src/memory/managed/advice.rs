@@ -1,6 +1,8 @@
 //! Advice on managed memory, kept by the page, and what may be asked about a range.
 
-use gpushare_cuda_abi::cuda::{CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUresult};
+use gpushare_cuda_abi::cuda::{
+    CU_DEVICE_CPU, CU_DEVICE_INVALID, CUmem_advise, CUmem_range_attribute, CUresult,
+};
 
 use super::find;
 use crate::Result;
@@ -79,7 +81,12 @@ pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>
 ///
 /// # Errors
 /// `INVALID_VALUE` for a range that is not managed memory or an attribute that is none.
-pub fn range_attribute(attribute: CUmem_range_attribute, address: u64, len: u64, room: usize) -> Result<Vec<i32>> {
+pub fn range_attribute(
+    attribute: CUmem_range_attribute,
+    address: u64,
+    len: u64,
+    room: usize,
+) -> Result<Vec<i32>> {
     let (base, managed) = find(address, len)?;
     let pages = managed.pages_of(address - base, len);
     let advice = managed.advice();
@@ -87,17 +94,31 @@ pub fn range_attribute(attribute: CUmem_range_attribute, address: u64, len: u64,
     let common = |of: fn(&Advice) -> Option<Location>| {
         let first = advice.first().and_then(of);
         let same = advice.iter().all(|page| of(page) == first);
-        if same { first.map_or(CU_DEVICE_INVALID, Location::number) } else { CU_DEVICE_INVALID }
+        if same {
+            first.map_or(CU_DEVICE_INVALID, Location::number)
+        } else {
+            CU_DEVICE_INVALID
+        }
     };
     match attribute {
-        CUmem_range_attribute::READ_MOSTLY => Ok(vec![i32::from(advice.iter().all(|page| page.read_mostly))]),
+        CUmem_range_attribute::READ_MOSTLY => {
+            Ok(vec![i32::from(advice.iter().all(|page| page.read_mostly))])
+        }
         CUmem_range_attribute::PREFERRED_LOCATION => Ok(vec![common(|page| page.preferred)]),
         CUmem_range_attribute::LAST_PREFETCH_LOCATION => Ok(vec![common(|page| page.prefetched)]),
         CUmem_range_attribute::ACCESSED_BY => {
-            let all = advice.iter().fold(u64::MAX, |all, page| all & page.accessed_by);
-            let devices = (0..HOST_BIT).filter(|n| all >> n & 1 == 1).map(|n| Location::Device(n).number());
+            let all = advice
+                .iter()
+                .fold(u64::MAX, |all, page| all & page.accessed_by);
+            let devices = (0..HOST_BIT)
+                .filter(|n| all >> n & 1 == 1)
+                .map(|n| Location::Device(n).number());
             let host = (all >> HOST_BIT & 1 == 1).then_some(CU_DEVICE_CPU);
-            Ok(devices.chain(host).chain(std::iter::repeat(CU_DEVICE_INVALID)).take(room).collect())
+            Ok(devices
+                .chain(host)
+                .chain(std::iter::repeat(CU_DEVICE_INVALID))
+                .take(room)
+                .collect())
         }
         _ => Err(CUresult::INVALID_VALUE),
     }

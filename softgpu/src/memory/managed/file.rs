@@ -2,7 +2,10 @@
 //!
 //! # Safety
 //! System calls that std does not wrap, on a descriptor this file owns.
-#![allow(unsafe_code, reason = "memfd_create and fallocate have no safe wrapper in std")]
+#![allow(
+    unsafe_code,
+    reason = "memfd_create and fallocate have no safe wrapper in std"
+)]
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
@@ -33,7 +36,9 @@ pub(super) fn file() -> Result<BorrowedFd<'static>> {
         file.set_len(LEN).ok()?;
         Some(file)
     });
-    file.as_ref().map(AsFd::as_fd).ok_or(CUresult::OUT_OF_MEMORY)
+    file.as_ref()
+        .map(AsFd::as_fd)
+        .ok_or(CUresult::OUT_OF_MEMORY)
 }
 
 /// Where in the file the bytes of an address are.

@@ -35,7 +35,10 @@ enum Residence {
     /// On the host.
     Host,
     /// On the device with this ordinal; the page it takes there.
-    Device(u32, #[expect(dead_code, reason = "held for its drop")] Pages),
+    Device(
+        u32,
+        #[expect(dead_code, reason = "held for its drop")] Pages,
+    ),
 }
 
 /// One managed allocation.
@@ -63,7 +66,12 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     let len = round_up(size, PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
     let addresses = Reserved::new(len)?;
     let base = addresses.base();
-    va::map(base, len, Backing::File(file::file()?, file::offset(base)), true)?;
+    va::map(
+        base,
+        len,
+        Backing::File(file::file()?, file::offset(base)),
+        true,
+    )?;
     let count = usize::try_from(len / PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
     let managed = Managed {
         addresses,
@@ -79,7 +87,12 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
         context: context.id(),
         what: What::Managed(Arc::new(managed)),
     };
-    let range = Range { readers: !0, writers: !0, peers: false, ..Range::on_device(ordinal, size) };
+    let range = Range {
+        readers: !0,
+        writers: !0,
+        peers: false,
+        ..Range::on_device(ordinal, size)
+    };
     table::insert(base, record, range)?;
     Ok(base)
 }
@@ -87,7 +100,9 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
 impl Managed {
     /// The device with this ordinal touches `len` bytes from `offset`: what is not there comes there, as far as there is room.
     pub(crate) fn touch(self: &Arc<Self>, ordinal: u32, offset: u64, len: u64) {
-        let Ok(device) = process().and_then(|process| process.device(i32::try_from(ordinal).unwrap_or(-1))) else {
+        let Ok(device) =
+            process().and_then(|process| process.device(i32::try_from(ordinal).unwrap_or(-1)))
+        else {
             return;
         };
         for page in self.pages_of(offset, len) {
@@ -98,7 +113,8 @@ impl Managed {
     /// Brings one page to the device, or leaves it on the host if nothing can make room for it.
     fn bring(self: &Arc<Self>, device: &Arc<Device>, page: usize) {
         let ordinal = device.ordinal();
-        let here = |residence: &Residence| matches!(residence, Residence::Device(at, _) if *at == ordinal);
+        let here =
+            |residence: &Residence| matches!(residence, Residence::Device(at, _) if *at == ordinal);
         if self.lock().get(page).is_none_or(here) {
             return;
         }
@@ -177,16 +193,26 @@ pub(crate) fn evict(device: &Device, pages: u64) -> bool {
     let mut left = pages;
     let mut kept = VecDeque::new();
     while left > 0 {
-        let next = RESIDENT.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let Some((managed, page, ordinal)) = next else { break };
-        let Some(alive) = managed.upgrade() else { continue };
+        let next = RESIDENT
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
+        let Some((managed, page, ordinal)) = next else {
+            break;
+        };
+        let Some(alive) = managed.upgrade() else {
+            continue;
+        };
         if ordinal != device.ordinal() {
             kept.push_back((managed, page, ordinal));
         } else if alive.evict(page, Some(ordinal)) {
             left -= 1;
         }
     }
-    RESIDENT.lock().unwrap_or_else(PoisonError::into_inner).extend(kept);
+    RESIDENT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .extend(kept);
     left < pages
 }
 
@@ -212,7 +238,14 @@ pub fn prefetch(address: u64, len: u64, to: Location) {
 /// `INVALID_VALUE` if none does.
 pub(crate) fn find(address: u64, len: u64) -> Result<(u64, Arc<Managed>)> {
     match table::find(address) {
-        Some((base, Record { size, what: What::Managed(managed), .. })) if len > 0 && address - base <= size && len <= size - (address - base) => {
+        Some((
+            base,
+            Record {
+                size,
+                what: What::Managed(managed),
+                ..
+            },
+        )) if len > 0 && address - base <= size && len <= size - (address - base) => {
             Ok((base, managed))
         }
         _ => Err(CUresult::INVALID_VALUE),

@@ -26,7 +26,11 @@ pub(crate) struct PoolBlock {
 
 impl PoolBlock {
     pub(super) fn borrowed(pool: Arc<Pool>, len: u64, region: Region) -> Self {
-        Self { pool, len, borrowed: Some(region) }
+        Self {
+            pool,
+            len,
+            borrowed: Some(region),
+        }
     }
 
     /// The pool it is of.
@@ -51,24 +55,52 @@ impl PoolBlock {
 ///
 /// # Errors
 /// `INVALID_VALUE` for no bytes or a pool of another process, `OUT_OF_MEMORY`; what capture forbids.
-pub fn alloc_async(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, size: u64) -> Result<u64> {
+pub fn alloc_async(
+    context: &Arc<Context>,
+    stream: &StreamRef,
+    pool: &Arc<Pool>,
+    size: u64,
+) -> Result<u64> {
     if size == 0 || pool.imported.is_some() {
         return Err(CUresult::INVALID_VALUE);
     }
     if exec::is_capturing(stream)? {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
-    let len = size.checked_next_multiple_of(GRANULE).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let len = size
+        .checked_next_multiple_of(GRANULE)
+        .ok_or(CUresult::OUT_OF_MEMORY)?;
     let base = place(context, stream, pool, len)?;
     let (ordinal, id) = (pool.device.ordinal(), table::fresh_id());
-    let what = What::Pool(Arc::new(PoolBlock { pool: Arc::clone(pool), len, borrowed: None }));
-    table::enter(base, Record { size, id, device: ordinal, context: 0, what });
+    let what = What::Pool(Arc::new(PoolBlock {
+        pool: Arc::clone(pool),
+        len,
+        borrowed: None,
+    }));
+    table::enter(
+        base,
+        Record {
+            size,
+            id,
+            device: ordinal,
+            context: 0,
+            what,
+        },
+    );
     let publisher = Arc::clone(pool);
     let op = Op::plain(Cost::Instant, move || {
         let state = publisher.lock();
         let (readers, writers) = (state.readers, state.writers);
         drop(state);
-        va::publish(base, Range { readers, writers, peers: false, ..Range::on_device(ordinal, size) })
+        va::publish(
+            base,
+            Range {
+                readers,
+                writers,
+                peers: false,
+                ..Range::on_device(ordinal, size)
+            },
+        )
     });
     exec::submit(context, stream, op).inspect_err(|_| {
         if table::remove_if(base, |now| now.id == id).is_some() {
@@ -107,7 +139,9 @@ impl State {
         if let Some(base) = self.model.take(stream, len) {
             return Ok(base);
         }
-        let segment = len.checked_next_multiple_of(STEP).ok_or(CUresult::OUT_OF_MEMORY)?;
+        let segment = len
+            .checked_next_multiple_of(STEP)
+            .ok_or(CUresult::OUT_OF_MEMORY)?;
         let most = pool.props.0.maxSize as u64;
         if most != 0 && self.model.usage().reserved + segment > most.next_multiple_of(STEP) {
             return Err(CUresult::OUT_OF_MEMORY);
@@ -165,17 +199,35 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
         What::Pool(block) => {
             table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
             let pool = Arc::clone(block.pool());
-            let ticket = (!block.is_borrowed()).then(|| pool.lock().model.free_submitted(stream.id(), address, block.len()));
-            let freeing = Freeing { pool, base: address, ticket, done: AtomicBool::new(false), _block: block };
-            exec::submit(context, stream, Op::plain(Cost::Instant, move || {
-                freeing.finish();
-                Ok(())
-            }))
+            let ticket = (!block.is_borrowed()).then(|| {
+                pool.lock()
+                    .model
+                    .free_submitted(stream.id(), address, block.len())
+            });
+            let freeing = Freeing {
+                pool,
+                base: address,
+                ticket,
+                done: AtomicBool::new(false),
+                _block: block,
+            };
+            exec::submit(
+                context,
+                stream,
+                Op::plain(Cost::Instant, move || {
+                    freeing.finish();
+                    Ok(())
+                }),
+            )
         }
-        What::Graph => exec::submit(context, stream, Op::plain(Cost::Instant, move || {
-            crate::memory::graph::unback_at(address);
-            Ok(())
-        })),
+        What::Graph => exec::submit(
+            context,
+            stream,
+            Op::plain(Cost::Instant, move || {
+                crate::memory::graph::unback_at(address);
+                Ok(())
+            }),
+        ),
         What::Small(..) | What::Large(_) => crate::memory::linear::free(address),
         _ => Err(CUresult::INVALID_VALUE),
     }

@@ -48,7 +48,9 @@ pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
     Ok(match attribute {
         Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES => Value::Int(state.follow_events.into()),
         Attribute::REUSE_ALLOW_OPPORTUNISTIC => Value::Int(state.model.opportunistic.into()),
-        Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES => Value::Int(state.internal_dependencies.into()),
+        Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+            Value::Int(state.internal_dependencies.into())
+        }
         Attribute::RELEASE_THRESHOLD => Value::Long(state.model.threshold),
         Attribute::RESERVED_MEM_CURRENT => Value::Long(usage.reserved),
         Attribute::RESERVED_MEM_HIGH => Value::Long(usage.reserved_high),
@@ -72,9 +74,15 @@ pub fn set_attribute(handle: usize, attribute: Attribute, value: Value) -> Resul
     let pool = get(handle)?;
     let mut state = pool.lock();
     match (attribute, value) {
-        (Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES, Value::Int(on)) => state.follow_events = on != 0,
-        (Attribute::REUSE_ALLOW_OPPORTUNISTIC, Value::Int(on)) => state.model.opportunistic = on != 0,
-        (Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES, Value::Int(on)) => state.internal_dependencies = on != 0,
+        (Attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES, Value::Int(on)) => {
+            state.follow_events = on != 0
+        }
+        (Attribute::REUSE_ALLOW_OPPORTUNISTIC, Value::Int(on)) => {
+            state.model.opportunistic = on != 0
+        }
+        (Attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES, Value::Int(on)) => {
+            state.internal_dependencies = on != 0
+        }
         (Attribute::RELEASE_THRESHOLD, Value::Long(bytes)) => state.model.threshold = bytes,
         (Attribute::RESERVED_MEM_HIGH, Value::Long(0)) => state.model.reset_reserved_high(),
         (Attribute::USED_MEM_HIGH, Value::Long(0)) => state.model.reset_used_high(),

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
 
 pub(crate) use alloc::PoolBlock;
-pub use alloc::{alloc_async, free_async};
 pub(crate) use alloc::free_now;
+pub use alloc::{alloc_async, free_async};
 pub use attribute::{Value, attribute, set_attribute, width};
 pub use share::{export, export_pointer, import, import_pointer};
 
@@ -65,7 +65,12 @@ struct Slots {
 }
 
 impl Pool {
-    fn enter(device: &Arc<Device>, props: CUmemPoolProps, default: bool, imported: Option<Vec<u8>>) -> Arc<Self> {
+    fn enter(
+        device: &Arc<Device>,
+        props: CUmemPoolProps,
+        default: bool,
+        imported: Option<Vec<u8>>,
+    ) -> Arc<Self> {
         let own = 1 << device.ordinal();
         let state = State {
             model: Model::default(),
@@ -111,7 +116,10 @@ impl Pool {
     fn release(&self, keep: u64) -> bool {
         let mut state = self.lock();
         let released = state.model.release(keep);
-        let regions: Vec<Region> = released.iter().filter_map(|base| state.segments.remove(base)).collect();
+        let regions: Vec<Region> = released
+            .iter()
+            .filter_map(|base| state.segments.remove(base))
+            .collect();
         drop(state);
         !regions.is_empty()
     }
@@ -119,11 +127,16 @@ impl Pool {
 
 /// The properties of the pool a device begins with.
 fn default_props(device: &Device) -> CUmemPoolProps {
-    use gpushare_cuda_abi::cuda::{CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType};
+    use gpushare_cuda_abi::cuda::{
+        CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    };
     CUmemPoolProps {
         allocType: CUmemAllocationType::PINNED,
         handleTypes: CUmemAllocationHandleType::NONE,
-        location: CUmemLocation { type_: CUmemLocationType::DEVICE, id: i32::try_from(device.ordinal()).unwrap_or(0) },
+        location: CUmemLocation {
+            type_: CUmemLocationType::DEVICE,
+            id: i32::try_from(device.ordinal()).unwrap_or(0),
+        },
         win32SecurityAttributes: std::ptr::null_mut(),
         maxSize: 0,
         usage: 0,
@@ -153,13 +166,21 @@ pub fn get(handle: usize) -> Result<Arc<Pool>> {
 /// The pool a device begins with.
 pub fn default(device: &Arc<Device>) -> Arc<Pool> {
     let slots = device.ext::<Slots>();
-    Arc::clone(slots.default.get_or_init(|| Pool::enter(device, default_props(device), true, None)))
+    Arc::clone(
+        slots
+            .default
+            .get_or_init(|| Pool::enter(device, default_props(device), true, None)),
+    )
 }
 
 /// The pool that plain stream-ordered allocations on a device use.
 pub fn current(device: &Arc<Device>) -> Arc<Pool> {
     let slots = device.ext::<Slots>();
-    let current = slots.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let current = slots
+        .current
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
     current.unwrap_or_else(|| default(device))
 }
 
@@ -190,7 +211,10 @@ pub fn destroy(handle: usize) -> Result {
     pool.destroyed.store(true, Ordering::Release);
     let slots = pool.device.ext::<Slots>();
     let mut current = slots.current.lock().unwrap_or_else(PoisonError::into_inner);
-    if current.as_ref().is_some_and(|current| current.handle == handle) {
+    if current
+        .as_ref()
+        .is_some_and(|current| current.handle == handle)
+    {
         *current = None;
     }
     drop(current);
@@ -225,7 +249,12 @@ pub fn synchronised(device: &Device) {
 /// Gives back everything the pools of a device do not use: an allocation has found no memory.
 pub(crate) fn release_all(device: &Device) -> bool {
     let here = |pool: &Arc<Pool>| pool.device.ordinal() == device.ordinal();
-    let pools: Vec<_> = POOLS.all().into_iter().map(|(_, pool)| pool).filter(here).collect();
+    let pools: Vec<_> = POOLS
+        .all()
+        .into_iter()
+        .map(|(_, pool)| pool)
+        .filter(here)
+        .collect();
     pools.iter().fold(false, |any, pool| pool.release(0) | any)
 }
 
@@ -248,7 +277,9 @@ pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     }
     (state.readers, state.writers) = (readers, writers);
     drop(state);
-    for base in table::starts(|record| matches!(&record.what, What::Pool(block) if block.is_of(&pool))) {
+    for base in
+        table::starts(|record| matches!(&record.what, What::Pool(block) if block.is_of(&pool)))
+    {
         va::set_access(base, readers, writers);
     }
     Ok(())

@@ -124,8 +124,12 @@ impl Model {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.usage.used -= len;
-        self.pending.entry(stream).or_default().insert(start, len, ticket);
-        self.tickets.insert(ticket, (stream, BTreeSet::from([start])));
+        self.pending
+            .entry(stream)
+            .or_default()
+            .insert(start, len, ticket);
+        self.tickets
+            .insert(ticket, (stream, BTreeSet::from([start])));
         ticket
     }
 
@@ -294,7 +298,10 @@ mod tests {
         assert_eq!(pool.release(2 * STEP), Vec::<u64>::new());
         assert_eq!(pool.release(STEP).len(), 1);
         let live = pool.take(1, KIB).unwrap();
-        assert!(pool.release(0).is_empty(), "a live allocation holds its segment");
+        assert!(
+            pool.release(0).is_empty(),
+            "a live allocation holds its segment"
+        );
         pool.free_now(live, KIB);
         assert_eq!(pool.release(0).len(), 1);
         assert_eq!(pool.usage().reserved, 0);

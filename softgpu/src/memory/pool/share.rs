@@ -4,7 +4,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPoolProps, CUmemPoolPtrExportData, CUresult,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUresult,
 };
 
 use super::alloc::PoolBlock;
@@ -24,7 +25,9 @@ pub(super) fn check(props: &CUmemPoolProps) -> Result<Arc<Device>> {
     if props.allocType != CUmemAllocationType::PINNED {
         return Err(CUresult::INVALID_VALUE);
     }
-    if types != CUmemAllocationHandleType::NONE && types != CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR {
+    if types != CUmemAllocationHandleType::NONE
+        && types != CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR
+    {
         return Err(CUresult::NOT_SUPPORTED);
     }
     match props.location.type_ {
@@ -66,7 +69,12 @@ pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
         return Err(CUresult::INVALID_VALUE);
     }
     let device = Arc::clone(share.device());
-    let pool = Pool::enter(&device, default_props(&device), false, Some(share.tag().to_vec()));
+    let pool = Pool::enter(
+        &device,
+        default_props(&device),
+        false,
+        Some(share.tag().to_vec()),
+    );
     Ok(pool.handle)
 }
 
@@ -75,7 +83,12 @@ pub fn import(file: BorrowedFd<'_>) -> Result<usize> {
 /// # Errors
 /// `INVALID_VALUE` for a pointer that is not the start of an allocation of an exportable pool.
 pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
-    let Record { size, what: What::Pool(block), .. } = table::expect(address)? else {
+    let Record {
+        size,
+        what: What::Pool(block),
+        ..
+    } = table::expect(address)?
+    else {
         return Err(CUresult::INVALID_VALUE);
     };
     let pool = block.pool();
@@ -84,12 +97,19 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
         return Err(CUresult::INVALID_VALUE);
     }
     let state = pool.lock();
-    let segment = state.segments.values().find(|region| region.holds(address)).ok_or(CUresult::INVALID_VALUE)?;
+    let segment = state
+        .segments
+        .values()
+        .find(|region| region.holds(address))
+        .ok_or(CUresult::INVALID_VALUE)?;
     let share = segment.hold().share(&[])?;
     let name = identity(pool);
     let mut reserved = [0u8; 64];
     reserved[..name.len()].copy_from_slice(&name);
-    for (field, value) in [share.id(), address - segment.base(), size].into_iter().enumerate() {
+    for (field, value) in [share.id(), address - segment.base(), size]
+        .into_iter()
+        .enumerate()
+    {
         let at = name.len() + field * 8;
         reserved[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
@@ -103,22 +123,43 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
 pub fn import_pointer(handle: usize, data: &CUmemPoolPtrExportData) -> Result<u64> {
     let pool = get(handle)?;
     let name = pool.imported.clone().ok_or(CUresult::INVALID_VALUE)?;
-    let rest = data.reserved.strip_prefix(name.as_slice()).ok_or(CUresult::INVALID_VALUE)?;
+    let rest = data
+        .reserved
+        .strip_prefix(name.as_slice())
+        .ok_or(CUresult::INVALID_VALUE)?;
     let field = |n: usize| -> Result<u64> {
-        let bytes = rest.get(n * 8..n * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+        let bytes = rest
+            .get(n * 8..n * 8 + 8)
+            .and_then(|bytes| bytes.try_into().ok());
         bytes.map(u64::from_le_bytes).ok_or(CUresult::INVALID_VALUE)
     };
     let (id, offset, size) = (field(0)?, field(1)?, field(2)?);
     let share = pool.device.join(id).map_err(|_| CUresult::INVALID_VALUE)?;
     let region = Region::of(&pool.device, Hold::shared(share))?;
-    if offset.checked_add(size).is_none_or(|end| end > region.len()) {
+    if offset
+        .checked_add(size)
+        .is_none_or(|end| end > region.len())
+    {
         return Err(CUresult::INVALID_VALUE);
     }
     let base = region.base() + offset;
     let ordinal = pool.device.ordinal();
     let block = PoolBlock::borrowed(Arc::clone(&pool), size, region);
     let what = What::Pool(Arc::new(block));
-    let record = Record { size, id: table::fresh_id(), device: ordinal, context: 0, what };
-    table::insert(base, record, Range { peers: false, ..Range::on_device(ordinal, size) })?;
+    let record = Record {
+        size,
+        id: table::fresh_id(),
+        device: ordinal,
+        context: 0,
+        what,
+    };
+    table::insert(
+        base,
+        record,
+        Range {
+            peers: false,
+            ..Range::on_device(ordinal, size)
+        },
+    )?;
     Ok(base)
 }

@@ -43,7 +43,13 @@ impl Rights {
 /// The mapping that holds an address, with its base.
 pub(super) fn mapping_at(address: u64) -> Option<(u64, Arc<Mapping>)> {
     match table::find(address) {
-        Some((base, Record { what: What::Mapped(mapping), .. })) => Some((base, mapping)),
+        Some((
+            base,
+            Record {
+                what: What::Mapped(mapping),
+                ..
+            },
+        )) => Some((base, mapping)),
         _ => None,
     }
 }

@@ -44,7 +44,10 @@ impl Mapping {
 }
 
 fn whole_pages(address: u64, len: u64) -> bool {
-    len > 0 && len.is_multiple_of(PAGE) && address.is_multiple_of(PAGE) && address.checked_add(len).is_some()
+    len > 0
+        && len.is_multiple_of(PAGE)
+        && address.is_multiple_of(PAGE)
+        && address.checked_add(len).is_some()
 }
 
 /// Maps the first `len` bytes of physical memory at a reserved address. Nothing may touch it before rights are given.
@@ -53,20 +56,43 @@ fn whole_pages(address: u64, len: u64) -> bool {
 /// `INVALID_VALUE` for an offset, for sizes that do not fit, for addresses that are not reserved or mapped already.
 pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     let physical = physical::get(handle)?;
-    if offset != 0 || !whole_pages(address, len) || len > physical.properties().size || !reserve::holds(address, len) {
+    if offset != 0
+        || !whole_pages(address, len)
+        || len > physical.properties().size
+        || !reserve::holds(address, len)
+    {
         return Err(CUresult::INVALID_VALUE);
     }
     let device = Arc::clone(physical.device());
     let ordinal = device.ordinal();
-    let range = Range { readers: 0, writers: 0, peers: false, ..Range::on_device(ordinal, len) };
+    let range = Range {
+        readers: 0,
+        writers: 0,
+        peers: false,
+        ..Range::on_device(ordinal, len)
+    };
     // Published first: of two callers mapping the same addresses one is refused before it touches the other's memory.
     va::publish(address, range)?;
-    if let Err(error) = va::map(address, len, Backing::Pages(&device, &physical.runs()), false) {
+    if let Err(error) = va::map(
+        address,
+        len,
+        Backing::Pages(&device, &physical.runs()),
+        false,
+    ) {
         va::retract(address);
         return Err(error);
     }
     let what = What::Mapped(Arc::new(Mapping { physical }));
-    table::enter(address, Record { size: len, id: table::fresh_id(), device: ordinal, context: 0, what });
+    table::enter(
+        address,
+        Record {
+            size: len,
+            id: table::fresh_id(),
+            device: ordinal,
+            context: 0,
+            what,
+        },
+    );
     Ok(())
 }
 
@@ -97,7 +123,15 @@ pub fn unmap(address: u64, len: u64) -> Result {
 /// The mappings in a range, refused if it cuts one.
 fn mappings_in(address: u64, len: u64) -> Result<Vec<(u64, Record)>> {
     let found = table::overlapping(address, len);
-    let whole = found.iter().all(|(base, record)| *base >= address && base + record.size <= address + len);
-    let mapped = found.iter().all(|(_, record)| matches!(record.what, What::Mapped(_)));
-    if whole && mapped { Ok(found) } else { Err(CUresult::INVALID_VALUE) }
+    let whole = found
+        .iter()
+        .all(|(base, record)| *base >= address && base + record.size <= address + len);
+    let mapped = found
+        .iter()
+        .all(|(_, record)| matches!(record.what, What::Mapped(_)));
+    if whole && mapped {
+        Ok(found)
+    } else {
+        Err(CUresult::INVALID_VALUE)
+    }
 }

@@ -80,7 +80,14 @@ impl Physical {
 fn enter(device: &Arc<Device>, hold: Hold, properties: Properties, noted: Option<Noted>) -> usize {
     let handle = handle::fresh();
     let device = Arc::clone(device);
-    let physical = Physical { handle, device, hold, properties, refs: Mutex::new(1), _noted: noted };
+    let physical = Physical {
+        handle,
+        device,
+        hold,
+        properties,
+        refs: Mutex::new(1),
+        _noted: noted,
+    };
     HANDLES.insert_at(handle, Arc::new(physical));
     handle
 }
@@ -185,14 +192,27 @@ mod tests {
 
     #[test]
     fn properties_survive_the_way_to_another_process() {
-        let properties = Properties { size: 6 << 20, handle_types: 1, rdma: true };
+        let properties = Properties {
+            size: 6 << 20,
+            handle_types: 1,
+            rdma: true,
+        };
         assert_eq!(Properties::from_tag(&properties.to_tag()), Some(properties));
     }
 
     #[test]
     fn another_tag_is_not_taken_for_one() {
         assert_eq!(Properties::from_tag(b"a pool, say"), None);
-        let longer = [Properties { size: 1, handle_types: 0, rdma: false }.to_tag(), vec![0]].concat();
+        let longer = [
+            Properties {
+                size: 1,
+                handle_types: 0,
+                rdma: false,
+            }
+            .to_tag(),
+            vec![0],
+        ]
+        .concat();
         assert_eq!(Properties::from_tag(&longer), None);
     }
 }

@@ -22,8 +22,15 @@ pub fn address_reserve(len: u64, align: u64, near: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(PAGE) || align != 0 && !align.is_power_of_two() {
         return Err(CUresult::INVALID_VALUE);
     }
-    let base = if near == 0 { va::reserve(len, align) } else { va::reserve_near(near, len, align) }?;
-    RESERVED.write().unwrap_or_else(PoisonError::into_inner).insert(base, len);
+    let base = if near == 0 {
+        va::reserve(len, align)
+    } else {
+        va::reserve_near(near, len, align)
+    }?;
+    RESERVED
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(base, len);
     Ok(base)
 }
 
