@@ -406,3 +406,53 @@ fn nvml_defaults_name_rows_of_the_same_function() {
         None
     );
 }
+
+/// (base, version, per-thread) of every `PFN_cuName_v1234_ptsz` a header defines.
+fn pointer_types(header: &str) -> BTreeSet<(String, u32, bool)> {
+    let names = header
+        .split("*PFN_cu")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    let parse = |name: &str| {
+        let (name, per_thread) = match name
+            .strip_suffix("_ptsz")
+            .or_else(|| name.strip_suffix("_ptds"))
+        {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let (base, version) = name.rsplit_once("_v").expect("a version in the name");
+        (
+            format!("cu{base}"),
+            version.parse().expect("a number"),
+            per_thread,
+        )
+    };
+    names.map(parse).collect()
+}
+
+#[test]
+fn the_table_has_the_pointer_types_of_the_headers_and_no_others() {
+    let Some(folders) = std::env::var_os("GPUSHARE_CUDA_INCLUDE") else {
+        eprintln!(
+            "SKIPPED the_table_has_the_pointer_types_of_the_headers_and_no_others: GPUSHARE_CUDA_INCLUDE is not set"
+        );
+        return;
+    };
+    let mut theirs = BTreeSet::new();
+    for header in ["cudaTypedefs.h", "cudaProfilerTypedefs.h"] {
+        let found = std::env::split_paths(&folders)
+            .find_map(|folder| std::fs::read_to_string(folder.join(header)).ok());
+        theirs.extend(pointer_types(&found.unwrap_or_else(|| {
+            panic!("{header} is in none of {}", folders.display())
+        })));
+    }
+    let of = |row: &CudaSymbol| {
+        (
+            row.base.to_owned(),
+            row.min_version,
+            row.thread == PerThread::IsTwin,
+        )
+    };
+    assert_eq!(CUDA.iter().map(of).collect::<BTreeSet<_>>(), theirs);
+}
