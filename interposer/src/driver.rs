@@ -32,6 +32,8 @@ macro_rules! driver {
 }
 
 driver! {
+    fn cuArrayDestroy(array: CUarray) -> CUresult;
+    fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
     fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
@@ -41,7 +43,10 @@ driver! {
     fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
+    fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+    fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
+    fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
 }
 
 /// Whether the driver was initialised, by whomever. Asks a question that has no effect.

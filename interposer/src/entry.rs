@@ -140,8 +140,8 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
 /// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]).
 macro_rules! hooks {
-    ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* $args:tt -> $ret:ty = $body:path;)*) => {
-        $($crate::entry::hooks!(@each [$($mode)?] $args [$ret] [$body] $first $($twin)*);)*
+    ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* ($($args:tt)*) -> $ret:ty = $body:path;)*) => {
+        $($crate::entry::hooks!(@each [$($mode)?] ($($args)*) [$ret] [$body] $first $($twin)*);)*
         /// The rows of this family.
         pub(crate) const HOOKS: &[$crate::entry::Hook] = &[$(
             $crate::entry::hooks!(@row $first),

@@ -23,3 +23,4 @@ mod objects;
 mod real;
 mod state;
 mod table;
+mod views;

@@ -1,14 +1,35 @@
 //! The hooked functions, one family a file, and the one table of them all.
 
+mod allocate;
+pub(crate) mod array;
+mod array_size;
+pub(crate) mod binding;
+pub(crate) mod external;
+pub(crate) mod info;
 pub(crate) mod init;
+pub(crate) mod ipc;
+pub(crate) mod linear;
 pub(crate) mod lookup;
+pub(crate) mod managed;
+pub(crate) mod vmm;
 
 use core::ffi::CStr;
 
 use crate::entry::Hook;
 
 /// Every family's rows. A new family is one more line here.
-const FAMILIES: &[&[Hook]] = &[init::HOOKS, lookup::HOOKS];
+const FAMILIES: &[&[Hook]] = &[
+    array::HOOKS,
+    binding::HOOKS,
+    external::HOOKS,
+    info::HOOKS,
+    init::HOOKS,
+    ipc::HOOKS,
+    linear::HOOKS,
+    lookup::HOOKS,
+    managed::HOOKS,
+    vmm::HOOKS,
+];
 
 const COUNT: usize = {
     let (mut count, mut family) = (0, 0);

@@ -62,6 +62,12 @@ pub(crate) fn take(address: u64) -> Option<Record> {
     table().take(address)
 }
 
+/// Puts back what [`take`] took, because the driver refused the free. An address that has a record by now keeps it.
+#[cold]
+pub(crate) fn put_back(address: u64, record: Record) {
+    table().put_back(address, record);
+}
+
 /// The allocation that `address` lies in: its start and record.
 pub(crate) fn find(address: u64) -> Option<(u64, Record)> {
     table().find(address)
@@ -108,6 +114,16 @@ impl Table {
             locked(&self.large).remove(&address);
         }
         Some(record)
+    }
+
+    fn put_back(&self, address: u64, record: Record) {
+        let back = match self.exact.cell(address, true) {
+            Some(cell) => cell.fill(record),
+            None => *locked(&self.odd).entry(address).or_insert(record) == record,
+        };
+        if back && record.bytes() >= LARGE {
+            locked(&self.large).insert(address, address.saturating_add(record.bytes()));
+        }
     }
 
     fn get(&self, address: u64) -> Option<Record> {

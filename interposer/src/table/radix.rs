@@ -38,6 +38,14 @@ impl Cell {
         Record::unpack(self.0.swap(Record::pack(record), Ordering::AcqRel))
     }
 
+    /// Puts something in unless there is something already.
+    pub(super) fn fill(&self, record: Record) -> bool {
+        let word = Record::pack(Some(record));
+        self.0
+            .compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Takes out a record that `wanted` accepts.
     pub(super) fn take_if(&self, wanted: impl Fn(Record) -> bool) -> Option<Record> {
         let word = self.0.load(Ordering::Acquire);

@@ -20,18 +20,15 @@ pub(crate) enum Kind {
     GraphMemory = 4,
     /// Another process's memory: it is charged there.
     Imported = 5,
-    /// A mapping of physical memory: the handle is charged.
-    Mapping = 6,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 6] = [
     Kind::Linear,
     Kind::Pitched,
     Kind::Managed,
     Kind::PoolMemory,
     Kind::GraphMemory,
     Kind::Imported,
-    Kind::Mapping,
 ];
 
 /// Units in bits 0..32, context 32..44, device 44..49, kind 49..53, exported 53; bit 63 is always set.

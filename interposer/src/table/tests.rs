@@ -20,7 +20,7 @@ fn record(context: u16, bytes: u64) -> Record {
 #[test]
 fn a_record_keeps_what_it_was_made_of() {
     let device = DeviceKey::of_column(15).unwrap();
-    let record = Record::new(device, ContextId(4095), Kind::Mapping, Units(u32::MAX));
+    let record = Record::new(device, ContextId(4095), Kind::Imported, Units(u32::MAX));
     assert_eq!(
         (
             record.device(),
@@ -32,7 +32,7 @@ fn a_record_keeps_what_it_was_made_of() {
         (
             device,
             ContextId(4095),
-            Kind::Mapping,
+            Kind::Imported,
             Units(u32::MAX),
             false
         )

@@ -1,6 +1,8 @@
 //! Charges of things that have a handle instead of an address: arrays, mipmapped arrays, and whatever a family of hooks keeps in a
 //! [`Map`] of its own.
 
+pub(crate) mod physical;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

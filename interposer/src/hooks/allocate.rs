@@ -1,0 +1,61 @@
+//! What every hook of an allocation does: book, ask the driver, enter the address or roll back.
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use crate::account::{self, Charge};
+use crate::contexts::{self, Here};
+use crate::table::{self, Kind, Record};
+
+/// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the charge after success and says
+/// what became of it.
+///
+/// Without a current context the driver is asked straight: it will say that there is none.
+#[inline]
+pub(crate) fn booked(
+    bytes: u64,
+    ask: impl FnOnce() -> CUresult,
+    answer: impl FnOnce(Here, Charge) -> CUresult,
+) -> CUresult {
+    let Some(here) = contexts::here() else {
+        return ask();
+    };
+    let charge = match account::charge(here.device, bytes) {
+        Ok(charge) => charge,
+        Err(refused) => return refused.into(),
+    };
+    match ask() {
+        CUresult::SUCCESS => answer(here, charge),
+        // The charge is dropped, and so undone.
+        failed => failed,
+    }
+}
+
+/// As [`booked`] for memory with an address: `bytes` are what it takes, `address` is read after success.
+#[inline]
+pub(crate) fn pointer(
+    kind: Kind,
+    bytes: u64,
+    ask: impl FnOnce() -> CUresult,
+    address: impl FnOnce() -> u64,
+) -> CUresult {
+    booked(bytes, ask, |here, charge| {
+        table::insert(
+            address(),
+            Record::new(here.device, here.context, kind, charge.keep()),
+        );
+        CUresult::SUCCESS
+    })
+}
+
+/// Frees the allocation at `address`: the driver first, then the credit.
+#[inline]
+pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
+    let record = table::take(address);
+    let answer = ask();
+    match record {
+        Some(record) if answer.is_success() => account::release(record.device(), record.units()),
+        Some(record) => table::put_back(address, record),
+        None => {}
+    }
+    answer
+}

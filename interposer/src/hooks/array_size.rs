@@ -1,0 +1,250 @@
+//! How many bytes an array takes, from its descriptor.
+//!
+//! The rule, from the block-linear layout NVIDIA documents for its surfaces: rows are padded to 64 bytes; arrays with a height are
+//! padded to 8 rows, from 128 rows on to 128; the whole to 512 bytes. Formats this release does not know count 16 bytes an element.
+
+use gpushare_cuda_abi::cuda::{
+    CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_DESCRIPTOR_v2, CUDA_ARRAY3D_DEFERRED_MAPPING,
+    CUDA_ARRAY3D_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR_v2, CUDA_ARRAY3D_LAYERED,
+    CUDA_ARRAY3D_SPARSE, CUarray_format as Format,
+};
+
+/// An array's descriptor in any of its forms. A dimension it has not is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    width: u64,
+    height: u64,
+    depth: u64,
+    format: Format,
+    channels: u32,
+    flags: u32,
+}
+
+impl From<&CUDA_ARRAY_DESCRIPTOR_v1> for Shape {
+    fn from(d: &CUDA_ARRAY_DESCRIPTOR_v1) -> Self {
+        let (width, height) = (d.Width.into(), d.Height.into());
+        Self {
+            width,
+            height,
+            depth: 0,
+            format: d.Format,
+            channels: d.NumChannels,
+            flags: 0,
+        }
+    }
+}
+
+impl From<&CUDA_ARRAY_DESCRIPTOR_v2> for Shape {
+    fn from(d: &CUDA_ARRAY_DESCRIPTOR_v2) -> Self {
+        let (width, height) = (d.Width as u64, d.Height as u64);
+        Self {
+            width,
+            height,
+            depth: 0,
+            format: d.Format,
+            channels: d.NumChannels,
+            flags: 0,
+        }
+    }
+}
+
+impl From<&CUDA_ARRAY3D_DESCRIPTOR_v1> for Shape {
+    fn from(d: &CUDA_ARRAY3D_DESCRIPTOR_v1) -> Self {
+        let (width, height, depth) = (d.Width.into(), d.Height.into(), d.Depth.into());
+        Self {
+            width,
+            height,
+            depth,
+            format: d.Format,
+            channels: d.NumChannels,
+            flags: d.Flags,
+        }
+    }
+}
+
+impl From<&CUDA_ARRAY3D_DESCRIPTOR_v2> for Shape {
+    fn from(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Self {
+        let (width, height, depth) = (d.Width as u64, d.Height as u64, d.Depth as u64);
+        Self {
+            width,
+            height,
+            depth,
+            format: d.Format,
+            channels: d.NumChannels,
+            flags: d.Flags,
+        }
+    }
+}
+
+/// Bytes of one element, elements to the side of a compressed block, and rows of all planes in halves of the first.
+struct Texel(u64, u64, u64);
+
+fn texel(format: Format, channels: u32) -> Texel {
+    let channels = u64::from(channels.clamp(1, 4));
+    let bytes = match format {
+        Format::UNSIGNED_INT8 | Format::SIGNED_INT8 => channels,
+        Format::UNSIGNED_INT16 | Format::SIGNED_INT16 | Format::HALF => 2 * channels,
+        Format::UNSIGNED_INT32 | Format::SIGNED_INT32 | Format::FLOAT => 4 * channels,
+        Format::UNORM_INT8X1 | Format::SNORM_INT8X1 => 1,
+        Format::UNORM_INT8X2
+        | Format::SNORM_INT8X2
+        | Format::UNORM_INT16X1
+        | Format::SNORM_INT16X1 => 2,
+        Format::UNORM_INT8X4
+        | Format::SNORM_INT8X4
+        | Format::UNORM_INT16X2
+        | Format::SNORM_INT16X2 => 4,
+        Format::UNORM_INT16X4 | Format::SNORM_INT16X4 => 8,
+        Format::UNORM_INT_101010_2 => 4,
+        Format::BC1_UNORM | Format::BC1_UNORM_SRGB | Format::BC4_UNORM | Format::BC4_SNORM => {
+            return Texel(8, 4, 2);
+        }
+        Format(number) if (Format::BC1_UNORM.0..=Format::BC7_UNORM_SRGB.0).contains(&number) => {
+            return Texel(16, 4, 2);
+        }
+        Format::NV12 | Format::UINT8_SEMIPLANAR_420 | Format::UINT8_PLANAR_420 => {
+            return Texel(1, 1, 3);
+        }
+        Format::P010 | Format::P016 | Format::UINT16_SEMIPLANAR_420 | Format::UINT16_PLANAR_420 => {
+            return Texel(2, 1, 3);
+        }
+        _ => 16,
+    };
+    Texel(bytes, 1, 2)
+}
+
+/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them. `None` where it owns none: no width, no levels,
+/// sparse, or mapped later.
+pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
+    let empty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+    if shape.width == 0 || levels == 0 || shape.flags & empty != 0 {
+        return None;
+    }
+    let layered = shape.flags & CUDA_ARRAY3D_LAYERED != 0;
+    let largest = shape
+        .width
+        .max(shape.height)
+        .max(if layered { 0 } else { shape.depth });
+    let levels = levels.min(u64::BITS - largest.leading_zeros());
+    let halved = |extent: u64, level: u32| {
+        if extent == 0 {
+            0
+        } else {
+            (extent >> level).max(1)
+        }
+    };
+    let level = |level| {
+        let depth = if layered {
+            shape.depth
+        } else {
+            halved(shape.depth, level)
+        };
+        one_level(Shape {
+            width: halved(shape.width, level),
+            height: halved(shape.height, level),
+            depth,
+            ..shape
+        })
+    };
+    Some((0..levels).map(level).fold(0, u64::saturating_add))
+}
+
+fn one_level(shape: Shape) -> u64 {
+    let Texel(bytes, block, half_planes) = texel(shape.format, shape.channels);
+    let pitch = shape
+        .width
+        .div_ceil(block)
+        .saturating_mul(bytes)
+        .div_ceil(64)
+        .saturating_mul(64);
+    let rows = shape
+        .height
+        .max(1)
+        .div_ceil(block)
+        .saturating_mul(half_planes)
+        / 2;
+    let rows = match rows {
+        _ if shape.height == 0 => 1,
+        0..=120 => rows.next_multiple_of(8),
+        _ => rows.div_ceil(128).saturating_mul(128),
+    };
+    let bytes = pitch
+        .saturating_mul(rows)
+        .saturating_mul(shape.depth.max(1));
+    bytes.div_ceil(512).saturating_mul(512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(width: u64, height: u64, depth: u64) -> Shape {
+        Shape {
+            width,
+            height,
+            depth,
+            format: Format::FLOAT,
+            channels: 1,
+            flags: 0,
+        }
+    }
+
+    #[test]
+    fn rows_and_heights_are_padded() {
+        assert_eq!(bytes_of(shape(16, 0, 0), 1), Some(512));
+        assert_eq!(bytes_of(shape(17, 1, 0), 1), Some(128 * 8));
+        assert_eq!(bytes_of(shape(1024, 1024, 0), 1), Some(4 << 20));
+        assert_eq!(bytes_of(shape(64, 129, 3), 1), Some(256 * 256 * 3));
+    }
+
+    #[test]
+    fn a_mipmap_is_the_sum_of_the_levels_it_can_have() {
+        let base = shape(1024, 1024, 0);
+        let three = [1024, 512, 256]
+            .map(|side| bytes_of(shape(side, side, 0), 1).unwrap())
+            .iter()
+            .sum();
+        assert_eq!(bytes_of(base, 3), Some(three));
+        assert_eq!(bytes_of(base, 11), bytes_of(base, 1000));
+    }
+
+    #[test]
+    fn arrays_that_own_no_memory_are_not_charged() {
+        for flags in [CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING] {
+            assert_eq!(
+                bytes_of(
+                    Shape {
+                        flags,
+                        ..shape(64, 64, 0)
+                    },
+                    1
+                ),
+                None
+            );
+        }
+        assert_eq!(bytes_of(shape(0, 64, 0), 1), None);
+        assert_eq!(bytes_of(shape(64, 64, 0), 0), None);
+    }
+
+    #[test]
+    fn sizes_beyond_all_bounds_saturate() {
+        assert!(bytes_of(shape(u64::MAX, u64::MAX, 2), 1).unwrap() > u64::MAX / 2);
+    }
+
+    #[test]
+    fn compressed_and_planar_formats_count_their_blocks() {
+        let of = |format| {
+            bytes_of(
+                Shape {
+                    format,
+                    ..shape(64, 64, 0)
+                },
+                1,
+            )
+            .unwrap()
+        };
+        assert_eq!(of(Format::BC1_UNORM), 128 * 16);
+        assert_eq!(of(Format::BC7_UNORM), 256 * 16);
+        assert_eq!(of(Format::NV12), 64 * 96);
+    }
+}

@@ -1,0 +1,134 @@
+//! Linear and pitched memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
+//!
+//! Charged by size rounded up to 512 bytes; pitched memory by pitch times height. Arguments the driver will refuse (no place for the
+//! result, no bytes) go to it uncharged, so that it says what it always says.
+//!
+//! # Safety
+//! The driver is called with the program's own arguments; results are read only after the driver has said that it wrote them.
+#![allow(
+    unsafe_code,
+    reason = "calls the driver and reads what it wrote through the program's pointers"
+)]
+
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+
+use super::allocate;
+use crate::driver;
+use crate::entry::hooks;
+use crate::table::{self, Kind, Record};
+
+hooks! {
+    fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUresult = alloc_v1;
+    fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult = alloc;
+    fn cuMemAllocPitch(
+        dptr: *mut CUdeviceptr_v1, pitch: *mut u32, width: u32, height: u32, element: u32,
+    ) -> CUresult = alloc_pitch_v1;
+    fn cuMemAllocPitch_v2(
+        dptr: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
+    ) -> CUresult = alloc_pitch;
+    fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult = free_v1;
+    fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult = free;
+}
+
+/// Distance between rows that every driver is known to choose a multiple of.
+const PITCH: u64 = 512;
+
+#[inline]
+fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+    // SAFETY: the program's arguments.
+    let ask = || unsafe { real(dptr, bytesize) };
+    if dptr.is_null() || bytesize == 0 {
+        return ask();
+    }
+    // SAFETY: the driver has written the address.
+    allocate::pointer(Kind::Linear, bytesize as u64, ask, || unsafe { *dptr })
+}
+
+fn alloc_v1(real: cuMemAlloc, dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUresult {
+    // SAFETY: the program's arguments.
+    let ask = || unsafe { real(dptr, bytesize) };
+    if dptr.is_null() || bytesize == 0 {
+        return ask();
+    }
+    // SAFETY: the driver has written the address.
+    allocate::pointer(Kind::Linear, bytesize.into(), ask, || {
+        unsafe { *dptr }.into()
+    })
+}
+
+fn alloc_pitch(
+    real: cuMemAllocPitch_v2,
+    dptr: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> CUresult {
+    // SAFETY: the program's arguments.
+    let ask = || unsafe { real(dptr, pitch, width, height, element) };
+    if dptr.is_null() || pitch.is_null() {
+        return ask();
+    }
+    // SAFETY: the driver has written both.
+    pitched(width as u64, height as u64, ask, || unsafe {
+        (*dptr, *pitch as u64)
+    })
+}
+
+fn alloc_pitch_v1(
+    real: cuMemAllocPitch,
+    dptr: *mut CUdeviceptr_v1,
+    pitch: *mut u32,
+    width: u32,
+    height: u32,
+    element: u32,
+) -> CUresult {
+    // SAFETY: the program's arguments.
+    let ask = || unsafe { real(dptr, pitch, width, height, element) };
+    if dptr.is_null() || pitch.is_null() {
+        return ask();
+    }
+    // SAFETY: the driver has written both.
+    pitched(width.into(), height.into(), ask, || unsafe {
+        ((*dptr).into(), (*pitch).into())
+    })
+}
+
+/// Books the pitch every known driver returns, then corrects it to the one that was returned.
+fn pitched(
+    width: u64,
+    height: u64,
+    ask: impl FnOnce() -> CUresult,
+    result: impl FnOnce() -> (u64, u64),
+) -> CUresult {
+    if width == 0 || height == 0 {
+        return ask();
+    }
+    let bytes = width
+        .checked_next_multiple_of(PITCH)
+        .and_then(|row| row.checked_mul(height));
+    allocate::booked(bytes.unwrap_or(u64::MAX), ask, |here, mut charge| {
+        let (address, pitch) = result();
+        if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
+            // SAFETY: the driver has just returned it, and the program has not seen it.
+            let _ = unsafe { driver::cuMemFree_v2(address) };
+            return refused.into();
+        }
+        table::insert(
+            address,
+            Record::new(here.device, here.context, Kind::Pitched, charge.keep()),
+        );
+        CUresult::SUCCESS
+    })
+}
+
+#[inline]
+fn free(real: cuMemFree_v2, dptr: CUdeviceptr) -> CUresult {
+    // SAFETY: the program's argument.
+    allocate::free(dptr, || unsafe { real(dptr) })
+}
+
+fn free_v1(real: cuMemFree, dptr: CUdeviceptr_v1) -> CUresult {
+    // SAFETY: the program's argument.
+    allocate::free(dptr.into(), || unsafe { real(dptr) })
+}
