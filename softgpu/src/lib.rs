@@ -20,6 +20,7 @@ pub mod module;
 pub mod spec;
 pub mod trace;
 pub mod va;
+pub mod watch;
 pub mod world;
 
 pub use error::Result;

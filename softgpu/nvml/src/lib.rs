@@ -1,2 +1,11 @@
-//! `libnvidia-ml.so.1` of the simulated GPU.
+//! `libnvidia-ml.so.1` of the simulated GPU: what monitors ask, answered from the same shared state as the driver's calls.
+//!
+//! Each function is one item of `nvml!` in `api/`; everything the symbol table names and nobody implements answers
+//! `NVML_ERROR_NOT_SUPPORTED`, which monitors show as "N/A".
 #![deny(unsafe_code)]
+
+#[macro_use]
+mod library;
+mod abi;
+mod api;
+mod others;

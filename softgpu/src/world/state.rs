@@ -222,14 +222,6 @@ impl View<'_> {
         self.bury();
     }
 
-    /// Whether anybody alive is here (call [`reap`](Self::reap) first).
-    pub(crate) fn inhabited(&self) -> bool {
-        self.header
-            .slots
-            .iter()
-            .any(|slot| slot.number != 0 && slot.dead == 0)
-    }
-
     /// Recomputes every sum from the page records and the slots: after a process died in the middle of a change.
     pub(crate) fn repair(&mut self) {
         for slot in &mut self.header.slots {

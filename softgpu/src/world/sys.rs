@@ -84,3 +84,14 @@ pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
         libc::atexit(end);
     }
 }
+
+/// Nanoseconds of the monotonic clock, which all processes share.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a local of the type the call fills.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}

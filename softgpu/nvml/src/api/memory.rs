@@ -1,0 +1,32 @@
+//! Memory of a device.
+
+use gpushare_cuda_abi::nvml::{
+    nvmlBAR1Memory_t, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlReturn_t, struct_version,
+};
+
+use crate::abi::{input, out, required};
+use crate::library::device as look;
+
+nvml! {
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) {
+        required(memory)?;
+        let now = look(device)?;
+        let (total, used) = (now.capacity, now.used_physical);
+        out(memory, nvmlMemory_t { total, free: total - used, used })
+    }
+    fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) {
+        let version = input(memory.cast::<u32>())?;
+        if version != struct_version::<nvmlMemory_v2_t>(2) {
+            return Err(nvmlReturn_t::ARGUMENT_VERSION_MISMATCH);
+        }
+        let now = look(device)?;
+        let (total, used) = (now.capacity, now.used_physical);
+        out(memory, nvmlMemory_v2_t { version, total, reserved: 0, free: total - used, used })
+    }
+    /// The window is as large as the memory, rounded up to a power of two, and nothing is pinned in it.
+    fn nvmlDeviceGetBAR1MemoryInfo(device: nvmlDevice_t, memory: *mut nvmlBAR1Memory_t) {
+        required(memory)?;
+        let total = look(device)?.capacity.next_power_of_two();
+        out(memory, nvmlBAR1Memory_t { bar1Total: total, bar1Free: total, bar1Used: 0 })
+    }
+}

@@ -1,0 +1,7 @@
+//! NVML's functions, a file per family.
+
+mod identity;
+mod init;
+mod memory;
+mod process;
+mod state;

@@ -1,0 +1,141 @@
+//! `nvml!`, the one way an NVML function is written, and what every call passes through.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpushare_cuda_abi::nvml::{nvmlDevice_t, nvmlReturn_t};
+use softgpu::inspect::DeviceTruth;
+use softgpu::spec::Spec;
+use softgpu::watch::Monitor;
+use softgpu::{fail, trace};
+
+/// What an NVML function answers.
+pub(crate) type Result<T = ()> = std::result::Result<T, nvmlReturn_t>;
+
+/// How often the library was initialised and not shut down, and its view of the machine.
+static OPEN: Mutex<(u32, Option<Arc<Monitor>>)> = Mutex::new((0, None));
+
+/// Initialises the library once more.
+///
+/// # Errors
+/// `DRIVER_NOT_LOADED`, with a line on stderr, if SPEC is not accepted or contradicts the machine of its name.
+pub(crate) fn open() -> Result {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.1.is_none() {
+        let monitor = Spec::from_env()
+            .map_err(std::io::Error::other)
+            .and_then(Monitor::new)
+            .map_err(|error| {
+                eprintln!("softgpu: {error}");
+                nvmlReturn_t::DRIVER_NOT_LOADED
+            })?;
+        open.1 = Some(Arc::new(monitor));
+    }
+    open.0 += 1;
+    Ok(())
+}
+
+/// Undoes one [`open`].
+///
+/// # Errors
+/// `UNINITIALIZED` if there was none.
+pub(crate) fn close() -> Result {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.0 = open.0.checked_sub(1).ok_or(nvmlReturn_t::UNINITIALIZED)?;
+    if open.0 == 0 {
+        open.1 = None;
+    }
+    Ok(())
+}
+
+/// The library's view of the machine.
+///
+/// # Errors
+/// `UNINITIALIZED` before [`open`].
+pub(crate) fn monitor() -> Result<Arc<Monitor>> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.1.clone().ok_or(nvmlReturn_t::UNINITIALIZED)
+}
+
+/// The handle of the device with this index.
+pub(crate) fn handle(index: u32) -> nvmlDevice_t {
+    nvmlDevice_t(std::ptr::without_provenance_mut(
+        FIRST_HANDLE + index as usize * HANDLE_STEP,
+    ))
+}
+
+const FIRST_HANDLE: usize = 0x5d01_0000_0000;
+const HANDLE_STEP: usize = 0x1000;
+
+/// The index behind a handle.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if it is none of ours.
+pub(crate) fn index(device: nvmlDevice_t) -> Result<u32> {
+    let count = monitor()?.spec().count;
+    (0..count)
+        .find(|index| handle(*index) == device)
+        .ok_or(nvmlReturn_t::INVALID_ARGUMENT)
+}
+
+/// What is on a device now.
+///
+/// # Errors
+/// As [`index`], and `UNKNOWN` if the shared state cannot be read.
+pub(crate) fn device(device: nvmlDevice_t) -> Result<DeviceTruth> {
+    let index = index(device)?;
+    let mut look = monitor()?.look().map_err(|_| nvmlReturn_t::UNKNOWN)?;
+    Ok(look.devices.swap_remove(index as usize))
+}
+
+/// Runs one call: injected faults, whether the library is open, the body, a panic as `UNKNOWN`, the trace.
+pub(crate) fn enter(
+    symbol: &'static str,
+    early: bool,
+    body: impl FnOnce() -> Result,
+) -> nvmlReturn_t {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(error) = fail::injected_number(symbol) {
+            return nvmlReturn_t(error).ok();
+        }
+        if !early {
+            monitor()?;
+        }
+        body()
+    }));
+    let result = match outcome {
+        Ok(Ok(())) => nvmlReturn_t::SUCCESS,
+        Ok(Err(error)) => error,
+        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind into C.
+        Err(_) => nvmlReturn_t::UNKNOWN,
+    };
+    trace::note(symbol, result.0);
+    result
+}
+
+/// What a function answers that nobody implements.
+pub(crate) fn not_supported(symbol: &'static str) -> nvmlReturn_t {
+    enter(symbol, false, || Err(nvmlReturn_t::NOT_SUPPORTED))
+}
+
+/// Defines exported NVML functions. The body is a `Result<(), nvmlReturn_t>`. `early` marks those that work before `nvmlInit`. The
+/// build reads these items to know what is implemented: no other function in `api/` may be called `nvml…`.
+macro_rules! nvml {
+    () => {};
+    ($(#[$meta:meta])* early fn $($rest:tt)*) => { nvml! { @one true [$(#[$meta])*] $($rest)* } };
+    ($(#[$meta:meta])* fn $($rest:tt)*) => { nvml! { @one false [$(#[$meta])*] $($rest)* } };
+    (@one $early:literal [$(#[$meta:meta])*] $name:ident ($($arg:ident: $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        const _: () = {
+            $(#[$meta])*
+            fn body($($arg: $ty),*) -> $crate::library::Result { $body }
+
+            #[allow(unsafe_code, reason = "the symbol is the C function of this name and signature")]
+            // SAFETY: the name is NVML's, defined nowhere else in this library.
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($arg: $ty),*) -> ::gpushare_cuda_abi::nvml::nvmlReturn_t {
+                $crate::library::enter(stringify!($name), $early, move || body($($arg),*))
+            }
+        };
+        nvml! { $($rest)* }
+    };
+}
