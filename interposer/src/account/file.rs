@@ -106,16 +106,21 @@ impl UsageFile {
 
     /// Maps the page, for the life of the process.
     ///
+    /// Through a description of its own: a mapping keeps its description alive, and with it the locks, in a child that has closed
+    /// every descriptor, the driver's among them.
+    ///
     /// # Errors
-    /// If the file is shorter than a page, or the kernel refuses.
+    /// If the file is shorter than a page or was replaced, or the kernel refuses.
     pub(crate) fn map(&self) -> io::Result<&'static Page> {
-        if self.status()?.bytes < PAGE_BYTES as u64 {
+        let file = open_usage(&self.folder, 0)?;
+        let now = status(&file)?;
+        if now.identity != self.identity || now.bytes < PAGE_BYTES as u64 {
             return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the usage file is cut short",
+                io::ErrorKind::NotFound,
+                "the usage file was replaced",
             ));
         }
-        let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, self.file.as_raw_fd());
+        let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
         // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the file.
         let base = unsafe {
             libc::mmap(

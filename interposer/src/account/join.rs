@@ -196,6 +196,25 @@ fn enter(
     })
 }
 
+/// Maps the page. What is no page, an empty file for one, is made one if nobody lives in it.
+fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static Page> {
+    let whole = |file: &UsageFile| {
+        file.set_length(PAGE_BYTES as u64)?;
+        file.allocate(0..slot_range(0).start)
+    };
+    if file.status()?.bytes < PAGE_BYTES as u64 {
+        whole(file)?;
+    }
+    let page = file.map()?;
+    if page.check() == Err(PageError::NotAPage) && alone {
+        file.set_length(0)?;
+        whole(file)?;
+        page.found(me.pid, me.start);
+        killpoint::hit();
+    }
+    Ok(page)
+}
+
 /// Compares the limits asked for with the container's, which the first process decides.
 fn agree(
     request: &Request<'_>,
@@ -240,6 +259,9 @@ fn claim_columns(
     page: &Page,
     alone: bool,
 ) -> Result<Vec<usize>, StartError> {
+    if alone {
+        vacate_columns(page);
+    }
     let mut columns = Vec::with_capacity(request.devices.len());
     for (ordinal, device) in (0..).zip(request.devices) {
         let limits = request
@@ -281,6 +303,20 @@ fn claim_columns(
         columns.push(index);
     }
     Ok(columns)
+}
+
+/// Frees the columns of devices on which nobody, dead or alive, has anything charged.
+fn vacate_columns(page: &Page) {
+    let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
+    for (index, column) in page.devices.iter().enumerate() {
+        let charged = |slot: usize| {
+            page.line(slot, index)
+                .is_some_and(|line| line.word.load().charged > 0)
+        };
+        if !(0..MAX_SLOTS).filter(taken).any(charged) {
+            column.vacate();
+        }
+    }
 }
 
 /// Takes a free slot, or one whose process is dead and holds nothing.

@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 use super::file::{FileLock, UsageFile};
 
 /// Longest wait for the lock. Its holders need microseconds each, with hundreds of processes milliseconds in all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = if cfg!(test) {
+    Duration::from_millis(300)
+} else {
+    Duration::from_secs(5)
+};
 
 /// First and longest pause between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));

@@ -94,9 +94,7 @@ fn create_mipmap(
     let kind = ObjectKind {
         map: &MIPMAPS,
         // SAFETY: the driver has just made it, and the program has not seen it.
-        discard: |handle| {
-            drop(unsafe { driver::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) })
-        },
+        discard: |handle| unsafe { driver::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) },
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.
@@ -124,7 +122,7 @@ fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl FnOnce() -> CUr
     let kind = ObjectKind {
         map: &ARRAYS,
         // SAFETY: the driver has just made it, and the program has not seen it.
-        discard: |handle| drop(unsafe { driver::cuArrayDestroy(CUarray(handle)) }),
+        discard: |handle| unsafe { driver::cuArrayDestroy(CUarray(handle)) },
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.
@@ -143,7 +141,7 @@ fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl FnOnce() -> CUr
 /// What differs between arrays and mipmapped arrays.
 struct ObjectKind {
     map: &'static Map<Object>,
-    discard: fn(*mut c_void),
+    discard: fn(*mut c_void) -> CUresult,
     took: fn(*mut c_void, DeviceKey) -> Option<u64>,
 }
 
@@ -163,7 +161,7 @@ fn book(
         if let Some(took) = (kind.took)(handle, here.device)
             && let Err(refused) = charge.settle(took)
         {
-            (kind.discard)(handle);
+            let _ = (kind.discard)(handle);
             return refused.into();
         }
         let object = Object {
