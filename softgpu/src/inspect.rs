@@ -131,8 +131,9 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
     machine
         .locked(|view, facts| {
             if step {
-                view.reap(facts);
                 view.tick(facts);
+                // After the tick, so that whoever died is seen dead before anything of it returns.
+                view.reap(facts);
             }
             let members = || {
                 view.header

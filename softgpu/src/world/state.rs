@@ -5,7 +5,7 @@
 
 use super::device::{Kind, PageRun};
 use super::layout::{DeviceState, FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
-use crate::spec::PAGE;
+use crate::spec::{MAX_DEVICES, PAGE};
 
 /// The longest delay, in operations, before a page that was given back is free.
 const MOST_LATE: u64 = 8;
@@ -186,7 +186,7 @@ impl View<'_> {
     ) -> Option<usize> {
         let slot = (0..SLOTS).find(|slot| self.header.slots[*slot].number == 0 && claim(*slot))?;
         self.header.next_number += 1;
-        let uses = [Use::default(); crate::spec::MAX_DEVICES as usize];
+        let uses = [Use::default(); MAX_DEVICES as usize];
         let number = self.header.next_number;
         self.header.slots[slot] = Slot {
             number,
@@ -324,6 +324,8 @@ impl View<'_> {
                     .requested_now
                     .saturating_sub(used.requested.iter().sum());
             }
+            // Nothing of it may be left for a repair to count.
+            slot.uses = [Use::default(); MAX_DEVICES as usize];
             slot.number = 0;
         }
     }
