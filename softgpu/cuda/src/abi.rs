@@ -8,7 +8,8 @@
     reason = "the C boundary: pointers are the caller's promise"
 )]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::os::fd::BorrowedFd;
 
 use gpushare_cuda_abi::cuda::CUresult;
 use softgpu::Result;
@@ -76,6 +77,16 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
     // SAFETY: not NULL, and the caller promises room for `room` >= `count` values.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), at, count) };
     Ok(())
+}
+
+/// The file descriptor that a pointer's value is.
+///
+/// # Errors
+/// `INVALID_VALUE` for a value that cannot be one.
+pub(crate) fn descriptor<'a>(value: *const c_void) -> Result<BorrowedFd<'a>> {
+    let number = i32::try_from(value.addr()).map_err(|_| CUresult::INVALID_VALUE)?;
+    // SAFETY: not -1, being converted from an address; that it is open during the call is the caller's promise.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Reads text that ends in NUL.

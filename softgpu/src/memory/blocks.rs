@@ -74,13 +74,6 @@ impl Blocks {
         released
     }
 
-    /// Every block, for the death of the context.
-    pub(crate) fn drain(&mut self) -> Vec<u64> {
-        let all = self.bases.iter().copied().collect();
-        *self = Self::default();
-        all
-    }
-
     fn remove(&mut self, base: u64) {
         let whole = self.free.take_at(base, BLOCK);
         debug_assert!(whole, "only an empty block is released");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUDA_MEMSET_NODE_PARAMS_v2, CUresult, CUstream};
 
-use super::table;
+use super::{pointer, table};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
@@ -114,7 +114,8 @@ impl Fill {
     pub fn issue(self, context: &Arc<Context>, stream: CUstream, default: DefaultStream) -> Result {
         self.check()?;
         let stream = exec::resolve(context, stream, default)?;
-        let wait = self.on_host() && !exec::is_capturing(&stream)?;
+        let wait =
+            (self.on_host() || pointer::sync_memops(self.dst)) && !exec::is_capturing(&stream)?;
         if self.bytes() == 0 && !exec::is_capturing(&stream)? {
             Ok(())
         } else if wait {

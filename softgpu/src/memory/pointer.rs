@@ -1,6 +1,11 @@
 //! What can be asked about a pointer.
 
-use gpushare_cuda_abi::cuda::{CUmemorytype, CUpointer_attribute as Attribute, CUresult};
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
+
+use gpushare_cuda_abi::cuda::{
+    CU_DEVICE_INVALID, CUmemorytype, CUpointer_attribute as Attribute, CUresult,
+};
 
 use super::table::{self, Record, What};
 use super::vmm;
@@ -16,7 +21,7 @@ pub enum Answer {
     Long(u64),
     /// An `unsigned int` or an `int`.
     Int(u32),
-    /// A `bool`-like byte is written as an `int` by the API, too; this one is its name here.
+    /// Yes or no, an `int` in the API.
     Flag(bool),
 }
 
@@ -35,6 +40,69 @@ pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
     }
     let (base, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
     of_allocation(attribute, address, base, &record)
+}
+
+/// What is answered instead of an error where several questions are asked at once.
+///
+/// # Errors
+/// `INVALID_VALUE` for an attribute that is none.
+pub fn nothing(attribute: Attribute) -> Result<Answer> {
+    Ok(match attribute {
+        Attribute::CONTEXT
+        | Attribute::DEVICE_POINTER
+        | Attribute::HOST_POINTER
+        | Attribute::RANGE_START_ADDR
+        | Attribute::MAPPING_BASE_ADDR
+        | Attribute::MEMPOOL_HANDLE => Answer::Pointer(0),
+        Attribute::BUFFER_ID
+        | Attribute::RANGE_SIZE
+        | Attribute::MAPPING_SIZE
+        | Attribute::ALLOWED_HANDLE_TYPES
+        | Attribute::MEMORY_BLOCK_ID => Answer::Long(0),
+        Attribute::MEMORY_TYPE | Attribute::ACCESS_FLAGS => Answer::Int(0),
+        Attribute::DEVICE_ORDINAL => Answer::Int(CU_DEVICE_INVALID.cast_unsigned()),
+        Attribute::SYNC_MEMOPS
+        | Attribute::IS_MANAGED
+        | Attribute::IS_LEGACY_CUDA_IPC_CAPABLE
+        | Attribute::MAPPED
+        | Attribute::IS_GPU_DIRECT_RDMA_CAPABLE
+        | Attribute::IS_HW_DECOMPRESS_CAPABLE => Answer::Flag(false),
+        _ => return Err(CUresult::INVALID_VALUE),
+    })
+}
+
+/// Allocations whose copies and memsets always complete before the call returns, by number.
+static WAITING: RwLock<BTreeSet<u64>> = RwLock::new(BTreeSet::new());
+
+/// Makes all synchronous functions wait for their work on the allocation that holds an address, or not.
+///
+/// # Errors
+/// `INVALID_VALUE` for an address the driver did not give out.
+pub fn set_sync_memops(address: u64, on: bool) -> Result {
+    let (_, record) = table::find(address).ok_or(CUresult::INVALID_VALUE)?;
+    let mut waiting = WAITING.write().unwrap_or_else(PoisonError::into_inner);
+    if on {
+        waiting.insert(record.id);
+    } else {
+        waiting.remove(&record.id);
+    }
+    Ok(())
+}
+
+fn waits(id: u64) -> bool {
+    WAITING
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .contains(&id)
+}
+
+/// Whether synchronous functions wait for their work on this address.
+pub(crate) fn sync_memops(address: u64) -> bool {
+    let any = !WAITING
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_empty();
+    any && table::find(address).is_some_and(|(_, record)| waits(record.id))
 }
 
 /// What is answered about reserved addresses, mapped or not.
@@ -61,7 +129,7 @@ fn of_allocation(attribute: Attribute, address: u64, base: u64, record: &Record)
         Attribute::HOST_POINTER if host || managed => Answer::Pointer(address),
         Attribute::HOST_POINTER => return Err(CUresult::INVALID_VALUE),
         Attribute::P2P_TOKENS => return Err(CUresult::NOT_SUPPORTED),
-        Attribute::SYNC_MEMOPS => Answer::Flag(false),
+        Attribute::SYNC_MEMOPS => Answer::Flag(waits(record.id)),
         Attribute::BUFFER_ID => Answer::Long(record.id),
         Attribute::IS_MANAGED => Answer::Flag(managed),
         Attribute::DEVICE_ORDINAL => Answer::Int(record.device),

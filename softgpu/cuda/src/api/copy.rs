@@ -13,84 +13,84 @@ use softgpu::{Result, context};
 use crate::abi::input;
 
 driver! {
-    fn cuMemcpy twin cuMemcpy_ptds (d: DefaultStream; dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) {
-        now(d, line(Place::unified(dst), Place::unified(src), ByteCount))
+    fn cuMemcpy twin cuMemcpy_ptds (d: DefaultStream; dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) {
+        now(d, line(Place::unified(dst), Place::unified(src), byte_count))
     }
-    fn cuMemcpyAsync twin cuMemcpyAsync_ptsz (d: DefaultStream; dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(Place::unified(dst), Place::unified(src), ByteCount))
+    fn cuMemcpyAsync twin cuMemcpyAsync_ptsz (d: DefaultStream; dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(Place::unified(dst), Place::unified(src), byte_count))
     }
-    fn cuMemcpyHtoD_v2 twin cuMemcpyHtoD_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize) {
-        now(d, line(Place::Address(dstDevice), host(srcHost), ByteCount))
+    fn cuMemcpyHtoD_v2 twin cuMemcpyHtoD_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize) {
+        now(d, line(Place::Address(dst_device), host(src_host), byte_count))
     }
-    fn cuMemcpyHtoDAsync_v2 twin cuMemcpyHtoDAsync_v2_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(Place::Address(dstDevice), host(srcHost), ByteCount))
+    fn cuMemcpyHtoDAsync_v2 twin cuMemcpyHtoDAsync_v2_ptsz (d: DefaultStream; dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(Place::Address(dst_device), host(src_host), byte_count))
     }
-    fn cuMemcpyDtoH_v2 twin cuMemcpyDtoH_v2_ptds (d: DefaultStream; dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize) {
-        now(d, line(host(dstHost), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyDtoH_v2 twin cuMemcpyDtoH_v2_ptds (d: DefaultStream; dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize) {
+        now(d, line(host(dst_host), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyDtoHAsync_v2 twin cuMemcpyDtoHAsync_v2_ptsz (d: DefaultStream; dstHost: *mut c_void, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(host(dstHost), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyDtoHAsync_v2 twin cuMemcpyDtoHAsync_v2_ptsz (d: DefaultStream; dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(host(dst_host), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyDtoD_v2 twin cuMemcpyDtoD_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize) {
-        now(d, line(Place::Address(dstDevice), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyDtoD_v2 twin cuMemcpyDtoD_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize) {
+        now(d, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyDtoDAsync_v2 twin cuMemcpyDtoDAsync_v2_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(Place::Address(dstDevice), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyDtoDAsync_v2 twin cuMemcpyDtoDAsync_v2_ptsz (d: DefaultStream; dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyPeer twin cuMemcpyPeer_ptds (d: DefaultStream; dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) {
-        contexts(dstContext, srcContext)?;
-        now(d, line(Place::Address(dstDevice), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyPeer twin cuMemcpyPeer_ptds (d: DefaultStream; dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize) {
+        contexts(dst_context, src_context)?;
+        now(d, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyPeerAsync twin cuMemcpyPeerAsync_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream) {
-        contexts(dstContext, srcContext)?;
-        later(d, hStream, line(Place::Address(dstDevice), Place::Address(srcDevice), ByteCount))
+    fn cuMemcpyPeerAsync twin cuMemcpyPeerAsync_ptsz (d: DefaultStream; dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, h_stream: CUstream) {
+        contexts(dst_context, src_context)?;
+        later(d, h_stream, line(Place::Address(dst_device), Place::Address(src_device), byte_count))
     }
-    fn cuMemcpyDtoA_v2 twin cuMemcpyDtoA_v2_ptds (d: DefaultStream; dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize) {
-        now(d, line(array(dstArray), Place::Address(srcDevice), ByteCount).shifted(dstOffset as u64, 0))
+    fn cuMemcpyDtoA_v2 twin cuMemcpyDtoA_v2_ptds (d: DefaultStream; dst_array: CUarray, dst_offset: usize, src_device: CUdeviceptr, byte_count: usize) {
+        now(d, line(array(dst_array), Place::Address(src_device), byte_count).shifted(dst_offset as u64, 0))
     }
-    fn cuMemcpyAtoD_v2 twin cuMemcpyAtoD_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
-        now(d, line(Place::Address(dstDevice), array(srcArray), ByteCount).shifted(0, srcOffset as u64))
+    fn cuMemcpyAtoD_v2 twin cuMemcpyAtoD_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, src_array: CUarray, src_offset: usize, byte_count: usize) {
+        now(d, line(Place::Address(dst_device), array(src_array), byte_count).shifted(0, src_offset as u64))
     }
-    fn cuMemcpyHtoA_v2 twin cuMemcpyHtoA_v2_ptds (d: DefaultStream; dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize) {
-        now(d, line(array(dstArray), host(srcHost), ByteCount).shifted(dstOffset as u64, 0))
+    fn cuMemcpyHtoA_v2 twin cuMemcpyHtoA_v2_ptds (d: DefaultStream; dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize) {
+        now(d, line(array(dst_array), host(src_host), byte_count).shifted(dst_offset as u64, 0))
     }
-    fn cuMemcpyHtoAAsync_v2 twin cuMemcpyHtoAAsync_v2_ptsz (d: DefaultStream; dstArray: CUarray, dstOffset: usize, srcHost: *const c_void, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(array(dstArray), host(srcHost), ByteCount).shifted(dstOffset as u64, 0))
+    fn cuMemcpyHtoAAsync_v2 twin cuMemcpyHtoAAsync_v2_ptsz (d: DefaultStream; dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(array(dst_array), host(src_host), byte_count).shifted(dst_offset as u64, 0))
     }
-    fn cuMemcpyAtoH_v2 twin cuMemcpyAtoH_v2_ptds (d: DefaultStream; dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
-        now(d, line(host(dstHost), array(srcArray), ByteCount).shifted(0, srcOffset as u64))
+    fn cuMemcpyAtoH_v2 twin cuMemcpyAtoH_v2_ptds (d: DefaultStream; dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize) {
+        now(d, line(host(dst_host), array(src_array), byte_count).shifted(0, src_offset as u64))
     }
-    fn cuMemcpyAtoHAsync_v2 twin cuMemcpyAtoHAsync_v2_ptsz (d: DefaultStream; dstHost: *mut c_void, srcArray: CUarray, srcOffset: usize, ByteCount: usize, hStream: CUstream) {
-        later(d, hStream, line(host(dstHost), array(srcArray), ByteCount).shifted(0, srcOffset as u64))
+    fn cuMemcpyAtoHAsync_v2 twin cuMemcpyAtoHAsync_v2_ptsz (d: DefaultStream; dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, h_stream: CUstream) {
+        later(d, h_stream, line(host(dst_host), array(src_array), byte_count).shifted(0, src_offset as u64))
     }
-    fn cuMemcpyAtoA_v2 twin cuMemcpyAtoA_v2_ptds (d: DefaultStream; dstArray: CUarray, dstOffset: usize, srcArray: CUarray, srcOffset: usize, ByteCount: usize) {
-        now(d, line(array(dstArray), array(srcArray), ByteCount).shifted(dstOffset as u64, srcOffset as u64))
+    fn cuMemcpyAtoA_v2 twin cuMemcpyAtoA_v2_ptds (d: DefaultStream; dst_array: CUarray, dst_offset: usize, src_array: CUarray, src_offset: usize, byte_count: usize) {
+        now(d, line(array(dst_array), array(src_array), byte_count).shifted(dst_offset as u64, src_offset as u64))
     }
-    fn cuMemcpy2D_v2 twin cuMemcpy2D_v2_ptds (d: DefaultStream; pCopy: *const CUDA_MEMCPY2D_v2) {
-        now(d, Transfer::from_2d(&input(pCopy)?)?)
+    fn cuMemcpy2D_v2 twin cuMemcpy2D_v2_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY2D_v2) {
+        now(d, Transfer::from_2d(&input(p_copy)?)?)
     }
     /// Alignment makes no difference here.
-    fn cuMemcpy2DUnaligned_v2 twin cuMemcpy2DUnaligned_v2_ptds (d: DefaultStream; pCopy: *const CUDA_MEMCPY2D_v2) {
-        now(d, Transfer::from_2d(&input(pCopy)?)?)
+    fn cuMemcpy2DUnaligned_v2 twin cuMemcpy2DUnaligned_v2_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY2D_v2) {
+        now(d, Transfer::from_2d(&input(p_copy)?)?)
     }
-    fn cuMemcpy2DAsync_v2 twin cuMemcpy2DAsync_v2_ptsz (d: DefaultStream; pCopy: *const CUDA_MEMCPY2D_v2, hStream: CUstream) {
-        later(d, hStream, Transfer::from_2d(&input(pCopy)?)?)
+    fn cuMemcpy2DAsync_v2 twin cuMemcpy2DAsync_v2_ptsz (d: DefaultStream; p_copy: *const CUDA_MEMCPY2D_v2, h_stream: CUstream) {
+        later(d, h_stream, Transfer::from_2d(&input(p_copy)?)?)
     }
-    fn cuMemcpy3D_v2 twin cuMemcpy3D_v2_ptds (d: DefaultStream; pCopy: *const CUDA_MEMCPY3D_v2) {
-        now(d, Transfer::from_3d(&input(pCopy)?)?)
+    fn cuMemcpy3D_v2 twin cuMemcpy3D_v2_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_v2) {
+        now(d, Transfer::from_3d(&input(p_copy)?)?)
     }
-    fn cuMemcpy3DAsync_v2 twin cuMemcpy3DAsync_v2_ptsz (d: DefaultStream; pCopy: *const CUDA_MEMCPY3D_v2, hStream: CUstream) {
-        later(d, hStream, Transfer::from_3d(&input(pCopy)?)?)
+    fn cuMemcpy3DAsync_v2 twin cuMemcpy3DAsync_v2_ptsz (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_v2, h_stream: CUstream) {
+        later(d, h_stream, Transfer::from_3d(&input(p_copy)?)?)
     }
-    fn cuMemcpy3DPeer twin cuMemcpy3DPeer_ptds (d: DefaultStream; pCopy: *const CUDA_MEMCPY3D_PEER_v1) {
-        let copy = input(pCopy)?;
+    fn cuMemcpy3DPeer twin cuMemcpy3DPeer_ptds (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1) {
+        let copy = input(p_copy)?;
         contexts(copy.dstContext, copy.srcContext)?;
         now(d, Transfer::from_3d_peer(&copy)?)
     }
-    fn cuMemcpy3DPeerAsync twin cuMemcpy3DPeerAsync_ptsz (d: DefaultStream; pCopy: *const CUDA_MEMCPY3D_PEER_v1, hStream: CUstream) {
-        let copy = input(pCopy)?;
+    fn cuMemcpy3DPeerAsync twin cuMemcpy3DPeerAsync_ptsz (d: DefaultStream; p_copy: *const CUDA_MEMCPY3D_PEER_v1, h_stream: CUstream) {
+        let copy = input(p_copy)?;
         contexts(copy.dstContext, copy.srcContext)?;
-        later(d, hStream, Transfer::from_3d_peer(&copy)?)
+        later(d, h_stream, Transfer::from_3d_peer(&copy)?)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::abi::{out, required};
 driver! {
     fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) { alloc(pp, bytesize as u64, 0) }
     fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: u32) { alloc(pp, u64::from(bytesize), 0) }
-    fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) { alloc(pp, bytesize as u64, Flags) }
+    fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: u32) { alloc(pp, bytesize as u64, flags) }
     /// Freeing nothing is no error, as the real driver has it.
     fn cuMemFreeHost(p: *mut c_void) {
         context::current()?;
@@ -21,8 +21,8 @@ driver! {
         exec::capture_forbids()?;
         host::free(address(p))
     }
-    fn cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: u32) { register(p, bytesize, Flags) }
-    fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) { register(p, bytesize, Flags) }
+    fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: u32) { register(p, bytesize, flags) }
+    fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: u32) { register(p, bytesize, flags) }
     fn cuMemHostUnregister(p: *mut c_void) {
         context::current()?;
         if p.is_null() {
@@ -31,15 +31,15 @@ driver! {
         exec::capture_forbids()?;
         host::unregister(address(p))
     }
-    fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: u32) {
-        out(pdptr, device_pointer(p, Flags)?)
+    fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: u32) {
+        out(pdptr, device_pointer(p, flags)?)
     }
-    fn cuMemHostGetDevicePointer(pdptr: *mut CUdeviceptr_v1, p: *mut c_void, Flags: u32) {
-        out(pdptr, u32::try_from(device_pointer(p, Flags)?).map_err(|_| CUresult::INVALID_VALUE)?)
+    fn cuMemHostGetDevicePointer(pdptr: *mut CUdeviceptr_v1, p: *mut c_void, flags: u32) {
+        out(pdptr, u32::try_from(device_pointer(p, flags)?).map_err(|_| CUresult::INVALID_VALUE)?)
     }
-    fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) {
+    fn cuMemHostGetFlags(p_flags: *mut u32, p: *mut c_void) {
         context::current()?;
-        out(pFlags, host::flags(address(p))?)
+        out(p_flags, host::flags(address(p))?)
     }
 }
 

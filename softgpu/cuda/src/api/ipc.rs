@@ -1,1 +1,35 @@
-//! Memory and events of other processes.
+//! Memory shared by legacy handles. Events have theirs with the other events.
+
+use std::ffi::c_char;
+
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
+use softgpu::memory::ipc;
+use softgpu::{Result, context};
+
+use crate::abi::{out, required};
+
+driver! {
+    fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) {
+        required(p_handle)?;
+        context::current()?;
+        out(p_handle, CUipcMemHandle { reserved: ipc::export(dptr)?.map(|byte| c_char::from_ne_bytes([byte])) })
+    }
+    fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32) { open(pdptr, handle.reserved, flags) }
+    fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: u32) { open(pdptr, handle.reserved, flags) }
+    fn cuIpcCloseMemHandle(dptr: CUdeviceptr) {
+        context::current()?;
+        ipc::close(dptr)
+    }
+}
+
+fn open(at: *mut CUdeviceptr, handle: [c_char; 64], flags: u32) -> Result {
+    required(at)?;
+    let context = context::current()?;
+    if flags & !CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS.0 != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    out(
+        at,
+        ipc::open(&context, &handle.map(|byte| byte.to_ne_bytes()[0]))?,
+    )
+}

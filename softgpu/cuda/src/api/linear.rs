@@ -16,19 +16,19 @@ driver! {
         required(dptr)?;
         out(dptr, narrow(alloc(u64::from(bytesize))?)?)
     }
-    fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: u32) {
+    fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: u32) {
         required(dptr)?;
-        required(pPitch)?;
-        let (address, pitch) = alloc_pitch(WidthInBytes as u64, Height as u64, ElementSizeBytes)?;
-        out(pPitch, usize::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
+        required(p_pitch)?;
+        let (address, pitch) = alloc_pitch(width_in_bytes as u64, height as u64, element_size_bytes)?;
+        out(p_pitch, usize::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
         out(dptr, address)
     }
-    fn cuMemAllocPitch(dptr: *mut CUdeviceptr_v1, pPitch: *mut u32, WidthInBytes: u32, Height: u32, ElementSizeBytes: u32) {
+    fn cuMemAllocPitch(dptr: *mut CUdeviceptr_v1, p_pitch: *mut u32, width_in_bytes: u32, height: u32, element_size_bytes: u32) {
         required(dptr)?;
-        required(pPitch)?;
-        let (address, pitch) = alloc_pitch(u64::from(WidthInBytes), u64::from(Height), ElementSizeBytes)?;
+        required(p_pitch)?;
+        let (address, pitch) = alloc_pitch(u64::from(width_in_bytes), u64::from(height), element_size_bytes)?;
         let address = narrow(address)?;
-        out(pPitch, u32::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
+        out(p_pitch, u32::try_from(pitch).map_err(|_| CUresult::OUT_OF_MEMORY)?)?;
         out(dptr, address)
     }
     fn cuMemFree_v2(dptr: CUdeviceptr) { free(dptr) }

@@ -1,1 +1,134 @@
-//! Managed memory.
+//! Managed memory: allocation, advice, prefetches, what a range is.
+
+use std::ffi::c_void;
+
+use gpushare_cuda_abi::cuda::{
+    CU_DEVICE_CPU, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation,
+    CUmemLocationType, CUresult, CUstream,
+};
+use softgpu::exec::{self, Cost, DefaultStream, Op};
+use softgpu::memory::managed::{self, Location};
+use softgpu::{Result, context, world};
+
+use crate::abi::{inputs, out, outputs, required};
+
+driver! {
+    fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) {
+        required(dptr)?;
+        let context = context::current()?;
+        exec::capture_forbids()?;
+        out(dptr, managed::alloc(&context, bytesize as u64, flags)?)
+    }
+    fn cuMemPrefetchAsync twin cuMemPrefetchAsync_ptsz (d: DefaultStream; dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream) {
+        prefetch(d, dev_ptr, count, by_number(dst_device)?, h_stream)
+    }
+    fn cuMemPrefetchAsync_v2 twin cuMemPrefetchAsync_v2_ptsz (d: DefaultStream; dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: u32, h_stream: CUstream) {
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        prefetch(d, dev_ptr, count, by_location(location)?, h_stream)
+    }
+    fn cuMemAdvise(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice) {
+        advise(dev_ptr, count, advice, || by_number(device))
+    }
+    fn cuMemAdvise_v2(dev_ptr: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation) {
+        advise(dev_ptr, count, advice, || by_location(location))
+    }
+    fn cuMemRangeGetAttribute(data: *mut c_void, data_size: usize, attribute: CUmem_range_attribute, dev_ptr: CUdeviceptr, count: usize) {
+        context::current()?;
+        answer(data, data_size, attribute, dev_ptr, count)
+    }
+    fn cuMemRangeGetAttributes(data: *mut *mut c_void, data_sizes: *mut usize, attributes: *mut CUmem_range_attribute, num_attributes: usize, dev_ptr: CUdeviceptr, count: usize) {
+        context::current()?;
+        if num_attributes == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let (data, sizes) = (inputs(data, num_attributes)?, inputs(data_sizes, num_attributes)?);
+        let attributes = inputs(attributes, num_attributes)?;
+        for ((data, size), attribute) in data.into_iter().zip(sizes).zip(attributes) {
+            answer(data, size, attribute, dev_ptr, count)?;
+        }
+        Ok(())
+    }
+}
+
+fn by_number(device: CUdevice) -> Result<Location> {
+    if device == CU_DEVICE_CPU {
+        return Ok(Location::Host);
+    }
+    Ok(Location::Device(
+        world::process()?.device(device)?.ordinal(),
+    ))
+}
+
+fn by_location(location: CUmemLocation) -> Result<Location> {
+    match location.type_ {
+        CUmemLocationType::DEVICE => by_number(location.id),
+        CUmemLocationType::HOST
+        | CUmemLocationType::HOST_NUMA
+        | CUmemLocationType::HOST_NUMA_CURRENT => Ok(Location::Host),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+fn prefetch(
+    default: DefaultStream,
+    address: u64,
+    count: usize,
+    to: Location,
+    stream: CUstream,
+) -> Result {
+    let context = context::current()?;
+    let len = count as u64;
+    managed::check(address, len)?;
+    let stream = exec::resolve(&context, stream, default)?;
+    let cost = match to {
+        Location::Host => Cost::ToHost(len),
+        Location::Device(_) => Cost::ToDevice(len),
+    };
+    exec::submit(
+        &context,
+        &stream,
+        Op::plain(cost, move || {
+            managed::prefetch(address, len, to);
+            Ok(())
+        }),
+    )
+}
+
+/// Advice that needs no place ignores the one it is given, whatever that is.
+fn advise(
+    address: u64,
+    count: usize,
+    advice: CUmem_advise,
+    at: impl FnOnce() -> Result<Location>,
+) -> Result {
+    context::current()?;
+    let placeless = [
+        CUmem_advise::SET_READ_MOSTLY,
+        CUmem_advise::UNSET_READ_MOSTLY,
+        CUmem_advise::UNSET_PREFERRED_LOCATION,
+    ];
+    let at = if placeless.contains(&advice) {
+        None
+    } else {
+        Some(at()?)
+    };
+    managed::advise(address, count as u64, advice, at)
+}
+
+fn answer(
+    data: *mut c_void,
+    size: usize,
+    attribute: CUmem_range_attribute,
+    address: u64,
+    count: usize,
+) -> Result {
+    required(data)?;
+    let list = attribute == CUmem_range_attribute::ACCESSED_BY;
+    if size == 0 || !size.is_multiple_of(4) || !list && size != 4 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let numbers = managed::range_attribute(attribute, address, count as u64, size / 4)?;
+    outputs(data.cast::<i32>(), size / 4, &numbers)
+}

@@ -6,53 +6,53 @@ use softgpu::memory::Fill;
 use softgpu::{Result, context, exec};
 
 driver! {
-    fn cuMemsetD8_v2 twin cuMemsetD8_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, uc: u8, N: usize) {
-        now(d, line(dstDevice, u32::from(uc), 1, N))
+    fn cuMemsetD8_v2 twin cuMemsetD8_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, uc: u8, n: usize) {
+        now(d, line(dst_device, u32::from(uc), 1, n))
     }
-    fn cuMemsetD16_v2 twin cuMemsetD16_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, us: u16, N: usize) {
-        now(d, line(dstDevice, u32::from(us), 2, N))
+    fn cuMemsetD16_v2 twin cuMemsetD16_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, us: u16, n: usize) {
+        now(d, line(dst_device, u32::from(us), 2, n))
     }
-    fn cuMemsetD32_v2 twin cuMemsetD32_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, ui: u32, N: usize) {
-        now(d, line(dstDevice, ui, 4, N))
+    fn cuMemsetD32_v2 twin cuMemsetD32_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, ui: u32, n: usize) {
+        now(d, line(dst_device, ui, 4, n))
     }
-    fn cuMemsetD2D8_v2 twin cuMemsetD2D8_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize) {
-        now(d, rows(dstDevice, dstPitch, u32::from(uc), 1, Width, Height))
+    fn cuMemsetD2D8_v2 twin cuMemsetD2D8_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, uc: u8, width: usize, height: usize) {
+        now(d, rows(dst_device, dst_pitch, u32::from(uc), 1, width, height))
     }
-    fn cuMemsetD2D16_v2 twin cuMemsetD2D16_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize) {
-        now(d, rows(dstDevice, dstPitch, u32::from(us), 2, Width, Height))
+    fn cuMemsetD2D16_v2 twin cuMemsetD2D16_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, us: u16, width: usize, height: usize) {
+        now(d, rows(dst_device, dst_pitch, u32::from(us), 2, width, height))
     }
-    fn cuMemsetD2D32_v2 twin cuMemsetD2D32_v2_ptds (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize) {
-        now(d, rows(dstDevice, dstPitch, ui, 4, Width, Height))
+    fn cuMemsetD2D32_v2 twin cuMemsetD2D32_v2_ptds (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, ui: u32, width: usize, height: usize) {
+        now(d, rows(dst_device, dst_pitch, ui, 4, width, height))
     }
-    fn cuMemsetD8Async twin cuMemsetD8Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream) {
-        later(d, hStream, line(dstDevice, u32::from(uc), 1, N))
+    fn cuMemsetD8Async twin cuMemsetD8Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, uc: u8, n: usize, h_stream: CUstream) {
+        later(d, h_stream, line(dst_device, u32::from(uc), 1, n))
     }
-    fn cuMemsetD16Async twin cuMemsetD16Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, us: u16, N: usize, hStream: CUstream) {
-        later(d, hStream, line(dstDevice, u32::from(us), 2, N))
+    fn cuMemsetD16Async twin cuMemsetD16Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, us: u16, n: usize, h_stream: CUstream) {
+        later(d, h_stream, line(dst_device, u32::from(us), 2, n))
     }
-    fn cuMemsetD32Async twin cuMemsetD32Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, ui: u32, N: usize, hStream: CUstream) {
-        later(d, hStream, line(dstDevice, ui, 4, N))
+    fn cuMemsetD32Async twin cuMemsetD32Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, ui: u32, n: usize, h_stream: CUstream) {
+        later(d, h_stream, line(dst_device, ui, 4, n))
     }
-    fn cuMemsetD2D8Async twin cuMemsetD2D8Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, uc: u8, Width: usize, Height: usize, hStream: CUstream) {
-        later(d, hStream, rows(dstDevice, dstPitch, u32::from(uc), 1, Width, Height))
+    fn cuMemsetD2D8Async twin cuMemsetD2D8Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, uc: u8, width: usize, height: usize, h_stream: CUstream) {
+        later(d, h_stream, rows(dst_device, dst_pitch, u32::from(uc), 1, width, height))
     }
-    fn cuMemsetD2D16Async twin cuMemsetD2D16Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, us: u16, Width: usize, Height: usize, hStream: CUstream) {
-        later(d, hStream, rows(dstDevice, dstPitch, u32::from(us), 2, Width, Height))
+    fn cuMemsetD2D16Async twin cuMemsetD2D16Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, us: u16, width: usize, height: usize, h_stream: CUstream) {
+        later(d, h_stream, rows(dst_device, dst_pitch, u32::from(us), 2, width, height))
     }
-    fn cuMemsetD2D32Async twin cuMemsetD2D32Async_ptsz (d: DefaultStream; dstDevice: CUdeviceptr, dstPitch: usize, ui: u32, Width: usize, Height: usize, hStream: CUstream) {
-        later(d, hStream, rows(dstDevice, dstPitch, ui, 4, Width, Height))
+    fn cuMemsetD2D32Async twin cuMemsetD2D32Async_ptsz (d: DefaultStream; dst_device: CUdeviceptr, dst_pitch: usize, ui: u32, width: usize, height: usize, h_stream: CUstream) {
+        later(d, h_stream, rows(dst_device, dst_pitch, ui, 4, width, height))
     }
-    fn cuMemsetD8(dstDevice: CUdeviceptr_v1, uc: u8, N: u32) { legacy(dstDevice, 0, u32::from(uc), 1, N, 1) }
-    fn cuMemsetD16(dstDevice: CUdeviceptr_v1, us: u16, N: u32) { legacy(dstDevice, 0, u32::from(us), 2, N, 1) }
-    fn cuMemsetD32(dstDevice: CUdeviceptr_v1, ui: u32, N: u32) { legacy(dstDevice, 0, ui, 4, N, 1) }
-    fn cuMemsetD2D8(dstDevice: CUdeviceptr_v1, dstPitch: u32, uc: u8, Width: u32, Height: u32) {
-        legacy(dstDevice, dstPitch, u32::from(uc), 1, Width, Height)
+    fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: u8, n: u32) { legacy(dst_device, 0, u32::from(uc), 1, n, 1) }
+    fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: u16, n: u32) { legacy(dst_device, 0, u32::from(us), 2, n, 1) }
+    fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: u32, n: u32) { legacy(dst_device, 0, ui, 4, n, 1) }
+    fn cuMemsetD2D8(dst_device: CUdeviceptr_v1, dst_pitch: u32, uc: u8, width: u32, height: u32) {
+        legacy(dst_device, dst_pitch, u32::from(uc), 1, width, height)
     }
-    fn cuMemsetD2D16(dstDevice: CUdeviceptr_v1, dstPitch: u32, us: u16, Width: u32, Height: u32) {
-        legacy(dstDevice, dstPitch, u32::from(us), 2, Width, Height)
+    fn cuMemsetD2D16(dst_device: CUdeviceptr_v1, dst_pitch: u32, us: u16, width: u32, height: u32) {
+        legacy(dst_device, dst_pitch, u32::from(us), 2, width, height)
     }
-    fn cuMemsetD2D32(dstDevice: CUdeviceptr_v1, dstPitch: u32, ui: u32, Width: u32, Height: u32) {
-        legacy(dstDevice, dstPitch, ui, 4, Width, Height)
+    fn cuMemsetD2D32(dst_device: CUdeviceptr_v1, dst_pitch: u32, ui: u32, width: u32, height: u32) {
+        legacy(dst_device, dst_pitch, ui, 4, width, height)
     }
 }
 

@@ -1,1 +1,123 @@
-//! Memory pools and stream-ordered allocation.
+//! Stream-ordered memory: pools, allocations in stream order, memory of graphs.
+
+use std::ffi::c_void;
+use std::os::fd::IntoRawFd;
+
+use gpushare_cuda_abi::cuda::{
+    CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationHandleType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
+};
+use softgpu::exec;
+use softgpu::memory::graph;
+use softgpu::memory::pool::{self, Value};
+use softgpu::{Result, context, world};
+
+use super::vmm::{descriptor, device_of, flags_of};
+use crate::abi::{input, inputs, out, required};
+
+driver! {
+    fn cuMemAllocAsync twin cuMemAllocAsync_ptsz (d: DefaultStream; dptr: *mut CUdeviceptr, bytesize: usize, h_stream: CUstream) {
+        required(dptr)?;
+        let context = context::current()?;
+        let stream = exec::resolve(&context, h_stream, d)?;
+        let pool = pool::current(stream.context().device());
+        out(dptr, pool::alloc_async(&context, &stream, &pool, bytesize as u64)?)
+    }
+    fn cuMemAllocFromPoolAsync twin cuMemAllocFromPoolAsync_ptsz (d: DefaultStream; dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, h_stream: CUstream) {
+        required(dptr)?;
+        let context = context::current()?;
+        let stream = exec::resolve(&context, h_stream, d)?;
+        out(dptr, pool::alloc_async(&context, &stream, &pool::get(number(pool))?, bytesize as u64)?)
+    }
+    fn cuMemFreeAsync twin cuMemFreeAsync_ptsz (d: DefaultStream; dptr: CUdeviceptr, h_stream: CUstream) {
+        let context = context::current()?;
+        let stream = exec::resolve(&context, h_stream, d)?;
+        pool::free_async(&context, &stream, dptr)
+    }
+    fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) {
+        required(pool)?;
+        out(pool, handle(pool::create(&input(pool_props)?)?))
+    }
+    fn cuMemPoolDestroy(pool: CUmemoryPool) { pool::destroy(number(pool)) }
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) { pool::trim(number(pool), min_bytes_to_keep as u64) }
+    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        let value = match pool::width(attr).ok_or(CUresult::INVALID_VALUE)? {
+            Value::Int(_) => Value::Int(input(value.cast::<i32>())?),
+            Value::Long(_) => Value::Long(input(value.cast::<u64>())?),
+        };
+        pool::set_attribute(number(pool), attr, value)
+    }
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        match pool::attribute(number(pool), attr)? {
+            Value::Int(answer) => out(value.cast::<i32>(), answer),
+            Value::Long(answer) => out(value.cast::<u64>(), answer),
+        }
+    }
+    fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) {
+        let rights = inputs(map, count)?.iter().map(descriptor).collect::<Result<Vec<_>>>()?;
+        pool::set_access(number(pool), &rights)
+    }
+    fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, location: *mut CUmemLocation) {
+        let device = device_of(&input(location)?)?;
+        out(flags, flags_of(pool::access(number(mem_pool), device.ordinal())?))
+    }
+    fn cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handle_type: CUmemAllocationHandleType, flags: u64) {
+        required(handle_out)?;
+        posix_only(handle_type, flags)?;
+        out(handle_out.cast::<i32>(), pool::export(number(pool))?.into_raw_fd())
+    }
+    fn cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle_in: *mut c_void, handle_type: CUmemAllocationHandleType, flags: u64) {
+        required(pool_out)?;
+        posix_only(handle_type, flags)?;
+        out(pool_out, handle(pool::import(crate::abi::descriptor(handle_in)?)?))
+    }
+    fn cuMemPoolExportPointer(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) {
+        required(share_data_out)?;
+        out(share_data_out, pool::export_pointer(ptr)?)
+    }
+    fn cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, share_data: *mut CUmemPoolPtrExportData) {
+        required(ptr_out)?;
+        out(ptr_out, pool::import_pointer(number(pool), &input(share_data)?)?)
+    }
+    fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) {
+        let device = world::process()?.device(dev)?;
+        out(pool_out, handle(pool::default(device).handle()))
+    }
+    fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) {
+        let device = world::process()?.device(dev)?;
+        out(pool, handle(pool::current(device).handle()))
+    }
+    fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
+        pool::set_current(world::process()?.device(dev)?, number(pool))
+    }
+    fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
+        out(value.cast::<u64>(), graph::attribute(world::process()?.device(device)?, attr)?)
+    }
+    fn cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
+        graph::reset(world::process()?.device(device)?, attr, input(value.cast::<u64>())?)
+    }
+    fn cuDeviceGraphMemTrim(device: CUdevice) {
+        graph::trim(world::process()?.device(device)?);
+        Ok(())
+    }
+}
+
+fn number(pool: CUmemoryPool) -> usize {
+    pool.0.addr()
+}
+
+fn handle(number: usize) -> CUmemoryPool {
+    CUmemoryPool(std::ptr::without_provenance_mut(number))
+}
+
+/// Refuses all ways of sharing but file descriptors, and flags, of which there are none.
+pub(super) fn posix_only(kind: CUmemAllocationHandleType, flags: u64) -> Result {
+    match kind {
+        CUmemAllocationHandleType::POSIX_FILE_DESCRIPTOR if flags == 0 => Ok(()),
+        CUmemAllocationHandleType::WIN32
+        | CUmemAllocationHandleType::WIN32_KMT
+        | CUmemAllocationHandleType::FABRIC => Err(CUresult::NOT_SUPPORTED),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}

@@ -12,7 +12,7 @@ use super::{Place, Transfer};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
-use crate::memory::table;
+use crate::memory::{pointer, table};
 
 /// The work of a copy that a graph node describes.
 ///
@@ -47,6 +47,13 @@ impl Transfer {
         Op::new(kind, cost, move || self.run().map_err(Into::into))
     }
 
+    /// True where the application asked that its synchronous copies be so in every case.
+    fn must_wait(&self) -> bool {
+        [&self.src.place, &self.dst.place]
+            .into_iter()
+            .any(|place| matches!(place, Place::Address(address) if pointer::sync_memops(*address)))
+    }
+
     /// Submits it the way a synchronous function does.
     ///
     /// # Errors
@@ -58,6 +65,9 @@ impl Transfer {
             return Ok(());
         }
         let stream = exec::resolve(context, CUstream::NULL, default)?;
+        if self.must_wait() {
+            return exec::run(context, &stream, self.op());
+        }
         let (from_host, to_host) = (on_host(&self.src.place), on_host(&self.dst.place));
         if !from_host && !to_host {
             return exec::submit(context, &stream, self.op());

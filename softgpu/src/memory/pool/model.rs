@@ -30,6 +30,13 @@ pub(crate) struct Usage {
     pub(crate) used_high: u64,
 }
 
+/// What came out of a pending piece: where, what is left of the piece, and the free it waits for.
+struct Taken {
+    start: u64,
+    rest: Option<u64>,
+    ticket: Ticket,
+}
+
 /// Pieces freed in one stream whose frees have not executed.
 #[derive(Debug, Default)]
 struct Pending {
@@ -43,14 +50,19 @@ impl Pending {
         self.by_len.insert((len, start));
     }
 
-    fn take(&mut self, len: u64) -> Option<(u64, Option<(u64, u64, Ticket)>, Ticket)> {
+    /// Takes `len` from the front of the smallest piece that has them.
+    fn take(&mut self, len: u64) -> Option<Taken> {
         let &(found, start) = self.by_len.range((len, 0)..).next()?;
         let ticket = self.remove(start)?.1;
-        let rest = (found > len).then_some((start + len, found - len, ticket));
-        if let Some((rest, rest_len, ticket)) = rest {
-            self.insert(rest, rest_len, ticket);
+        let rest = (found > len).then_some(start + len);
+        if let Some(rest) = rest {
+            self.insert(rest, found - len, ticket);
         }
-        Some((start, rest, ticket))
+        Some(Taken {
+            start,
+            rest,
+            ticket,
+        })
     }
 
     fn remove(&mut self, start: u64) -> Option<(u64, Ticket)> {
@@ -211,14 +223,12 @@ impl Model {
     }
 
     fn take_pending(&mut self, stream: StreamKey, len: u64) -> Option<u64> {
-        let (start, rest, ticket) = self.pending.get_mut(&stream)?.take(len)?;
-        if let Some((_, starts)) = self.tickets.get_mut(&ticket) {
-            starts.remove(&start);
-            if let Some((rest, ..)) = rest {
-                starts.insert(rest);
-            }
+        let taken = self.pending.get_mut(&stream)?.take(len)?;
+        if let Some((_, starts)) = self.tickets.get_mut(&taken.ticket) {
+            starts.remove(&taken.start);
+            starts.extend(taken.rest);
         }
-        Some(start)
+        Some(taken.start)
     }
 
     fn count_used(&mut self, len: u64) {

@@ -32,11 +32,6 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// The handle it was made from.
-    pub(crate) fn handle(&self) -> usize {
-        self.physical.handle()
-    }
-
     /// What kinds of handles the memory can be exported as.
     pub(crate) fn handle_types(&self) -> u32 {
         self.physical.properties().handle_types

@@ -60,10 +60,6 @@ pub(crate) struct Physical {
 static HANDLES: Handles<Physical> = Handles::new();
 
 impl Physical {
-    pub(super) fn handle(&self) -> usize {
-        self.handle
-    }
-
     pub(super) fn device(&self) -> &Arc<Device> {
         &self.device
     }
