@@ -8,6 +8,8 @@
     reason = "the families of hooks take these into use one by one"
 )]
 
+use core::ffi::c_void;
+
 use gpushare_cuda_abi::cuda::*;
 
 /// Declares driver functions by their C signature: a slot and a function that calls through it.
@@ -36,17 +38,38 @@ driver! {
     fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
     fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
-    fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
+    fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
+    fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
+    fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult;
+    fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
+    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
+    fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut u32, active: *mut i32) -> CUresult;
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
+    fn cuEventCreate(event: *mut CUevent, flags: u32) -> CUresult;
+    fn cuEventDestroy_v2(event: CUevent) -> CUresult;
+    fn cuEventQuery(event: CUevent) -> CUresult;
+    fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
+    fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) -> CUresult;
+    fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) -> CUresult;
+    fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult;
+    fn cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CUresult;
+    fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) -> CUresult;
+    fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
+    fn cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) -> CUresult;
     fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult;
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
+    fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
+    fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
+    fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
 }
 
 /// Whether the driver was initialised, by whomever. Asks a question that has no effect.

@@ -20,6 +20,7 @@ mod linker;
 mod log;
 mod lookup;
 mod objects;
+mod overhead;
 mod real;
 mod state;
 mod table;

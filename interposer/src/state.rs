@@ -167,7 +167,10 @@ fn prepare() -> Phase {
 
 /// Joins the container, once the driver can tell its devices.
 fn open_account() -> Phase {
-    Phase::Active
+    match crate::account::start() {
+        Ok(()) => Phase::Active,
+        Err(error) => refuse(&error),
+    }
 }
 
 /// Says on stderr why CUDA is refused: the only line this library ever prints, once a process tree.
@@ -205,6 +208,7 @@ fn watch_forks() {
 /// Runs in a child right after fork, where locks may be held by threads that are gone: stores only.
 extern "C" fn forked() {
     if matches!(phase(), Phase::Starting | Phase::Prepared | Phase::Active) {
+        crate::account::after_fork_in_child();
         PHASE.store(Phase::Fresh as u8, Ordering::Release);
     }
     INSIDE.set(false);

@@ -15,7 +15,7 @@ mod join;
 pub(crate) mod killpoint;
 mod limbo;
 mod lock;
-mod nvml;
+pub(crate) mod nvml;
 mod process;
 mod slots;
 mod stale;
@@ -137,6 +137,11 @@ pub(crate) fn column_of_uuid(uuid: &[u8; 16]) -> Option<usize> {
         .iter()
         .copied()
         .find(|column| member.page.devices[*column].uuid().as_ref() == Some(uuid))
+}
+
+/// The UUID of a device.
+pub(crate) fn uuid(device: DeviceKey) -> Option<[u8; 16]> {
+    member()?.page.devices.get(device.index())?.uuid()
 }
 
 /// What the container may hold and holds on `device`.

@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
 use std::mem::transmute_copy;
 
-use gpushare_cuda_abi::nvml::nvmlProcessInfo_v2_t;
+use gpushare_cuda_abi::nvml::{nvmlMemory_t, nvmlProcessInfo_v2_t};
 use gpushare_protocol::uuid::Uuid;
 
 /// A process in NVML's list.
@@ -27,6 +27,7 @@ const ROOM: usize = 64;
 
 type Plain = unsafe extern "C" fn() -> u32;
 type ByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> u32;
+type Memory = unsafe extern "C" fn(*mut c_void, *mut nvmlMemory_t) -> u32;
 type Processes = unsafe extern "C" fn(*mut c_void, *mut u32, *mut nvmlProcessInfo_v2_t) -> u32;
 
 /// The processes with a context on a device, `None` if NVML cannot be asked.
@@ -58,6 +59,36 @@ pub(crate) fn processes(uuid: &[u8; 16]) -> Option<Vec<Listed>> {
     // SAFETY: balances `init`; the program's own use of NVML is counted apart.
     unsafe { shutdown() };
     listed
+}
+
+/// Free memory of a device in bytes, `None` if NVML cannot be asked.
+pub(crate) fn free(uuid: &[u8; 16]) -> Option<u64> {
+    let nvml = Library::open()?;
+    // SAFETY: NVML's own names and signatures.
+    let (init, shutdown, by_uuid, memory) = unsafe {
+        (
+            nvml.function::<Plain>(c"nvmlInit_v2")?,
+            nvml.function::<Plain>(c"nvmlShutdown")?,
+            nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
+            nvml.function::<Memory>(c"nvmlDeviceGetMemoryInfo")?,
+        )
+    };
+    // SAFETY: takes nothing.
+    if unsafe { init() } != 0 {
+        return None;
+    }
+    let free = device(by_uuid, uuid).and_then(|device| {
+        let mut info = nvmlMemory_t {
+            total: 0,
+            free: 0,
+            used: 0,
+        };
+        // SAFETY: a device NVML has just named, and an out parameter that outlives the call.
+        (unsafe { memory(device, &raw mut info) } == 0).then_some(info.free)
+    });
+    // SAFETY: balances `init`.
+    unsafe { shutdown() };
+    free
 }
 
 /// The device of a UUID. The driver does not say whether it is a MIG instance's, so both spellings are tried.

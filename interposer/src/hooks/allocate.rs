@@ -2,6 +2,7 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use super::{arena, pool};
 use crate::account::{self, Charge};
 use crate::contexts::{self, Here};
 use crate::table::{self, Kind, Record};
@@ -19,7 +20,7 @@ pub(crate) fn booked(
     let Some(here) = contexts::here() else {
         return ask();
     };
-    let charge = match account::charge(here.device, bytes) {
+    let charge = match arena::reserve(here.device, bytes) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
@@ -50,12 +51,14 @@ pub(crate) fn pointer(
 /// Frees the allocation at `address`: the driver first, then the credit.
 #[inline]
 pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
-    let record = table::take(address);
+    let Some(record) = table::take(address) else {
+        return pool::free_unrecorded(address, ask);
+    };
     let answer = ask();
-    match record {
-        Some(record) if answer.is_success() => account::release(record.device(), record.units()),
-        Some(record) => table::put_back(address, record),
-        None => {}
+    if answer.is_success() {
+        account::release(record.device(), record.units());
+    } else {
+        table::put_back(address, record);
     }
     answer
 }

@@ -1,17 +1,25 @@
 //! The hooked functions, one family a file, and the one table of them all.
 
 mod allocate;
-pub(crate) mod array;
+mod arena;
+mod array;
 mod array_size;
-pub(crate) mod binding;
-pub(crate) mod external;
-pub(crate) mod info;
-pub(crate) mod init;
-pub(crate) mod ipc;
-pub(crate) mod linear;
-pub(crate) mod lookup;
-pub(crate) mod managed;
-pub(crate) mod vmm;
+mod binding;
+mod context;
+mod external;
+mod graph;
+mod info;
+mod init;
+mod ipc;
+mod linear;
+mod lookup;
+mod managed;
+mod module;
+mod ordered;
+mod pool;
+mod pools;
+mod sync;
+mod vmm;
 
 use core::ffi::CStr;
 
@@ -21,13 +29,18 @@ use crate::entry::Hook;
 const FAMILIES: &[&[Hook]] = &[
     array::HOOKS,
     binding::HOOKS,
+    context::HOOKS,
     external::HOOKS,
+    graph::HOOKS,
     info::HOOKS,
     init::HOOKS,
     ipc::HOOKS,
     linear::HOOKS,
     lookup::HOOKS,
     managed::HOOKS,
+    module::HOOKS,
+    pool::HOOKS,
+    sync::HOOKS,
     vmm::HOOKS,
 ];
 

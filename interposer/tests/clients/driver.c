@@ -4,9 +4,10 @@
 #include <stdint.h>
 #include <string.h>
 
-int cuInit(unsigned flags) { return flags == 0 ? 0 : 1; }
+static int running;
+int cuInit(unsigned flags) { if (flags) return 1; running = 1; return 0; }
 int cuDriverGetVersion(int *version) { *version = 99000; return 0; }
-int cuDeviceGetCount(int *count) { *count = 0; return 3; }
+int cuDeviceGetCount(int *count) { *count = 0; return running ? 0 : 3; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 1; return 0; }
 static int newer_init(unsigned flags) { (void)flags; return 0; }
 int cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flags, int *status) {

@@ -1,0 +1,211 @@
+//! Contexts: what they take is measured as overhead; when one goes, everything in it is credited.
+//!
+//! # Safety
+//! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
+#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
+
+use core::ffi::c_int;
+
+use gpushare_cuda_abi::cuda::*;
+
+use super::arena;
+use crate::device::{self, DeviceKey};
+use crate::entry::hooks;
+use crate::objects::Map;
+use crate::{contexts, driver, overhead};
+
+hooks! {
+    fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
+    fn cuCtxCreate_v3(context: *mut CUcontext, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
+        device: CUdevice) -> CUresult = create_v3;
+    fn cuCtxCreate_v4(context: *mut CUcontext, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
+        = create_v4;
+    fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = destroy;
+    fn cuCtxDetach(context: CUcontext) -> CUresult = detach;
+    fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = set_limit;
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult = retain;
+    fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult = release;
+    fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult = reset;
+    fn cuGreenCtxCreate(context: *mut CUgreenCtx, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
+        = create_green;
+    fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = destroy_green;
+}
+
+/// Primary contexts by device ordinal.
+static PRIMARY: Map<CUcontext> = Map::new();
+
+/// The number a handle is known by in our maps.
+fn key(handle: CUcontext) -> u64 {
+    handle.0.addr() as u64
+}
+
+fn create(real: cuCtxCreate, context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe { real(context, flags, device) })
+}
+
+fn create_v3(
+    real: cuCtxCreate_v3,
+    context: *mut CUcontext,
+    affinity: *mut CUexecAffinityParam,
+    count: c_int,
+    flags: u32,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe {
+        real(context, affinity, count, flags, device)
+    })
+}
+
+fn create_v4(
+    real: cuCtxCreate_v4,
+    context: *mut CUcontext,
+    params: *mut CUctxCreateParams,
+    flags: u32,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    creating(context, device, || unsafe {
+        real(context, params, flags, device)
+    })
+}
+
+/// Makes a context by `call` and measures what it took.
+fn creating(
+    context: *mut CUcontext,
+    ordinal: CUdevice,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let device = device::of_ordinal(ordinal);
+    let (answer, took) = overhead::measured(device, call);
+    if let (true, Some(device)) = (answer.is_success(), device) {
+        // SAFETY: the driver wrote it.
+        let made = unsafe { *context };
+        overhead::book(key(made), made, device, took);
+    }
+    answer
+}
+
+fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(context) };
+    if answer.is_success() {
+        gone(context);
+    }
+    answer
+}
+
+/// The last user's detaching destroys the context, which is then no longer the thread's current one.
+fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(context) };
+    let mut current = CUcontext::NULL;
+    // SAFETY: an out parameter that outlives the call.
+    let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
+    if answer.is_success() && known && current != context {
+        gone(context);
+    }
+    answer
+}
+
+/// Credits a context that the driver has destroyed, or emptied.
+fn gone(context: CUcontext) {
+    contexts::gone(context);
+    overhead::context_gone(context);
+    arena::context_gone(context);
+}
+
+/// Heap and print buffer are device memory; the change counts as the context's.
+fn set_limit(real: cuCtxSetLimit, limit: CUlimit, value: usize) -> CUresult {
+    let here = contexts::here();
+    // SAFETY: the program's own arguments.
+    let (answer, took) = overhead::measured(here.map(|here| here.device), || unsafe {
+        real(limit, value)
+    });
+    if let (true, Some(here)) = (answer.is_success(), here) {
+        overhead::book(key(here.handle), here.handle, here.device, took);
+    }
+    answer
+}
+
+fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdevice) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real(context, device) };
+    if is_active(device) {
+        return remembered(device, context, call());
+    }
+    let answer = creating(context, device, call);
+    remembered(device, context, answer)
+}
+
+/// Remembers the primary context that a retain answered, for the release that names only the device.
+fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> CUresult {
+    if answer.is_success() {
+        // SAFETY: the driver wrote it.
+        PRIMARY.insert(u64::from(device.cast_unsigned()), unsafe { *context });
+    }
+    answer
+}
+
+fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: out parameters that outlive the call.
+    let answer =
+        unsafe { driver::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    answer.is_success() && active != 0
+}
+
+fn release(real: cuDevicePrimaryCtxRelease, device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(device) };
+    if answer.is_success() && !is_active(device) {
+        primary_gone(device);
+    }
+    answer
+}
+
+/// A reset empties the primary context, whoever still retains it.
+fn reset(real: cuDevicePrimaryCtxReset, device: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(device) };
+    if answer.is_success() {
+        primary_gone(device);
+    }
+    answer
+}
+
+fn primary_gone(device: CUdevice) {
+    if let Some(context) = PRIMARY.take(u64::from(device.cast_unsigned())) {
+        gone(context);
+    }
+}
+
+fn create_green(
+    real: cuGreenCtxCreate,
+    context: *mut CUgreenCtx,
+    resources: CUdevResourceDesc,
+    ordinal: CUdevice,
+    flags: u32,
+) -> CUresult {
+    let device: Option<DeviceKey> = device::of_ordinal(ordinal);
+    // SAFETY: the program's own arguments.
+    let (answer, took) = overhead::measured(device, || unsafe {
+        real(context, resources, ordinal, flags)
+    });
+    if let (true, Some(device)) = (answer.is_success(), device) {
+        // SAFETY: the driver wrote it.
+        let made = unsafe { *context };
+        overhead::book(made.0.addr() as u64, CUcontext(made.0), device, took);
+    }
+    answer
+}
+
+fn destroy_green(real: cuGreenCtxDestroy, context: CUgreenCtx) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(context) };
+    if answer.is_success() {
+        overhead::forget(context.0.addr() as u64);
+    }
+    answer
+}

@@ -1,0 +1,325 @@
+//! Memory that graphs allocate when they run.
+//!
+//! An executable graph is sized when it is made, from the allocation nodes of its graph and of the graphs in it, captured ones among
+//! them. A launch may make the device's graph memory grow by that much; what it really reserves is read after the launch.
+//!
+//! # Safety
+//! The driver is called with the program's own arguments, and asked about the program's graphs. Results are read only after the
+//! driver accepted the pointers.
+#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
+
+use core::ffi::c_char;
+use core::mem::MaybeUninit;
+use core::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpushare_cuda_abi::cuda::*;
+use gpushare_protocol::page::MAX_DEVICES;
+
+use super::arena::{self, Arena, Held};
+use super::ordered::Ordered;
+use crate::device::{self, DeviceKey};
+use crate::driver;
+use crate::entry::hooks;
+use crate::fork::ForkLocal;
+use crate::objects::Map;
+
+hooks! {
+    fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error: *mut CUgraphNode,
+        log: *mut c_char, size: usize) -> CUresult = instantiate;
+    fn cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult = instantiate_flags;
+    fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph,
+        params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult = instantiate_params;
+    fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult = launch;
+    fn cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = launch_per_thread;
+    fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> CUresult = launch;
+    fn cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = launch_per_thread;
+    fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = destroy;
+    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = trim;
+}
+
+/// Graph memory is taken in pages of this size.
+const PAGE: u64 = 2 << 20;
+/// Graphs within graphs looked into; deeper ones do not occur.
+const DEPTH: usize = 64;
+
+/// Bytes that a graph allocates, by device.
+type Sizes = Vec<(DeviceKey, u64)>;
+
+/// Executable graphs that allocate.
+static EXECS: Map<Sizes> = Map::new();
+/// How many there are, so that launches of all others cost one load.
+static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
+/// What is charged for the graph memory of each device.
+static CHARGED: ForkLocal<[Held; MAX_DEVICES]> = ForkLocal::new();
+
+/// The memory of all graphs of this process on one device.
+struct GraphMemory {
+    device: DeviceKey,
+    held: &'static Held,
+}
+
+impl GraphMemory {
+    fn of(device: DeviceKey) -> Self {
+        let all = CHARGED.get_or(|| std::array::from_fn(|_| Held::default()));
+        Self {
+            device,
+            held: &all[device.index()],
+        }
+    }
+
+    fn attribute(&self, attribute: CUgraphMem_attribute) -> Option<u64> {
+        let mut value = 0_u64;
+        let ordinal = device::ordinal_of(self.device)?;
+        // SAFETY: these attributes are 64 bits wide.
+        let answer = unsafe {
+            driver::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut value).cast())
+        };
+        answer.is_success().then_some(value)
+    }
+}
+
+impl Arena for GraphMemory {
+    fn device(&self) -> DeviceKey {
+        self.device
+    }
+
+    fn held(&self) -> &Held {
+        self.held
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        self.attribute(CUgraphMem_attribute::RESERVED_MEM_CURRENT)
+    }
+
+    fn used(&self) -> Option<u64> {
+        self.attribute(CUgraphMem_attribute::USED_MEM_CURRENT)
+    }
+
+    fn trim(&self) {
+        if let Some(ordinal) = device::ordinal_of(self.device) {
+            // SAFETY: a device of the program's. What is in use stays.
+            let _ = unsafe { driver::cuDeviceGraphMemTrim(ordinal) };
+        }
+    }
+}
+
+/// Shows the graph memory of every device that has had any to `visit`.
+pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
+    if CHARGED.get().is_none() {
+        return;
+    }
+    for memory in (0..MAX_DEVICES)
+        .filter_map(DeviceKey::of_column)
+        .map(GraphMemory::of)
+    {
+        if !memory.held.is_empty() {
+            visit(&memory);
+        }
+    }
+}
+
+fn key(exec: CUgraphExec) -> u64 {
+    exec.0.addr() as u64
+}
+
+fn instantiate(
+    real: cuGraphInstantiate,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    error: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    instantiating(exec, graph, 0, || unsafe {
+        real(exec, graph, error, log, size)
+    })
+}
+
+fn instantiate_flags(
+    real: cuGraphInstantiateWithFlags,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    instantiating(exec, graph, flags, || unsafe { real(exec, graph, flags) })
+}
+
+fn instantiate_params(
+    real: cuGraphInstantiateWithParams,
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    let flags = if params.is_null() {
+        0
+    } else {
+        // SAFETY: the program's own argument; null is for the driver to refuse.
+        unsafe { (*params).flags }
+    };
+    // SAFETY: as above.
+    instantiating(exec, graph, flags, || unsafe { real(exec, graph, params) })
+}
+
+/// Makes an executable graph by `call` and remembers what it allocates. With the upload flag memory may be taken at once.
+fn instantiating(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let mut sizes = Sizes::new();
+    if !graph.is_null() {
+        size_up(graph, DEPTH, &mut sizes);
+    }
+    if sizes.is_empty() {
+        return call();
+    }
+    let uploads = flags & u64::from(CUgraphInstantiate_flags::UPLOAD.0) != 0;
+    let answer = if uploads {
+        running(&sizes, call)
+    } else {
+        call()
+    };
+    if answer.is_success() {
+        // SAFETY: the driver wrote it.
+        let made = unsafe { *exec };
+        if EXECS.insert(key(made), sizes).is_none() {
+            ALLOCATING.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    answer
+}
+
+/// Adds what the allocation nodes of `graph` and of its child graphs allocate.
+fn size_up(graph: CUgraph, depth: usize, sizes: &mut Sizes) {
+    let mut count = 0;
+    // SAFETY: the program's graph; a null list asks for the count.
+    let counted = unsafe { driver::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) };
+    if !counted.is_success() || count == 0 || depth == 0 {
+        return;
+    }
+    let mut nodes = vec![CUgraphNode::NULL; count];
+    // SAFETY: room for `count` nodes.
+    if !unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.is_success() {
+        return;
+    }
+    for node in nodes.into_iter().take(count) {
+        let mut kind = CUgraphNodeType::EMPTY;
+        // SAFETY: a node of the graph.
+        let answer = unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) };
+        match kind {
+            _ if !answer.is_success() => {}
+            CUgraphNodeType::MEM_ALLOC => add_allocation(node, sizes),
+            CUgraphNodeType::GRAPH => {
+                let mut child = CUgraph::NULL;
+                // SAFETY: a child graph node.
+                if unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }
+                    .is_success()
+                {
+                    size_up(child, depth - 1, sizes);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) {
+    let mut params = MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
+    // SAFETY: an allocation node, and room for its parameters.
+    if !unsafe { driver::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.is_success() {
+        return;
+    }
+    // SAFETY: zeroed is a valid value of this C struct, and the driver has written it.
+    let params = unsafe { params.assume_init() };
+    let location = params.poolProps.location;
+    if location.type_ != CUmemLocationType::DEVICE {
+        return;
+    }
+    let Some(device) = device::of_ordinal(location.id) else {
+        return;
+    };
+    let bytes = (params.bytesize as u64)
+        .checked_next_multiple_of(PAGE)
+        .unwrap_or(u64::MAX);
+    match sizes.iter_mut().find(|(known, _)| *known == device) {
+        Some((_, sum)) => *sum = sum.saturating_add(bytes),
+        None => sizes.push((device, bytes)),
+    }
+}
+
+fn launch(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    // SAFETY: the program's own arguments.
+    launching(exec, Ordered::legacy(stream), || unsafe {
+        real(exec, stream)
+    })
+}
+
+fn launch_per_thread(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    // SAFETY: the program's own arguments.
+    launching(exec, Ordered::per_thread(stream), || unsafe {
+        real(exec, stream)
+    })
+}
+
+fn launching(exec: CUgraphExec, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+    if ALLOCATING.load(Ordering::Acquire) == 0 {
+        return call();
+    }
+    match EXECS.with(key(exec), |sizes| sizes.clone()) {
+        Some(sizes) if !stream.records() => running(&sizes, call),
+        _ => call(),
+    }
+}
+
+/// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
+fn running(sizes: &Sizes, call: impl FnOnce() -> CUresult) -> CUresult {
+    let mut booked = Vec::with_capacity(sizes.len());
+    for (device, bytes) in sizes {
+        let memory = GraphMemory::of(*device);
+        match arena::before(&memory, *bytes, *bytes) {
+            Ok(charge) => booked.push((memory, charge)),
+            Err(refused) => return refused.into(),
+        }
+    }
+    let answer = call();
+    for (memory, charge) in booked {
+        if arena::after(&memory, charge).is_err() {
+            tracing::warn!(
+                device = memory.device.index(),
+                "a graph took more memory than the limit leaves; it runs already"
+            );
+        }
+    }
+    arena::freed();
+    answer
+}
+
+fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
+    let sizes = EXECS.take(key(exec));
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(exec) };
+    let Some(sizes) = sizes else { return answer };
+    if !answer.is_success() {
+        EXECS.insert(key(exec), sizes);
+        return answer;
+    }
+    ALLOCATING.fetch_sub(1, Ordering::AcqRel);
+    for (device, _) in sizes {
+        arena::follow(&GraphMemory::of(device));
+    }
+    arena::freed();
+    answer
+}
+
+fn trim(real: cuDeviceGraphMemTrim, ordinal: CUdevice) -> CUresult {
+    // SAFETY: the program's own argument.
+    let answer = unsafe { real(ordinal) };
+    if let Some(device) = device::of_ordinal(ordinal) {
+        arena::follow(&GraphMemory::of(device));
+    }
+    answer
+}

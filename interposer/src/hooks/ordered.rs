@@ -1,0 +1,103 @@
+//! A stream as stream-ordered functions understand it: whether it records, where it is, and an event behind its work.
+//!
+//! # Safety
+//! The driver is asked about the program's stream, with out parameters that outlive the calls.
+#![allow(unsafe_code, reason = "asks the driver about a stream")]
+
+use gpushare_cuda_abi::cuda::*;
+
+use crate::contexts::{self, Here};
+use crate::driver;
+
+/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ordered {
+    stream: CUstream,
+    per_thread: bool,
+}
+
+impl Ordered {
+    /// For a function without a suffix.
+    pub(super) fn legacy(stream: CUstream) -> Self {
+        Self {
+            stream,
+            per_thread: false,
+        }
+    }
+
+    /// For its twin.
+    pub(super) fn per_thread(stream: CUstream) -> Self {
+        Self {
+            stream,
+            per_thread: true,
+        }
+    }
+
+    /// Whether calls on the stream are recorded into a graph instead of done. An error (another stream's capture forbids the
+    /// question) counts as yes: the call itself will get it too.
+    pub(super) fn records(self) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe {
+            if self.per_thread {
+                driver::cuStreamIsCapturing_ptsz(self.stream, &raw mut status)
+            } else {
+                driver::cuStreamIsCapturing(self.stream, &raw mut status)
+            }
+        };
+        answer != CUresult::NOT_FOUND
+            && !(answer.is_success() && status == CUstreamCaptureStatus::NONE)
+    }
+
+    /// The stream's context: the current one for the default streams.
+    pub(super) fn place(self) -> Option<Here> {
+        if self.stream.is_null()
+            || self.stream == CU_STREAM_LEGACY
+            || self.stream == CU_STREAM_PER_THREAD
+        {
+            return contexts::here();
+        }
+        let mut context = CUcontext::NULL;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe { driver::cuStreamGetCtx(self.stream, &raw mut context) };
+        if answer.is_success() {
+            contexts::of(context)
+        } else {
+            contexts::here()
+        }
+    }
+
+    /// Frees an allocation of ours in the stream's order.
+    pub(super) fn free(self, address: CUdeviceptr) -> CUresult {
+        // SAFETY: an allocation that the program has not been told of.
+        unsafe {
+            if self.per_thread {
+                driver::cuMemFreeAsync_ptsz(address, self.stream)
+            } else {
+                driver::cuMemFreeAsync(address, self.stream)
+            }
+        }
+    }
+
+    /// An event behind everything the stream has been given, made in the stream's context.
+    pub(super) fn mark(self, context: CUcontext) -> Option<CUevent> {
+        let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
+        // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
+        unsafe {
+            driver::cuCtxPushCurrent_v2(context).ok().ok()?;
+            let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0);
+            let recorded = made.ok().and_then(|()| {
+                if self.per_thread {
+                    driver::cuEventRecord_ptsz(event, self.stream).ok()
+                } else {
+                    driver::cuEventRecord(event, self.stream).ok()
+                }
+            });
+            if made.is_success() && recorded.is_err() {
+                let _ = driver::cuEventDestroy_v2(event);
+            }
+            let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
+            recorded.ok().map(|()| event)
+        }
+    }
+}

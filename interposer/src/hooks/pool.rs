@@ -1,0 +1,331 @@
+//! Stream-ordered allocation from memory pools.
+//!
+//! # Safety
+//! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
+#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
+
+use core::ffi::c_void;
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::*;
+
+use super::arena;
+use super::arena::Arena as _;
+use super::ordered::Ordered;
+use super::pools::{self, Pool};
+use crate::account::{self, Refused};
+use crate::device;
+use crate::driver;
+use crate::entry::hooks;
+use crate::objects::Map;
+use crate::table;
+
+hooks! {
+    fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc;
+    fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc_per_thread;
+    fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream) -> CUresult
+        = alloc_from;
+    fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
+        -> CUresult = alloc_from_per_thread;
+    fn cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream) -> CUresult = free;
+    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, stream: CUstream) -> CUresult = free_per_thread;
+    fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> CUresult = create;
+    fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = destroy;
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = trim;
+    fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = export_pointer;
+    fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
+        -> CUresult = export_pool;
+    fn cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, handle: *mut c_void, kind: CUmemAllocationHandleType,
+        flags: u64) -> CUresult = import_pool;
+    fn cuMemPoolImportPointer(dptr: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> CUresult
+        = import_pointer;
+}
+
+/// A pool grows by multiples of this.
+const STEP: u64 = 32 << 20;
+
+/// Every allocation made from a pool, by address.
+static ALLOCATIONS: Map<Arc<Pool>> = Map::new();
+
+fn alloc(
+    real: cuMemAllocAsync,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    from_current(dptr, bytesize, Ordered::legacy(stream), || unsafe {
+        real(dptr, bytesize, stream)
+    })
+}
+
+fn alloc_per_thread(
+    real: cuMemAllocAsync,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    from_current(dptr, bytesize, Ordered::per_thread(stream), || unsafe {
+        real(dptr, bytesize, stream)
+    })
+}
+
+/// From the pool that is current on the stream's device.
+fn from_current(
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    stream: Ordered,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let current = || {
+        let device = stream.place()?.device;
+        let mut pool = CUmemoryPool::NULL;
+        // SAFETY: an out parameter that outlives the call.
+        unsafe { driver::cuDeviceGetMemPool(&raw mut pool, device::ordinal_of(device)?) }
+            .ok()
+            .ok()?;
+        pools::known(pool, device)
+    };
+    allocate(dptr, bytes, stream, current, call)
+}
+
+fn alloc_from(
+    real: cuMemAllocFromPoolAsync,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    from_pool(dptr, bytesize, pool, Ordered::legacy(stream), || unsafe {
+        real(dptr, bytesize, pool, stream)
+    })
+}
+
+fn alloc_from_per_thread(
+    real: cuMemAllocFromPoolAsync,
+    dptr: *mut CUdeviceptr,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    from_pool(
+        dptr,
+        bytesize,
+        pool,
+        Ordered::per_thread(stream),
+        || unsafe { real(dptr, bytesize, pool, stream) },
+    )
+}
+
+fn from_pool(
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: Ordered,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    if pool.is_null() {
+        return call();
+    }
+    allocate(
+        dptr,
+        bytes,
+        stream,
+        || pools::known(pool, stream.place()?.device),
+        call,
+    )
+}
+
+fn allocate(
+    dptr: *mut CUdeviceptr,
+    bytes: usize,
+    stream: Ordered,
+    pool: impl FnOnce() -> Option<Arc<Pool>>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    if dptr.is_null() || bytes == 0 || stream.records() {
+        return call();
+    }
+    let Some(pool) = pool() else { return call() };
+    let bytes = bytes as u64;
+    let charge = match arena::before(
+        &*pool,
+        bytes,
+        bytes.checked_next_multiple_of(STEP).unwrap_or(bytes),
+    ) {
+        Ok(charge) => charge,
+        Err(refused) => return refused.into(),
+    };
+    let answer = call();
+    if !answer.is_success() {
+        let _ = arena::after(&*pool, charge);
+        return answer;
+    }
+    // SAFETY: the driver wrote it.
+    let address = unsafe { *dptr };
+    pool.one_more();
+    ALLOCATIONS.insert(address, Arc::clone(&pool));
+    if arena::after(&*pool, charge).is_err() {
+        return take_back(&pool, address, dptr, stream);
+    }
+    answer
+}
+
+/// The pool grew beyond the limit though it said it had room: the allocation is undone.
+fn take_back(
+    pool: &Pool,
+    address: CUdeviceptr,
+    dptr: *mut CUdeviceptr,
+    stream: Ordered,
+) -> CUresult {
+    if stream.free(address).is_success() && ALLOCATIONS.take(address).is_some() {
+        pool.freed_one();
+        pool.trim();
+        arena::follow(pool);
+        // SAFETY: the driver wrote to it a moment ago.
+        unsafe { *dptr = 0 };
+    }
+    Refused.into()
+}
+
+fn free(real: cuMemFreeAsync, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
+    // SAFETY: the program's own arguments.
+    free_ordered(dptr, Ordered::legacy(stream), || unsafe {
+        real(dptr, stream)
+    })
+}
+
+fn free_per_thread(real: cuMemFreeAsync, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
+    // SAFETY: the program's own arguments.
+    free_ordered(dptr, Ordered::per_thread(stream), || unsafe {
+        real(dptr, stream)
+    })
+}
+
+fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+    if stream.records() {
+        return call();
+    }
+    let Some(record) = table::take(dptr) else {
+        return free_unrecorded(dptr, call);
+    };
+    // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
+    let answer = call();
+    if !answer.is_success() {
+        table::put_back(dptr, record);
+        return answer;
+    }
+    let place = stream.place();
+    match place.and_then(|here| Some((here, stream.mark(here.handle)?))) {
+        Some((here, event)) => {
+            arena::free_later(record.device(), record.units(), here.handle, event)
+        }
+        None => account::release(record.device(), record.units()),
+    }
+    answer
+}
+
+/// Frees an address that the pointer table does not know: an allocation of a pool or of a graph, or none of ours.
+pub(crate) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    let pool = ALLOCATIONS.take(dptr);
+    let answer = call();
+    match pool {
+        Some(pool) if answer.is_success() => pool.freed_one(),
+        Some(pool) => {
+            ALLOCATIONS.insert(dptr, pool);
+        }
+        None if answer.is_success() => arena::freed(),
+        None => {}
+    }
+    answer
+}
+
+fn create(
+    real: cuMemPoolCreate,
+    pool: *mut CUmemoryPool,
+    props: *const CUmemPoolProps,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let answer = unsafe { real(pool, props) };
+    if answer.is_success() {
+        // SAFETY: the driver accepted both and wrote the pool.
+        let (handle, location) = unsafe { (*pool, (*props).location) };
+        let on_device = location.type_ == CUmemLocationType::DEVICE;
+        pools::enter(
+            handle,
+            on_device.then(|| device::of_ordinal(location.id)).flatten(),
+        );
+    }
+    answer
+}
+
+fn destroy(real: cuMemPoolDestroy, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the program's own argument.
+    let call = || unsafe { real(pool) };
+    match pools::find(pool) {
+        Some(known) => pools::destroy(&known, call),
+        None => call(),
+    }
+}
+
+fn trim(real: cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let answer = unsafe { real(pool, keep) };
+    if let Some(known) = pools::find(pool) {
+        arena::follow(&*known);
+    }
+    answer
+}
+
+/// The exporter goes on paying for what others map.
+fn export_pointer(
+    real: cuMemPoolExportPointer,
+    data: *mut CUmemPoolPtrExportData,
+    dptr: CUdeviceptr,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    unsafe { real(data, dptr) }
+}
+
+/// The exporter goes on paying for what others map.
+fn export_pool(
+    real: cuMemPoolExportToShareableHandle,
+    handle: *mut c_void,
+    pool: CUmemoryPool,
+    kind: CUmemAllocationHandleType,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    unsafe { real(handle, pool, kind, flags) }
+}
+
+/// An imported pool is paid for by its exporter, and nothing can be allocated from it.
+fn import_pool(
+    real: cuMemPoolImportFromShareableHandle,
+    pool: *mut CUmemoryPool,
+    handle: *mut c_void,
+    kind: CUmemAllocationHandleType,
+    flags: u64,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    let answer = unsafe { real(pool, handle, kind, flags) };
+    if answer.is_success() {
+        // SAFETY: the driver wrote it.
+        pools::enter(unsafe { *pool }, None);
+    }
+    answer
+}
+
+/// An imported allocation is paid for by its exporter: its free credits nothing, because no record of it is made.
+fn import_pointer(
+    real: cuMemPoolImportPointer,
+    dptr: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> CUresult {
+    // SAFETY: the program's own arguments.
+    unsafe { real(dptr, pool, data) }
+}
