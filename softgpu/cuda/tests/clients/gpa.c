@@ -1,0 +1,32 @@
+// Reads "NAME VERSION FLAGS" lines ("-" is the empty name), asks cuGetProcAddress_v2 of the library given as argument, prints
+// "RESULT STATUS SYMBOL": the exported symbol the answer points to, "-" for NULL. A last line "v1 ..." compares the first version.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int (*gpa2)(const char *, void **, int, unsigned long long, int *);
+typedef int (*gpa1)(const char *, void **, int, unsigned long long);
+
+int main(int argc, char **argv) {
+    void *lib = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
+    if (!lib) return fprintf(stderr, "%s\n", dlerror()), 2;
+    gpa2 v2 = (gpa2)dlsym(lib, "cuGetProcAddress_v2");
+    gpa1 v1 = (gpa1)dlsym(lib, "cuGetProcAddress");
+    char name[128];
+    int version;
+    unsigned long long flags;
+    while (scanf("%127s %d %llu", name, &version, &flags) == 3) {
+        const char *asked = strcmp(name, "-") ? name : "";
+        void *p2 = &p2, *p1 = &p1;
+        int status = -1;
+        int r2 = v2(asked, &p2, version, flags, &status);
+        int r1 = v1(asked, &p1, version, flags);
+        Dl_info info = {0};
+        const char *symbol = "-";
+        if (r2 == 0 && p2) symbol = dladdr(p2, &info) && info.dli_sname && info.dli_saddr == p2 ? info.dli_sname : "?";
+        if (r1 != r2 || (r1 == 0 && p1 != p2)) symbol = "versions-differ";
+        printf("%d %d %s\n", r2, status, symbol);
+    }
+    return 0;
+}
