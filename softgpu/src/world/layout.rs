@@ -70,6 +70,9 @@ pub(crate) struct DeviceState {
     pub(crate) late: u64,
     /// No late page is due before this operation.
     pub(crate) next_due: u64,
+    /// All late pages are in `late_from..late_to`.
+    pub(crate) late_from: u64,
+    pub(crate) late_to: u64,
     /// Where the next search for free pages starts.
     pub(crate) cursor: u64,
     /// Bytes all processes have asked for, and the most that ever was.

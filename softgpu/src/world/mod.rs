@@ -10,6 +10,7 @@ mod folder;
 mod layout;
 pub(crate) mod machine;
 pub(crate) mod process;
+mod recovery;
 mod share;
 mod shm;
 mod state;

@@ -3,6 +3,8 @@
 //! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`] who is alive. Pages whose
 //! bytes must be erased are collected in `erase`; whoever holds the lock does it before letting go.
 
+use std::ops::Range;
+
 use super::device::{Kind, PageRun};
 use super::layout::{DeviceState, FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
 use crate::spec::{MAX_DEVICES, PAGE};
@@ -137,34 +139,6 @@ impl View<'_> {
         share
     }
 
-    /// Gives back the pages of every share nobody holds.
-    pub(crate) fn end_shares(&mut self, facts: &dyn Facts) {
-        if self.header.shares == 0 {
-            return;
-        }
-        let mut asked: Vec<(u64, bool)> = Vec::new();
-        for index in 0..self.pages.len() {
-            let page = self.pages[index];
-            if page.state != SHARED {
-                continue;
-            }
-            let known = asked
-                .iter()
-                .find(|(share, _)| *share == page.due)
-                .map(|(_, lives)| *lives);
-            let lives = known.unwrap_or_else(|| {
-                let lives = facts.share_lives(page.due);
-                asked.push((page.due, lives));
-                lives
-            });
-            if !lives {
-                let due = self.due(page.due);
-                self.make_late(index / self.per_device, index % self.per_device, due);
-            }
-        }
-        self.header.shares = asked.iter().filter(|(_, lives)| *lives).count() as u64;
-    }
-
     /// Adds to what the process in `slot` has asked for.
     pub(crate) fn note(&mut self, slot: usize, device: usize, kind: Kind, delta: i64) {
         if kind.is_overhead() {
@@ -198,86 +172,20 @@ impl View<'_> {
         Some(slot)
     }
 
-    /// Finds processes and shares that nobody holds any more; their pages are on their way back from now on.
-    pub(crate) fn reap(&mut self, facts: &dyn Facts) {
-        let mut died = [false; SLOTS];
-        for (index, slot) in self.header.slots.iter_mut().enumerate() {
-            if slot.number != 0 && slot.dead == 0 && !facts.process_lives(index) {
-                slot.dead = 1;
-                self.header.dead += 1;
-                died[index] = true;
-            }
-        }
-        if died.contains(&true) {
-            for index in 0..self.pages.len() {
-                let page = self.pages[index];
-                if page.state == HELD && died[usize::from(page.slot) % SLOTS] {
-                    // One delay per process: a teardown is one piece of work.
-                    let due = self.due(page.number.into());
-                    self.make_late(index / self.per_device, index % self.per_device, due);
-                }
-            }
-        }
-        self.end_shares(facts);
-        self.bury();
-    }
-
-    /// Recomputes every sum from the page records and the slots: after a process died in the middle of a change.
-    pub(crate) fn repair(&mut self) {
-        for slot in &mut self.header.slots {
-            slot.uses
-                .iter_mut()
-                .for_each(|used| used.pages = Default::default());
-        }
-        for device in 0..self.devices() {
-            let mut sum = DeviceState {
-                next_due: u64::MAX,
-                ..self.header.devices[device]
-            };
-            (sum.taken, sum.late) = (0, 0);
-            for page in &mut self.pages[device * self.per_device..(device + 1) * self.per_device] {
-                let owner = self
-                    .header
-                    .slots
-                    .get_mut(usize::from(page.slot))
-                    .filter(|slot| slot.number != 0);
-                let (Some(owner), true) = (owner, page.state != FREE) else {
-                    page.state = FREE;
-                    continue;
-                };
-                owner.uses[device].pages[usize::from(page.kind) % Kind::ALL.len()] += 1;
-                sum.taken += 1;
-                if page.state == LATE {
-                    sum.late += 1;
-                    sum.next_due = sum.next_due.min(page.due);
-                }
-            }
-            sum.requested_now = self
-                .header
-                .slots
-                .iter()
-                .map(|slot| slot.uses[device].requested.iter().sum::<u64>())
-                .sum();
-            sum.requested_peak = sum.requested_peak.max(sum.requested_now);
-            self.header.devices[device] = sum;
-        }
-        // Not known without asking: let the next search count them.
-        self.header.shares = 1;
-        self.header.dead = 1;
-    }
-
     /// Frees the late pages of the device that are due at `tick`.
     pub(crate) fn collect(&mut self, device: usize, tick: u64) {
         let mut freed = 0;
         let mut next_due = u64::MAX;
         let mut dirty: Vec<PageRun> = Vec::new();
-        for at in 0..self.per_device {
+        let (mut from, mut to) = (u64::MAX, 0);
+        for at in self.late_range(device) {
             let page = &mut self.pages[device * self.per_device + at];
             if page.state != LATE {
                 continue;
             }
             if page.due > tick {
                 next_due = next_due.min(page.due);
+                (from, to) = (from.min(at as u64), at as u64 + 1);
                 continue;
             }
             let slot = &mut self.header.slots[usize::from(page.slot) % SLOTS];
@@ -297,40 +205,21 @@ impl View<'_> {
         state.taken -= freed;
         state.late -= freed;
         state.next_due = next_due;
+        (state.late_from, state.late_to) = (from, to);
     }
 
-    /// Frees the slots of dead processes that have nothing left; only then what they asked for stops to count.
-    fn bury(&mut self) {
-        if self.header.dead == 0 {
-            return;
-        }
-        self.header.dead = 0;
-        for slot in self
-            .header
-            .slots
-            .iter_mut()
-            .filter(|slot| slot.number != 0 && slot.dead != 0)
-        {
-            if slot
-                .uses
-                .iter()
-                .any(|used| used.pages.iter().any(|pages| *pages > 0))
-            {
-                self.header.dead += 1;
-                continue;
-            }
-            for (used, device) in slot.uses.iter().zip(&mut self.header.devices) {
-                device.requested_now = device
-                    .requested_now
-                    .saturating_sub(used.requested.iter().sum());
-            }
-            // Nothing of it may be left for a repair to count.
-            slot.uses = [Use::default(); MAX_DEVICES as usize];
-            slot.number = 0;
-        }
+    /// Where late pages can be.
+    fn late_range(&self, device: usize) -> Range<usize> {
+        let state = &self.header.devices[device];
+        let end = usize::try_from(state.late_to)
+            .unwrap_or(usize::MAX)
+            .min(self.per_device);
+        usize::try_from(state.late_from)
+            .unwrap_or(usize::MAX)
+            .min(end)..end
     }
 
-    fn make_late(&mut self, device: usize, at: usize, due: u64) {
+    pub(super) fn make_late(&mut self, device: usize, at: usize, due: u64) {
         let page = &mut self.pages[device * self.per_device + at];
         (page.state, page.due) = (LATE, due);
         let state = &mut self.header.devices[device];
@@ -339,11 +228,16 @@ impl View<'_> {
         } else {
             state.next_due.min(due)
         };
+        if state.late == 0 {
+            (state.late_from, state.late_to) = (u64::MAX, 0);
+        }
+        state.late_from = state.late_from.min(at as u64);
+        state.late_to = state.late_to.max(at as u64 + 1);
         state.late += 1;
     }
 
     /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed has it.
-    fn due(&self, what: u64) -> u64 {
+    pub(super) fn due(&self, what: u64) -> u64 {
         self.header.tick + 1 + mix(self.seed ^ mix(self.header.tick ^ mix(what))) % MOST_LATE
     }
 
@@ -352,7 +246,7 @@ impl View<'_> {
         self.pages.get_mut(at)
     }
 
-    fn devices(&self) -> usize {
+    pub(super) fn devices(&self) -> usize {
         self.pages.len() / self.per_device.max(1)
     }
 }
@@ -381,3 +275,7 @@ pub(crate) fn mix(value: u64) -> u64 {
 pub(crate) fn bytes(pages: u64) -> u64 {
     pages * PAGE
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! Random histories of a machine, checked against a recomputation from its pages.
+
+use std::alloc::{Layout, alloc_zeroed};
+
+use super::*;
+
+/// Everybody lives, but those in the list.
+struct Dead(Vec<usize>);
+
+impl Facts for Dead {
+    fn process_lives(&self, slot: usize) -> bool {
+        !self.0.contains(&slot)
+    }
+    fn share_lives(&self, share: u64) -> bool {
+        share.is_multiple_of(2)
+    }
+}
+
+#[allow(unsafe_code, reason = "the header is too large for the stack")]
+fn header() -> Box<Header> {
+    let layout = Layout::new::<Header>();
+    // SAFETY: zeroes are a valid header (integers and a mutex that is not used), allocated as a box is.
+    unsafe { Box::from_raw(alloc_zeroed(layout).cast()) }
+}
+
+/// Every sum as it is, then as a repair computes it.
+fn sums(view: &mut View<'_>) -> [Vec<(u64, u64, u64, Vec<u64>)>; 2] {
+    let read = |view: &View<'_>| {
+        let devices = view.header.devices[..2].iter().enumerate();
+        let of = |(index, device): (usize, &DeviceState)| {
+            let pages = view.header.slots[..8]
+                .iter()
+                .flat_map(|slot| slot.uses[index].pages);
+            (
+                device.taken,
+                device.late,
+                device.requested_now,
+                pages.collect(),
+            )
+        };
+        devices.map(of).collect()
+    };
+    let (shares, dead) = (view.header.shares, view.header.dead);
+    let before = read(view);
+    view.repair();
+    (view.header.shares, view.header.dead) = (shares, dead);
+    [before, read(view)]
+}
+
+#[test]
+fn whatever_happens_the_sums_are_those_of_the_pages() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 2 * 64];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 64,
+        seed: 5,
+        erase: Vec::new(),
+    };
+    let (mut random, mut dead) = (1, Dead(Vec::new()));
+    let mut held: Vec<(usize, usize, Vec<PageRun>)> = Vec::new();
+    for step in 0..4000 {
+        random = mix(random);
+        let (slot, device) = ((random % 6) as usize, (random >> 8) as usize % 2);
+        let lives = view.header.slots[slot].number != 0 && view.header.slots[slot].dead == 0;
+        match random >> 16 & 7 {
+            _ if !lives => {
+                dead.0
+                    .retain(|gone| *gone != slot || view.header.slots[slot].number != 0);
+                let entered = view.enter(7, false, |free| free == slot);
+                assert!(entered.is_none_or(|at| at == slot && !dead.0.contains(&at)));
+            }
+            0..=2 => {
+                let count = random >> 24 & 15;
+                let free = view.free(device) + view.header.devices[device].late;
+                match view.take(&dead, slot, device, Kind::Linear, count) {
+                    Some(runs) => held.push((slot, device, runs)),
+                    None => assert!(free < count, "what fits is given"),
+                }
+            }
+            3..=4 => {
+                if let Some(index) = held.iter().position(|(owner, ..)| *owner == slot) {
+                    let (_, device, runs) = held.swap_remove(index);
+                    view.give(slot, device, &runs);
+                }
+            }
+            5 => {
+                if let Some(index) = held.iter().position(|(owner, ..)| *owner == slot) {
+                    let (_, device, runs) = held.swap_remove(index);
+                    view.share(slot, device, &runs);
+                }
+            }
+            6 => view.note(slot, device, Kind::Array, (random >> 40).cast_signed()),
+            _ if random >> 24 & 3 == 0 => {
+                dead.0.push(slot);
+                held.retain(|(owner, ..)| *owner != slot);
+                view.reap(&dead);
+            }
+            _ => view.tick(&dead),
+        }
+        let [kept, recomputed] = sums(&mut view);
+        assert_eq!(kept, recomputed, "step {step}");
+    }
+}
+
+#[test]
+fn what_is_given_back_is_free_after_at_most_eight_operations() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 64];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 64,
+        seed: 1,
+        erase: Vec::new(),
+    };
+    let nobody = Dead(Vec::new());
+    let slot = view.enter(1, false, |_| true).unwrap();
+    let mut delays = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        let runs = view.take(&nobody, slot, 0, Kind::Linear, 5).unwrap();
+        view.give(slot, 0, &runs);
+        let mut operations = 0;
+        while view.free(0) < 64 {
+            view.tick(&nobody);
+            operations += 1;
+        }
+        delays.insert(operations);
+    }
+    assert!(
+        delays.iter().all(|delay| (1..=MOST_LATE).contains(delay)) && delays.len() > 3,
+        "{delays:?}"
+    );
+}
