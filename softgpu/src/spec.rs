@@ -162,8 +162,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
             )
         }
         "count" => {
-            spec.count =
-                number(value, 1, MAX_DEVICES.into()).ok_or("a number of devices, 1 to 16")?
+            spec.count = number(value, 1, MAX_DEVICES).ok_or("a number of devices, 1 to 16")?
         }
         "mem" => {
             spec.mem = size(value)

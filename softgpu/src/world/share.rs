@@ -51,9 +51,7 @@ impl Share {
             let file = folder::open(&path, true)
                 .ok()
                 .filter(|file| file.write_all_at(&record.encode(), 0).is_ok());
-            let file = file
-                .filter(|file| hold(file))
-                .ok_or(CUresult::OPERATING_SYSTEM)?;
+            let file = file.filter(hold).ok_or(CUresult::OPERATING_SYSTEM)?;
             Result::Ok((view.share(slot, device.index() as usize, runs), file))
         })??;
         Ok(Self {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::device::{Kind, PageRun};
-use super::layout::{DeviceState, FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
+use super::layout::{FREE, HELD, Header, LATE, Page, SHARED, SLOTS, Slot, Use};
 use crate::spec::{MAX_DEVICES, PAGE};
 
 /// The longest delay, in operations, before a page that was given back is free.

@@ -2,7 +2,11 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 
+use super::super::layout::DeviceState;
 use super::*;
+
+/// What is compared of a device: pages taken and late, bytes asked for, pages by slot and kind.
+type Sums = Vec<(u64, u64, u64, Vec<u64>)>;
 
 /// Everybody lives, but those in the list.
 struct Dead(Vec<usize>);
@@ -24,7 +28,7 @@ fn header() -> Box<Header> {
 }
 
 /// Every sum as it is, then as a repair computes it.
-fn sums(view: &mut View<'_>) -> [Vec<(u64, u64, u64, Vec<u64>)>; 2] {
+fn sums(view: &mut View<'_>) -> [Sums; 2] {
     let read = |view: &View<'_>| {
         let devices = view.header.devices[..2].iter().enumerate();
         let of = |(index, device): (usize, &DeviceState)| {

@@ -8,14 +8,14 @@ use softgpu::inspect::{DeviceTruth, Observer};
 use softgpu::spec::Spec;
 
 /// A machine of this test's own, watched so that it outlives its processes.
-pub struct Machine {
-    pub spec: Spec,
-    pub observer: Observer,
+pub(crate) struct Machine {
+    pub(crate) spec: Spec,
+    pub(crate) observer: Observer,
 }
 
 impl Machine {
     /// `values` are further keys of SPEC.
-    pub fn new(test: &str, values: &str) -> Self {
+    pub(crate) fn new(test: &str, values: &str) -> Self {
         let spec: Spec = format!("name=test-{test}-{},{values}", std::process::id())
             .parse()
             .expect("SPEC");
@@ -24,12 +24,12 @@ impl Machine {
     }
 
     /// A process on it.
-    pub fn guest(&self) -> Guest {
+    pub(crate) fn guest(&self) -> Guest {
         Guest::start(&self.spec.to_string())
     }
 
     /// Its first device as it is.
-    pub fn now(&self) -> DeviceTruth {
+    pub(crate) fn now(&self) -> DeviceTruth {
         self.observer
             .snapshot()
             .expect("the state reads")
@@ -38,7 +38,7 @@ impl Machine {
     }
 
     /// Its first device after `operations` operations.
-    pub fn after(&self, operations: usize) -> DeviceTruth {
+    pub(crate) fn after(&self, operations: usize) -> DeviceTruth {
         for _ in 0..operations {
             self.observer.step().expect("the state reads");
         }
@@ -47,16 +47,16 @@ impl Machine {
 }
 
 /// A process that does what it is told.
-pub struct Guest {
-    pub child: Child,
+pub(crate) struct Guest {
+    pub(crate) child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     /// What it said to `cuInit`.
-    pub greeting: String,
+    pub(crate) greeting: String,
 }
 
 impl Guest {
-    pub fn start(spec: &str) -> Self {
+    pub(crate) fn start(spec: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_softgpu-guest"));
         command
             .env("SOFTGPU", spec)
@@ -76,13 +76,13 @@ impl Guest {
     }
 
     /// Tells it something; its answer.
-    pub fn tell(&mut self, command: &str) -> String {
+    pub(crate) fn tell(&mut self, command: &str) -> String {
         self.send(command);
         self.answer()
     }
 
     /// Tells it something that must work; what follows `ok`.
-    pub fn must(&mut self, command: &str) -> String {
+    pub(crate) fn must(&mut self, command: &str) -> String {
         let answer = self.tell(command);
         answer
             .strip_prefix("ok")
@@ -92,7 +92,7 @@ impl Guest {
     }
 
     /// Tells it something without waiting.
-    pub fn send(&mut self, command: &str) {
+    pub(crate) fn send(&mut self, command: &str) {
         writeln!(self.stdin.as_mut().expect("open"), "{command}").expect("the guest reads");
     }
 
@@ -103,14 +103,14 @@ impl Guest {
     }
 
     /// Kills it as the kernel does, and waits for its end; its forked children live on.
-    pub fn kill(mut self) -> Option<ChildStdin> {
+    pub(crate) fn kill(mut self) -> Option<ChildStdin> {
         self.child.kill().expect("it lived");
         self.child.wait().expect("it ends");
         self.stdin.take()
     }
 
     /// Lets it end by itself.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.stdin.take());
         assert!(self.child.wait().expect("it ends").success());
     }
