@@ -8,9 +8,10 @@
     reason = "the families of hooks take these into use one by one"
 )]
 
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 
 use gpushare_cuda_abi::cuda::*;
+use gpushare_cuda_abi::nvml::*;
 
 /// Declares driver functions by their C signature: a slot and a function that calls through it.
 macro_rules! driver {
@@ -70,6 +71,9 @@ driver! {
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
+    fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) -> nvmlReturn_t;
 }
 
 /// Whether the driver was initialised, by whomever. Asks a question that has no effect.

@@ -131,7 +131,7 @@ pub(crate) struct Membership {
 pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
     let name = match &request.name {
         Some(name) => name.clone(),
-        None => ancestors_container(request).unwrap_or_else(|| {
+        None => ancestors_container(request.root, request.me).unwrap_or_else(|| {
             super::stale::remove(request.root);
             ContainerName::of_process(request.me.pid, request.me.start)
         }),
@@ -346,13 +346,12 @@ fn claim_slot(
 }
 
 /// The container of the nearest ancestor that lives in one of its own making.
-fn ancestors_container(request: &Request<'_>) -> Option<ContainerName> {
-    let (_, mut parent) = process::look_up(request.me.pid)?;
+pub(crate) fn ancestors_container(root: &Root, me: Identity) -> Option<ContainerName> {
+    let (_, mut parent) = process::look_up(me.pid)?;
     for _ in 0..ANCESTORS {
         let (ancestor, next) = process::look_up(parent)?;
         let name = ContainerName::of_process(ancestor.pid, ancestor.start);
-        if UsageFile::open(&request.root.folder(&name), false).is_ok_and(|file| file.has_company())
-        {
+        if UsageFile::open(&root.folder(&name), false).is_ok_and(|file| file.has_company()) {
             return Some(name);
         }
         parent = next;

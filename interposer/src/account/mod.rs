@@ -16,6 +16,7 @@ pub(crate) mod killpoint;
 mod limbo;
 mod lock;
 pub(crate) mod nvml;
+pub(crate) mod peek;
 mod process;
 mod slots;
 mod stale;

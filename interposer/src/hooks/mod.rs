@@ -15,6 +15,8 @@ mod linear;
 mod lookup;
 mod managed;
 mod module;
+mod nvml;
+mod nvml_lists;
 mod ordered;
 mod pool;
 mod pools;
@@ -39,6 +41,7 @@ const FAMILIES: &[&[Hook]] = &[
     lookup::HOOKS,
     managed::HOOKS,
     module::HOOKS,
+    nvml::HOOKS,
     pool::HOOKS,
     sync::HOOKS,
     vmm::HOOKS,
@@ -113,6 +116,8 @@ const fn less(a: &[u8], b: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use gpushare_cuda_abi::symbols;
+
     use super::*;
 
     #[test]
@@ -132,6 +137,23 @@ mod tests {
                 pair[1].row.symbol
             );
         }
+    }
+
+    #[test]
+    fn the_hooks_are_the_rows_of_the_table_that_say_so() {
+        let hooked: Vec<&str> = ALL
+            .iter()
+            .filter_map(|hook| hook.row.symbol.to_str().ok())
+            .collect();
+        let cuda = symbols::CUDA
+            .iter()
+            .filter(|row| row.hooked())
+            .map(|row| row.name);
+        let nvml = symbols::NVML
+            .iter()
+            .filter(|row| row.hooked())
+            .map(|row| row.name);
+        assert_eq!(hooked, cuda.chain(nvml).collect::<Vec<_>>());
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! A look at the container from a process that may never start CUDA: `nvidia-smi`, `nvtop` and their like.
+//!
+//! Nothing is joined and no slot is taken. The container is the one this process is in, is told to be in, or descends from; its page
+//! is copied and read as numbers. Without a page the limits come from the environment alone, and nothing is charged yet.
+
+use std::path::PathBuf;
+
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::Snapshot;
+use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
+
+use super::{Standing, file, join, member, process};
+
+/// What a container has on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Glance {
+    /// Limits and charges.
+    pub(crate) standing: Standing,
+    /// Estimated bytes of contexts and modules.
+    pub(crate) overhead: u64,
+    /// The container's processes, in their own pid namespace.
+    pub(crate) pids: Vec<u32>,
+}
+
+/// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th. `None` where there is neither a
+/// container nor a limit: the device's own answers stand.
+pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
+    let page = snapshot();
+    match &page {
+        Some(page) if page.devices.iter().any(|device| device.uuid == *uuid) => in_page(page, uuid),
+        _ => {
+            let known = page.is_some();
+            let limits = Limits::from_env(std::env::vars_os()).ok()?;
+            let pids = page.map(pids).unwrap_or_default();
+            (known || limits.any() || named().is_some())
+                .then(|| from_environment(&limits, uuid, ordinal, capacity, pids))?
+        }
+    }
+}
+
+fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
+    let device = page.devices.iter().find(|device| device.uuid == *uuid)?;
+    let uses = page.processes.iter().flat_map(|process| &process.uses);
+    Some(Glance {
+        standing: Standing {
+            limit: device.limit,
+            view_total: device.view_total,
+            capacity: device.capacity,
+            charged: page.charged(device.column),
+        },
+        overhead: uses
+            .filter(|usage| usage.column == device.column)
+            .map(|usage| usage.overhead)
+            .sum(),
+        pids: pids(page.clone()),
+    })
+}
+
+fn pids(page: Snapshot) -> Vec<u32> {
+    page.processes
+        .into_iter()
+        .map(|process| process.pid)
+        .collect()
+}
+
+fn from_environment(
+    limits: &Limits,
+    uuid: &[u8; 16],
+    ordinal: u32,
+    capacity: u64,
+    pids: Vec<u32>,
+) -> Option<Glance> {
+    let limits = limits.for_device(ordinal, uuid, capacity).ok()?;
+    let standing = Standing {
+        limit: limits.limit,
+        view_total: limits.view_total,
+        capacity,
+        charged: 0,
+    };
+    Some(Glance {
+        standing,
+        overhead: 0,
+        pids,
+    })
+}
+
+/// A copy of the container's page.
+fn snapshot() -> Option<Snapshot> {
+    let root = Root::open(
+        std::env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .as_deref(),
+        file::effective_user(),
+    )
+    .ok()?;
+    let name = match member() {
+        Some(member) => member.name.clone(),
+        None => named().or_else(|| join::ancestors_container(&root, process::this()))?,
+    };
+    Snapshot::parse(&std::fs::read(root.folder(&name).join(USAGE)).ok()?).ok()
+}
+
+fn named() -> Option<ContainerName> {
+    let name = std::env::var_os(CONTAINER).filter(|name| !name.is_empty())?;
+    ContainerName::parse(CONTAINER, &name.to_string_lossy()).ok()
+}
