@@ -170,16 +170,8 @@ fn enter(
     if !status.linked {
         return Err(fault(io::ErrorKind::NotFound.into()));
     }
-    if status.bytes < PAGE_BYTES as u64 {
-        file.set_length(PAGE_BYTES as u64).map_err(fault)?;
-    }
-    file.allocate(0..slot_range(0).start).map_err(fault)?;
-    let page = file.map().map_err(fault)?;
     let alone = !file.has_company();
-    if page.check() == Err(PageError::NotAPage) && alone {
-        page.found(request.me.pid, request.me.start);
-        killpoint::hit();
-    }
+    let page = open_page(request.me, &file, alone).map_err(fault)?;
     page.check()
         .map_err(|error| StartError::Page(folder.clone(), error))?;
     agree(request, name, page, alone)?;
