@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUevent, CUevent_flags, CUresult};
 
-use super::engine::{Item, OpId, Work};
+use super::engine::{OpId, Work};
 use super::stream::StreamRef;
 use super::{enqueue, lock, threads, wait};
 use crate::context::Context;
@@ -178,24 +178,8 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
 }
 
 /// The difference as the driver tells it; negative if `end` came first.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the driver answers in single precision"
-)]
 fn milliseconds(start: u64, end: u64) -> f32 {
     (i128::from(end) - i128::from(start)) as f32 / 1e6
-}
-
-/// The recording of an event by a launched graph, after `after`.
-pub(crate) fn item(event: EventId, context: &Arc<Context>, after: Vec<OpId>) -> Item {
-    Item {
-        context: Arc::clone(context),
-        after,
-        work: Work::Instant,
-        effect: None,
-        records: Some(event),
-        stream: 0,
-    }
 }
 
 /// Forgets the events of a context that is destroyed.

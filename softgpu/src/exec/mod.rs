@@ -129,13 +129,7 @@ pub(crate) fn enqueue(
     effect: Option<Effect>,
     records: Option<EventId>,
 ) -> OpId {
-    let room = |timeline: &Timeline| {
-        timeline
-            .queues
-            .get(&stream.id())
-            .is_none_or(|queue| queue.unfinished < DEPTH)
-    };
-    let mut timeline = wait::until(lock(), room);
+    let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
     let now = timeline.catch_up();
     let mut after = timeline.stream_order(stream.id());
     after.extend(also);
@@ -156,6 +150,64 @@ pub(crate) fn enqueue(
     }
     threads::nudge(&timeline);
     op
+}
+
+/// One operation of a batch: a launched graph.
+pub(crate) struct BatchItem {
+    pub(crate) context: Arc<Context>,
+    /// What it comes after, by place in the batch; what comes after nothing comes after the stream's earlier work.
+    pub(crate) after: Vec<usize>,
+    /// An operation outside the batch that it comes after as well; 0 for none.
+    pub(crate) also: OpId,
+    pub(crate) work: Work,
+    pub(crate) effect: Option<Effect>,
+    pub(crate) records: Option<EventId>,
+}
+
+impl BatchItem {
+    /// A first operation that takes no time.
+    pub(crate) fn instant(context: &Arc<Context>, effect: impl Fn() -> Result + Send + Sync + 'static) -> Self {
+        let effect: Option<Effect> = Some(Arc::new(effect));
+        Self { context: Arc::clone(context), after: Vec::new(), also: 0, work: Work::Instant, effect, records: None }
+    }
+}
+
+/// Submits a batch to `stream`, after `also` too; returns the operation that ends it, which is all that the stream sees of it.
+///
+/// # Errors
+/// `OPERATING_SYSTEM` if the system gives no threads.
+pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>) -> Result<OpId> {
+    threads::ensure()?;
+    let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
+    let now = timeline.catch_up();
+    let mut entry = timeline.stream_order(stream.id());
+    entry.push(also);
+    let mut ops = Vec::with_capacity(items.len());
+    for item in items {
+        let mut after: Vec<OpId> =
+            if item.after.is_empty() { entry.clone() } else { item.after.iter().map(|&at| ops[at]).collect() };
+        after.push(item.also);
+        let BatchItem { context, work, effect, records, .. } = item;
+        ops.push(timeline.add(now, Item { context, after, work, effect, records, stream: 0 }));
+    }
+    let after = if ops.is_empty() { entry } else { ops };
+    let context = Arc::clone(stream.context());
+    let end = Item { context, after, work: Work::Instant, effect: None, records: None, stream: stream.id() };
+    let op = timeline.add(now, end);
+    if let Some(queue) = timeline.queues.get_mut(&stream.id()) {
+        queue.last = op;
+    }
+    threads::nudge(&timeline);
+    Ok(op)
+}
+
+/// Waits until the stream takes another operation, so that a batch need not wait with the caller's locks held.
+pub(crate) fn make_room(stream: &StreamRef) {
+    drop(wait::until(lock(), |timeline| has_room(timeline, stream)));
+}
+
+fn has_room(timeline: &Timeline, stream: &StreamRef) -> bool {
+    timeline.queues.get(&stream.id()).is_none_or(|queue| queue.unfinished < DEPTH)
 }
 
 /// Waits until everything in `stream` is complete.

@@ -1,0 +1,131 @@
+//! Memory of graphs: an address fixed when the node is made, physical memory from a launch to the free that follows it.
+//!
+//! *Outstanding* is the submission's view: launched, and no free submitted since. *Lives* is the timeline's: launches whose free has
+//! not happened. Physical memory goes when no life is left, so that a launch may come before the previous one's free has happened.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
+
+use crate::error::Result;
+use crate::exec::Raw;
+use crate::memory::graph as memory;
+use crate::world::Device;
+
+/// What an allocation node stands for.
+#[derive(Debug)]
+pub struct Allocation {
+    device: Arc<Device>,
+    address: u64,
+    bytes: u64,
+    properties: Raw<CUmemPoolProps>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outstanding: bool,
+    lives: u32,
+}
+
+/// Allocations by address, and those outstanding, which live whatever becomes of their graph.
+#[derive(Debug, Default)]
+struct Known {
+    all: HashMap<u64, Weak<Allocation>>,
+    outstanding: HashMap<u64, Arc<Allocation>>,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Allocation {
+    /// Fixes an address for `bytes` on `device`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for no bytes or properties of no device, `OUT_OF_MEMORY` for more than the device has.
+    pub fn new(device: &Arc<Device>, properties: CUmemPoolProps, bytes: u64) -> Result<Arc<Self>> {
+        let address = memory::reserve(device, &properties, bytes)?;
+        let made = Self { device: Arc::clone(device), address, bytes, properties: Raw(properties), state: Mutex::default() };
+        let made = Arc::new(made);
+        known().all.insert(address, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The properties it was asked for with.
+    pub fn properties(&self) -> CUmemPoolProps {
+        self.properties.0
+    }
+
+    /// Whether a launch has taken it and no free was submitted since. A free by `cuMemFree` is one: nothing is behind it then.
+    pub fn is_outstanding(&self) -> bool {
+        let state = self.state();
+        state.outstanding && memory::backed(self.address)
+    }
+
+    /// A launch takes it: physical memory is there on return.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if the device has not got it.
+    pub fn take(self: &Arc<Self>) -> Result {
+        let mut state = self.state();
+        memory::back(&self.device, self.address)?;
+        if state.outstanding && state.lives > 0 {
+            // It was freed by `cuMemFree` behind the graphs' back.
+            state.lives -= 1;
+        }
+        state.lives += 1;
+        state.outstanding = true;
+        drop(state);
+        known().outstanding.insert(self.address, Arc::clone(self));
+        Ok(())
+    }
+
+    /// A free was submitted.
+    pub fn free_submitted(&self) {
+        self.state().outstanding = false;
+        let held = known().outstanding.remove(&self.address);
+        drop(held);
+    }
+
+    /// A submitted free happens.
+    pub fn free(&self) {
+        let mut state = self.state();
+        state.lives = state.lives.saturating_sub(1);
+        if state.lives == 0 {
+            memory::unback(&self.device, self.address);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        known().all.remove(&self.address);
+        memory::unreserve(&self.device, self.address);
+    }
+}
+
+/// The allocation whose node has this very address.
+///
+/// # Errors
+/// `INVALID_VALUE` if there is none.
+pub fn at(address: u64) -> Result<Arc<Allocation>> {
+    known().all.get(&address).and_then(Weak::upgrade).ok_or(CUresult::INVALID_VALUE)
+}

@@ -1,0 +1,153 @@
+//! What is submitted to a capturing stream, turned into nodes.
+
+use std::sync::Arc;
+
+use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
+
+use super::allocation::{self, Allocation};
+use super::capture::{active, add_node, add_work};
+use super::store::{GraphId, NodeWork, store};
+use crate::context::Context;
+use crate::error::Result;
+use crate::exec::event::Event;
+use crate::exec::{HostCall, Kind, Op, StreamRef};
+use crate::world::process;
+
+/// Records `op` if `stream` captures; false if it does not.
+pub(crate) fn record(stream: &StreamRef, op: &Op) -> Result<bool> {
+    let Some(mut captures) = active() else { return Ok(false) };
+    captures.refuse_legacy(stream, true)?;
+    let Some((_, session)) = captures.of(stream.id()) else { return Ok(false) };
+    if matches!(op.kind, Kind::Plain | Kind::Host(HostCall::Callback { .. })) {
+        let was_valid = std::mem::replace(&mut session.valid, false);
+        return Err(if was_valid { CUresult::STREAM_CAPTURE_UNSUPPORTED } else { CUresult::STREAM_CAPTURE_INVALIDATED });
+    }
+    add_work(session, stream, NodeWork::Op(op.clone())).map(|_| true)
+}
+
+/// Records the launch of a graph as a child of it if `stream` captures; false if it does not.
+pub(crate) fn record_graph(stream: &StreamRef, graph: impl FnOnce() -> Result<GraphId>) -> Result<bool> {
+    let Some(mut captures) = active() else { return Ok(false) };
+    captures.refuse_legacy(stream, true)?;
+    let Some((_, session)) = captures.of(stream.id()) else { return Ok(false) };
+    let added = add_node(session, stream.id(), |home, tail| {
+        let child = graph()?;
+        let mut store = store();
+        let added = store.add_child(home, tail, child);
+        store.destroy(child)?;
+        added
+    });
+    added.map(|_| true)
+}
+
+/// Records an event in a capture, or forgets that it was if `stream` does not capture; true if there is nothing left to do.
+pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
+    let Some(mut captures) = active() else { return Ok(false) };
+    captures.refuse_legacy(stream, true)?;
+    let Some((id, session)) = captures.of(stream.id()) else {
+        captures.events.remove(&event.id());
+        captures.count();
+        return Ok(false);
+    };
+    if external {
+        return add_work(session, stream, NodeWork::EventRecord(Arc::clone(event))).map(|_| true);
+    }
+    if !session.valid {
+        return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
+    }
+    let tail = session.members.get(&stream.id()).map(|member| member.tail.clone()).unwrap_or_default();
+    captures.events.insert(event.id(), (id, tail));
+    captures.count();
+    Ok(true)
+}
+
+/// Waits for an event where a capture is involved; true if there is nothing left to do.
+///
+/// A stream that captures nothing joins the session of the event. Two sessions do not merge, and no session waits for work outside.
+pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
+    let Some(mut captures) = active() else { return Ok(false) };
+    captures.refuse_legacy(stream, true)?;
+    let recorded = captures.events.get(&event.id()).cloned();
+    let recorded = recorded.map(|(id, tail)| (captures.sessions.get(&id).map(|session| session.valid), id, tail));
+    let mine = captures.of(stream.id()).map(|(id, session)| (id, session.valid));
+    match (mine, recorded) {
+        (None, None) => Ok(false),
+        (Some((_, false)), _) | (None, Some((Some(false), ..))) => Err(CUresult::STREAM_CAPTURE_INVALIDATED),
+        (Some((id, true)), None) => {
+            let Some(session) = captures.sessions.get_mut(&id) else { return Ok(false) };
+            if external {
+                return add_work(session, stream, NodeWork::EventWait(Arc::clone(event))).map(|_| true);
+            }
+            session.valid = false;
+            Err(CUresult::STREAM_CAPTURE_ISOLATION)
+        }
+        (mine, Some((None, ..))) => {
+            // The event's session is over: it stands for nothing that could be waited for.
+            mine.into_iter().for_each(|(id, _)| captures.invalidate(id));
+            Err(CUresult::CAPTURED_EVENT)
+        }
+        (None, Some((Some(true), id, _))) if stream.is_legacy() => {
+            captures.invalidate(id);
+            Err(CUresult::STREAM_CAPTURE_IMPLICIT)
+        }
+        (None, Some((Some(true), id, tail))) => {
+            captures.join(id, stream, tail);
+            Ok(true)
+        }
+        (Some((own, true)), Some((Some(_), id, _))) if own != id => {
+            captures.invalidate(own);
+            captures.invalidate(id);
+            Err(CUresult::STREAM_CAPTURE_MERGE)
+        }
+        (Some((_, true)), Some((Some(_), _, tail))) => {
+            let member = captures.of(stream.id()).and_then(|(_, session)| session.members.get_mut(&stream.id()));
+            let member = member.ok_or(CUresult::UNKNOWN)?;
+            for entry in tail {
+                if !member.tail.iter().any(|(node, _)| *node == entry.0) {
+                    member.tail.push(entry);
+                }
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// An allocation in a capturing stream: a node, with the address that every launch will have.
+///
+/// # Errors
+/// As [`Allocation::new`]; `ILLEGAL_STATE` if the stream does not capture, `STREAM_CAPTURE_INVALIDATED`.
+pub fn capture_alloc(_: &Arc<Context>, stream: &StreamRef, properties: &CUmemPoolProps, bytes: u64) -> Result<u64> {
+    let device = Arc::clone(process()?.device(properties.location.id)?);
+    let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
+    let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
+    let memory = Allocation::new(&device, *properties, bytes)?;
+    let address = memory.address();
+    add_work(session, stream, NodeWork::Alloc(memory))?;
+    Ok(address)
+}
+
+/// A free in a capturing stream: a node.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no graph's address (memory from outside cannot be freed in a graph), or is freed twice in this one;
+/// `ILLEGAL_STATE` if the stream does not capture, `STREAM_CAPTURE_INVALIDATED`.
+pub fn capture_free(_: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
+    let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
+    let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
+    let memory = allocation::at(address)?;
+    let graph = session.graph;
+    if is_freed_in(graph, address)? {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    add_work(session, stream, NodeWork::Free(memory)).map(drop)
+}
+
+/// Whether a graph has a node that frees `address`.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no graph (any more).
+pub(super) fn is_freed_in(graph: GraphId, address: u64) -> Result<bool> {
+    let store = store();
+    let freed = store.graph(graph)?.nodes().any(|(_, node)| matches!(&node.work, NodeWork::Free(memory) if memory.address() == address));
+    Ok(freed)
+}

@@ -1,0 +1,261 @@
+//! Executable graphs: a graph flattened into operations with what each comes after, launched as often as wanted.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUgraphExec, CUgraphInstantiate_flags, CUresult};
+
+use super::allocation::Allocation;
+use super::capture;
+use super::store::{Graph, GraphId, NodeId, NodeWork, PLAIN, Store, store};
+use crate::context::Context;
+use crate::error::Result;
+use crate::exec::{self, BatchItem, Kind, OpId, StreamRef, Work};
+use crate::handle::{self, Handles};
+
+static EXECS: Handles<Exec> = Handles::new();
+
+/// One operation of an executable graph.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    /// The node it was made of.
+    pub(super) origin: NodeId,
+    pub(super) work: NodeWork,
+    pub(super) context: Option<Arc<Context>>,
+    /// Steps that come before, by place; none for those that come first.
+    pub(super) after: Vec<usize>,
+    pub(super) enabled: bool,
+}
+
+/// An executable graph.
+#[derive(Debug)]
+pub struct Exec {
+    handle: usize,
+    flags: u64,
+    steps: Mutex<Steps>,
+    /// Keeps a second instance of a graph with memory nodes from being made.
+    _token: Arc<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) list: Vec<Step>,
+    /// The end of the last launch: an executable graph never runs beside itself.
+    last: OpId,
+}
+
+/// Flattens `graph`, which begins after the steps `entry`; returns the steps it ends with.
+fn flatten(store: &Store, graph: GraphId, entry: &[usize], steps: &mut Vec<Step>) -> Result<Vec<usize>> {
+    let home = store.graph(graph)?;
+    let order = home.order()?;
+    let mut exits: HashMap<NodeId, Vec<usize>> = HashMap::new();
+    let nodes: HashMap<_, _> = home.nodes().collect();
+    for id in &order {
+        let before: Vec<NodeId> = home.edges().iter().filter(|edge| edge.to == *id).map(|edge| edge.from).collect();
+        let mut after: Vec<usize> =
+            if before.is_empty() { entry.to_vec() } else { before.iter().flat_map(|from| exits[from].clone()).collect() };
+        after.sort_unstable();
+        after.dedup();
+        let node = nodes[id];
+        let ends = if let NodeWork::Child(child) = node.work {
+            flatten(store, child, &after, steps)?
+        } else {
+            let (work, context) = (node.work.clone(), node.context.clone());
+            steps.push(Step { origin: *id, work, context, after, enabled: true });
+            vec![steps.len() - 1]
+        };
+        exits.insert(*id, ends);
+    }
+    if order.is_empty() {
+        return Ok(entry.to_vec());
+    }
+    let last = order.iter().filter(|id| !home.edges().iter().any(|edge| edge.from == **id));
+    Ok(last.flat_map(|id| exits[id].clone()).collect())
+}
+
+/// The steps of a graph as it is now.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no graph, or one whose edges form a circle.
+pub(super) fn steps_of(graph: GraphId) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    flatten(&store(), graph, &[], &mut steps)?;
+    Ok(steps)
+}
+
+/// Makes an executable graph.
+///
+/// # Errors
+/// `INVALID_VALUE` for unknown flags, a circle, or a second instance of a graph with memory nodes; `NOT_SUPPORTED` for launching from
+/// the device.
+pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
+    let known = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0
+        | CUgraphInstantiate_flags::UPLOAD.0
+        | CUgraphInstantiate_flags::USE_NODE_PRIORITY.0;
+    if flags & u64::from(CUgraphInstantiate_flags::DEVICE_LAUNCH.0) != 0 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    if flags & !u64::from(known) != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let list = steps_of(graph)?;
+    let token = Arc::new(());
+    {
+        let mut store = store();
+        let home = store.graph_mut(graph)?;
+        if home.has_memory() {
+            if home.instance.strong_count() > 0 {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            home.instance = Arc::downgrade(&token);
+        }
+    }
+    let handle = handle::fresh();
+    let steps = Mutex::new(Steps { list, last: 0 });
+    EXECS.insert_at(handle, Arc::new(Exec { handle, flags, steps, _token: token }));
+    Ok(CUgraphExec(std::ptr::without_provenance_mut(handle)))
+}
+
+/// The executable graph behind a handle.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is none (any more).
+pub fn lookup(exec: CUgraphExec) -> Result<Arc<Exec>> {
+    EXECS.get(exec.0.addr()).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// Destroys an executable graph; what was launched still runs, what it allocated stays.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is none (any more).
+pub fn destroy(exec: CUgraphExec) -> Result {
+    EXECS.remove(exec.0.addr()).map(drop).ok_or(CUresult::INVALID_VALUE)
+}
+
+impl Steps {
+    fn allocations(&self) -> Vec<Arc<Allocation>> {
+        let alloc = |step: &Step| if let NodeWork::Alloc(memory) = &step.work { Some(Arc::clone(memory)) } else { None };
+        self.list.iter().filter_map(alloc).collect()
+    }
+
+    fn freed(&self) -> Vec<Arc<Allocation>> {
+        let free = |step: &Step| if let NodeWork::Free(memory) = &step.work { Some(Arc::clone(memory)) } else { None };
+        self.list.iter().filter_map(free).collect()
+    }
+}
+
+impl Exec {
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.handle
+    }
+
+    /// The flags it was made with.
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    pub(super) fn steps(&self) -> MutexGuard<'_, Steps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the memory for one launch, all of it or none; returns what an automatic free must give back first.
+    fn take_memory(&self, steps: &Steps) -> Result<Vec<Arc<Allocation>>> {
+        let allocations = steps.allocations();
+        let unfreed: Vec<_> = allocations.iter().filter(|memory| memory.is_outstanding()).cloned().collect();
+        if !unfreed.is_empty() && self.flags & u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0) == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        unfreed.iter().for_each(|memory| memory.free_submitted());
+        for (at, memory) in allocations.iter().enumerate() {
+            if let Err(error) = memory.take() {
+                for taken in &allocations[..at] {
+                    taken.free_submitted();
+                    taken.free();
+                }
+                unfreed.iter().for_each(|memory| memory.free());
+                return Err(error);
+            }
+        }
+        steps.freed().iter().for_each(|memory| memory.free_submitted());
+        Ok(unfreed)
+    }
+
+    /// Launches into `stream`, or records the launch if the stream captures.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free), `OUT_OF_MEMORY`; what capture forbids.
+    pub fn launch(&self, stream: &StreamRef) -> Result {
+        if capture::record_graph(stream, || self.as_graph())? {
+            return Ok(());
+        }
+        exec::make_room(stream);
+        let mut steps = self.steps();
+        let mut items: Vec<BatchItem> = Vec::new();
+        for memory in self.take_memory(&steps)? {
+            items.push(BatchItem::instant(stream.context(), move || {
+                memory.free();
+                Ok(())
+            }));
+        }
+        let first = items.len();
+        items.extend(steps.list.iter().map(|step| step.item(stream.context(), first)));
+        steps.last = exec::submit_batch(stream, steps.last, items)?;
+        Ok(())
+    }
+
+    /// The graph that this one is now: what a launch becomes in a capture.
+    fn as_graph(&self) -> Result<GraphId> {
+        let steps = self.steps();
+        let mut store = store();
+        let graph = store.create();
+        let mut names = Vec::with_capacity(steps.list.len());
+        for step in &steps.list {
+            let after: Vec<_> = step.after.iter().map(|&at| (names[at], PLAIN)).collect();
+            names.push(store.add(graph, &after, step.work.clone(), step.context.clone())?);
+        }
+        Ok(graph)
+    }
+}
+
+impl Step {
+    /// As work for the timeline, behind `first` items of the launch's own.
+    fn item(&self, home: &Arc<Context>, first: usize) -> BatchItem {
+        let context = self.context.as_ref().unwrap_or(home);
+        let after = self.after.iter().map(|at| at + first).chain(0..first).collect();
+        let mut item = BatchItem { context: Arc::clone(context), after, also: 0, work: Work::Instant, effect: None, records: None };
+        if !self.enabled {
+            return item;
+        }
+        match &self.work {
+            NodeWork::Op(op) => {
+                item.work = match (&op.kind, op.cost.demand(context.device().spec())) {
+                    (Kind::Host(call), _) => Work::Host(*call),
+                    (_, Some(demand)) => Work::Engine(demand),
+                    (_, None) => Work::Instant,
+                };
+                item.effect.clone_from(&op.effect);
+            }
+            NodeWork::EventWait(event) => item.also = event.recorded(),
+            NodeWork::EventRecord(event) => item.records = Some(event.id()),
+            NodeWork::Free(memory) => {
+                let memory = Arc::clone(memory);
+                item.effect = Some(Arc::new(move || {
+                    memory.free();
+                    Ok(())
+                }));
+            }
+            NodeWork::Alloc(_) | NodeWork::Empty | NodeWork::Child(_) => {}
+        }
+        item
+    }
+}
+
+/// Whether a graph, its children included, takes or gives memory.
+pub fn has_memory(store: &Store, graph: &Graph) -> bool {
+    graph.has_memory()
+        || graph.nodes().any(|(_, node)| match node.work {
+            NodeWork::Child(child) => store.graph(child).is_ok_and(|child| has_memory(store, child)),
+            _ => false,
+        })
+}

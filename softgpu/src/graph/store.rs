@@ -1,0 +1,366 @@
+//! What a graph is: nodes, edges, child graphs. One lock holds all graphs of the process; nothing is waited for under it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use gpushare_cuda_abi::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult};
+
+use super::allocation::Allocation;
+use super::objects::Held;
+use crate::context::Context;
+use crate::error::Result;
+use crate::exec::event::Event;
+use crate::exec::{Kind, Op};
+use crate::handle;
+
+/// A graph's number: its handle value.
+pub type GraphId = usize;
+/// A node's number: its handle value.
+pub type NodeId = usize;
+
+/// What a node does.
+#[derive(Debug, Clone)]
+pub enum NodeWork {
+    /// A kernel, copy, memset or host function.
+    Op(Op),
+    /// The nodes of another graph, which this node owns.
+    Child(GraphId),
+    /// Nothing: a place for edges to meet.
+    Empty,
+    /// Waits for an event as it is recorded at the launch.
+    EventWait(Arc<Event>),
+    /// Records an event.
+    EventRecord(Arc<Event>),
+    /// Takes memory.
+    Alloc(Arc<Allocation>),
+    /// Gives memory back.
+    Free(Arc<Allocation>),
+}
+
+impl NodeWork {
+    /// Its type as the API names it.
+    pub fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Self::Op(op) => match op.kind {
+                Kind::Kernel(_) => CUgraphNodeType::KERNEL,
+                Kind::Copy(_) => CUgraphNodeType::MEMCPY,
+                Kind::Fill(_) => CUgraphNodeType::MEMSET,
+                Kind::Host(_) => CUgraphNodeType::HOST,
+                Kind::Plain => CUgraphNodeType::EMPTY,
+            },
+            Self::Child(_) => CUgraphNodeType::GRAPH,
+            Self::Empty => CUgraphNodeType::EMPTY,
+            Self::EventWait(_) => CUgraphNodeType::WAIT_EVENT,
+            Self::EventRecord(_) => CUgraphNodeType::EVENT_RECORD,
+            Self::Alloc(_) => CUgraphNodeType::MEM_ALLOC,
+            Self::Free(_) => CUgraphNodeType::MEM_FREE,
+        }
+    }
+
+    /// Whether it takes or gives memory.
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Self::Alloc(_) | Self::Free(_))
+    }
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// What it does.
+    pub work: NodeWork,
+    /// Where, for nodes that run in a context of their own choice.
+    pub context: Option<Arc<Context>>,
+    /// The node of the graph this one's graph was cloned from.
+    original: Option<NodeId>,
+}
+
+/// An edge.
+#[derive(Debug, Clone, Copy)]
+pub struct Edge {
+    /// The earlier node.
+    pub from: NodeId,
+    /// The later node.
+    pub to: NodeId,
+    /// Ports and type; all zero is "after it is complete".
+    pub data: CUgraphEdgeData,
+}
+
+/// Edge data of a plain dependency.
+pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+
+/// A graph.
+#[derive(Debug, Default)]
+pub struct Graph {
+    nodes: BTreeMap<NodeId, Node>,
+    edges: Vec<Edge>,
+    /// The child node that owns it.
+    owner: Option<NodeId>,
+    /// The graph it was cloned from.
+    original: Option<GraphId>,
+    /// Executable graphs made of it that have memory nodes: one may live at a time.
+    pub(super) instance: std::sync::Weak<()>,
+    /// User objects that live at least as long.
+    pub(super) objects: Held,
+}
+
+/// All graphs of this process.
+#[derive(Debug, Default)]
+pub struct Store {
+    graphs: HashMap<GraphId, Graph>,
+    /// The graph of each node.
+    homes: HashMap<NodeId, GraphId>,
+}
+
+static STORE: LazyLock<Mutex<Store>> = LazyLock::new(Mutex::default);
+
+/// All graphs, held.
+pub fn store() -> MutexGuard<'static, Store> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The handle of a graph.
+pub fn graph_handle(graph: GraphId) -> CUgraph {
+    CUgraph(std::ptr::without_provenance_mut(graph))
+}
+
+/// The handle of a node.
+pub fn node_handle(node: NodeId) -> CUgraphNode {
+    CUgraphNode(std::ptr::without_provenance_mut(node))
+}
+
+impl Graph {
+    /// Its nodes by number, oldest first.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, node))
+    }
+
+    /// Its edges.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// Nodes without a predecessor.
+    pub fn roots(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().filter(|id| !self.edges.iter().any(|edge| edge.to == *id)).collect()
+    }
+
+    /// Whether it has nodes that take or give memory.
+    pub fn has_memory(&self) -> bool {
+        self.nodes.values().any(|node| node.work.is_memory())
+    }
+
+    /// Nodes in an order in which each comes after those it depends on, and otherwise the older first.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if the edges form a circle.
+    pub fn order(&self) -> Result<Vec<NodeId>> {
+        let mut open: BTreeMap<NodeId, usize> = self.nodes.keys().map(|id| (*id, 0)).collect();
+        for edge in &self.edges {
+            *open.entry(edge.to).or_default() += 1;
+        }
+        let mut order = Vec::with_capacity(open.len());
+        while let Some(next) = open.iter().find(|(_, count)| **count == 0).map(|(id, _)| *id) {
+            open.remove(&next);
+            for edge in self.edges.iter().filter(|edge| edge.from == next) {
+                if let Some(count) = open.get_mut(&edge.to) {
+                    *count -= 1;
+                }
+            }
+            order.push(next);
+        }
+        if open.is_empty() { Ok(order) } else { Err(CUresult::INVALID_VALUE) }
+    }
+}
+
+impl Store {
+    /// Makes an empty graph.
+    pub fn create(&mut self) -> GraphId {
+        let id = handle::fresh();
+        self.graphs.insert(id, Graph::default());
+        id
+    }
+
+    /// The graph of this number.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no graph (any more).
+    pub fn graph(&self, graph: GraphId) -> Result<&Graph> {
+        self.graphs.get(&graph).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    pub(super) fn graph_mut(&mut self, graph: GraphId) -> Result<&mut Graph> {
+        self.graphs.get_mut(&graph).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    /// The node of this number, and its graph's.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no node (any more).
+    pub fn node(&self, node: NodeId) -> Result<(GraphId, &Node)> {
+        let home = *self.homes.get(&node).ok_or(CUresult::INVALID_VALUE)?;
+        Ok((home, self.graph(home)?.nodes.get(&node).ok_or(CUresult::INVALID_VALUE)?))
+    }
+
+    /// Adds a node after others of its graph.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if a predecessor is not in the graph or named twice.
+    pub fn add(&mut self, graph: GraphId, after: &[(NodeId, CUgraphEdgeData)], work: NodeWork, context: Option<Arc<Context>>) -> Result<NodeId> {
+        let id = handle::fresh();
+        let home = self.graph_mut(graph)?;
+        for (at, (from, _)) in after.iter().enumerate() {
+            if !home.nodes.contains_key(from) || after[..at].iter().any(|(other, _)| other == from) {
+                return Err(CUresult::INVALID_VALUE);
+            }
+        }
+        home.nodes.insert(id, Node { work, context, original: None });
+        home.edges.extend(after.iter().map(|&(from, data)| Edge { from, to: id, data }));
+        self.homes.insert(id, graph);
+        Ok(id)
+    }
+
+    /// Adds a node that owns a copy of `child`.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); `NOT_SUPPORTED` if the child takes or gives memory.
+    pub fn add_child(&mut self, graph: GraphId, after: &[(NodeId, CUgraphEdgeData)], child: GraphId) -> Result<NodeId> {
+        let copy = self.clone_graph(child)?;
+        let added = self.add(graph, after, NodeWork::Child(copy), None);
+        match added {
+            Ok(node) => self.graph_mut(copy)?.owner = Some(node),
+            Err(_) => self.drop_graph(copy),
+        }
+        added
+    }
+
+    /// Replaces what a node does by something of the same type.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if the type differs, `NOT_SUPPORTED` for memory nodes.
+    pub fn replace(&mut self, node: NodeId, work: NodeWork, context: Option<Arc<Context>>) -> Result {
+        let (home, old) = self.node(node)?;
+        if old.work.kind() != work.kind() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if old.work.is_memory() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        if let Some(node) = self.graph_mut(home)?.nodes.get_mut(&node) {
+            node.work = work;
+            node.context = context;
+        }
+        Ok(())
+    }
+
+    /// Adds an edge between nodes of `graph`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if it exists, leads to itself, or a node is not in the graph.
+    pub fn link(&mut self, graph: GraphId, edge: Edge) -> Result {
+        let home = self.graph_mut(graph)?;
+        let inside = home.nodes.contains_key(&edge.from) && home.nodes.contains_key(&edge.to) && edge.from != edge.to;
+        if !inside || home.edges.iter().any(|old| (old.from, old.to) == (edge.from, edge.to)) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        home.edges.push(edge);
+        Ok(())
+    }
+
+    /// Takes an edge away.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if there is none, `NOT_SUPPORTED` if the graph takes or gives memory.
+    pub fn unlink(&mut self, graph: GraphId, from: NodeId, to: NodeId) -> Result {
+        let home = self.graph_mut(graph)?;
+        if home.has_memory() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let at = home.edges.iter().position(|edge| (edge.from, edge.to) == (from, to)).ok_or(CUresult::INVALID_VALUE)?;
+        home.edges.remove(at);
+        Ok(())
+    }
+
+    /// Removes a node and its edges.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no node, `NOT_SUPPORTED` for memory nodes.
+    pub fn remove(&mut self, node: NodeId) -> Result {
+        let (home, old) = self.node(node)?;
+        if old.work.is_memory() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let graph = self.graph_mut(home)?;
+        graph.edges.retain(|edge| edge.from != node && edge.to != node);
+        let gone = graph.nodes.remove(&node);
+        self.homes.remove(&node);
+        if let Some(NodeWork::Child(child)) = gone.map(|node| node.work) {
+            self.drop_graph(child);
+        }
+        Ok(())
+    }
+
+    /// Destroys a graph; executable graphs made of it stay.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for what is no graph, or one that a child node owns.
+    pub fn destroy(&mut self, graph: GraphId) -> Result {
+        if self.graph(graph)?.owner.is_some() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.drop_graph(graph);
+        Ok(())
+    }
+
+    fn drop_graph(&mut self, graph: GraphId) {
+        let Some(gone) = self.graphs.remove(&graph) else { return };
+        for (id, node) in gone.nodes {
+            self.homes.remove(&id);
+            if let NodeWork::Child(child) = node.work {
+                self.drop_graph(child);
+            }
+        }
+    }
+
+    /// Copies a graph with its children.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` if it takes or gives memory.
+    pub fn clone_graph(&mut self, graph: GraphId) -> Result<GraphId> {
+        let from = self.graph(graph)?;
+        if from.has_memory() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let (nodes, edges) = (from.nodes.clone(), from.edges.clone());
+        let copy = self.create();
+        let mut names = HashMap::new();
+        for (id, mut node) in nodes {
+            let new = handle::fresh();
+            if let NodeWork::Child(child) = &mut node.work {
+                *child = self.clone_graph(*child)?;
+                self.graph_mut(*child)?.owner = Some(new);
+            }
+            node.original = Some(id);
+            names.insert(id, new);
+            self.homes.insert(new, copy);
+            self.graph_mut(copy)?.nodes.insert(new, node);
+        }
+        let made = self.graph_mut(copy)?;
+        made.original = Some(graph);
+        made.edges = edges.into_iter().map(|edge| Edge { from: names[&edge.from], to: names[&edge.to], data: edge.data }).collect();
+        Ok(copy)
+    }
+
+    /// The node of `clone` that was made of `original`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if `clone` is no clone of that node's graph.
+    pub fn find_in_clone(&self, original: NodeId, clone: GraphId) -> Result<NodeId> {
+        let (home, _) = self.node(original)?;
+        let graph = self.graph(clone)?;
+        if graph.original != Some(home) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let found = graph.nodes.iter().find(|(_, node)| node.original == Some(original));
+        found.map(|(id, _)| *id).ok_or(CUresult::INVALID_VALUE)
+    }
+}
