@@ -12,6 +12,7 @@ type Gone = fn(&Arc<Context>);
 
 const DRAIN: &[Drain] = &[crate::exec::drain];
 const GONE: &[Gone] = &[
+    crate::graph::context_gone,
     crate::exec::context_gone,
     crate::module::context_gone,
     crate::memory::context_gone,

@@ -31,6 +31,13 @@ impl Event {
         self.id
     }
 
+    /// Its handle.
+    pub fn handle(&self) -> CUevent {
+        CUevent(std::ptr::without_provenance_mut(
+            usize::try_from(self.id).unwrap_or(0),
+        ))
+    }
+
     /// The context it was made in.
     pub fn context(&self) -> &Arc<Context> {
         &self.context

@@ -166,9 +166,19 @@ pub(crate) struct BatchItem {
 
 impl BatchItem {
     /// A first operation that takes no time.
-    pub(crate) fn instant(context: &Arc<Context>, effect: impl Fn() -> Result + Send + Sync + 'static) -> Self {
+    pub(crate) fn instant(
+        context: &Arc<Context>,
+        effect: impl Fn() -> Result + Send + Sync + 'static,
+    ) -> Self {
         let effect: Option<Effect> = Some(Arc::new(effect));
-        Self { context: Arc::clone(context), after: Vec::new(), also: 0, work: Work::Instant, effect, records: None }
+        Self {
+            context: Arc::clone(context),
+            after: Vec::new(),
+            also: 0,
+            work: Work::Instant,
+            effect,
+            records: None,
+        }
     }
 }
 
@@ -184,15 +194,41 @@ pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>
     entry.push(also);
     let mut ops = Vec::with_capacity(items.len());
     for item in items {
-        let mut after: Vec<OpId> =
-            if item.after.is_empty() { entry.clone() } else { item.after.iter().map(|&at| ops[at]).collect() };
+        let mut after: Vec<OpId> = if item.after.is_empty() {
+            entry.clone()
+        } else {
+            item.after.iter().map(|&at| ops[at]).collect()
+        };
         after.push(item.also);
-        let BatchItem { context, work, effect, records, .. } = item;
-        ops.push(timeline.add(now, Item { context, after, work, effect, records, stream: 0 }));
+        let BatchItem {
+            context,
+            work,
+            effect,
+            records,
+            ..
+        } = item;
+        ops.push(timeline.add(
+            now,
+            Item {
+                context,
+                after,
+                work,
+                effect,
+                records,
+                stream: 0,
+            },
+        ));
     }
     let after = if ops.is_empty() { entry } else { ops };
     let context = Arc::clone(stream.context());
-    let end = Item { context, after, work: Work::Instant, effect: None, records: None, stream: stream.id() };
+    let end = Item {
+        context,
+        after,
+        work: Work::Instant,
+        effect: None,
+        records: None,
+        stream: stream.id(),
+    };
     let op = timeline.add(now, end);
     if let Some(queue) = timeline.queues.get_mut(&stream.id()) {
         queue.last = op;
@@ -207,7 +243,10 @@ pub(crate) fn make_room(stream: &StreamRef) {
 }
 
 fn has_room(timeline: &Timeline, stream: &StreamRef) -> bool {
-    timeline.queues.get(&stream.id()).is_none_or(|queue| queue.unfinished < DEPTH)
+    timeline
+        .queues
+        .get(&stream.id())
+        .is_none_or(|queue| queue.unfinished < DEPTH)
 }
 
 /// Waits until everything in `stream` is complete.

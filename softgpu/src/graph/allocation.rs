@@ -49,7 +49,13 @@ impl Allocation {
     /// `INVALID_VALUE` for no bytes or properties of no device, `OUT_OF_MEMORY` for more than the device has.
     pub fn new(device: &Arc<Device>, properties: CUmemPoolProps, bytes: u64) -> Result<Arc<Self>> {
         let address = memory::reserve(device, &properties, bytes)?;
-        let made = Self { device: Arc::clone(device), address, bytes, properties: Raw(properties), state: Mutex::default() };
+        let made = Self {
+            device: Arc::clone(device),
+            address,
+            bytes,
+            properties: Raw(properties),
+            state: Mutex::default(),
+        };
         let made = Arc::new(made);
         known().all.insert(address, Arc::downgrade(&made));
         Ok(made)
@@ -127,5 +133,9 @@ impl Drop for Allocation {
 /// # Errors
 /// `INVALID_VALUE` if there is none.
 pub fn at(address: u64) -> Result<Arc<Allocation>> {
-    known().all.get(&address).and_then(Weak::upgrade).ok_or(CUresult::INVALID_VALUE)
+    known()
+        .all
+        .get(&address)
+        .and_then(Weak::upgrade)
+        .ok_or(CUresult::INVALID_VALUE)
 }

@@ -67,7 +67,11 @@ thread_local! {
 
 /// The captures, `None` if there are none.
 pub(super) fn active() -> Option<MutexGuard<'static, Captures>> {
-    if ACTIVE.load(Ordering::Acquire) == 0 { None } else { Some(captures()) }
+    if ACTIVE.load(Ordering::Acquire) == 0 {
+        None
+    } else {
+        Some(captures())
+    }
 }
 
 fn captures() -> MutexGuard<'static, Captures> {
@@ -113,12 +117,20 @@ impl Captures {
         let context = stream.context().id();
         let mut refused = false;
         for session in self.sessions.values_mut() {
-            if session.members.values().any(|member| member.blocking && member.context == context) {
+            if session
+                .members
+                .values()
+                .any(|member| member.blocking && member.context == context)
+            {
                 session.valid &= !invalidates;
                 refused = true;
             }
         }
-        if refused { Err(CUresult::STREAM_CAPTURE_IMPLICIT) } else { Ok(()) }
+        if refused {
+            Err(CUresult::STREAM_CAPTURE_IMPLICIT)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a session away with everything that points to it, except events, which remember.
@@ -141,7 +153,11 @@ impl Captures {
 /// # Errors
 /// `INVALID_VALUE` for an unknown mode or nodes that are not in the graph, `STREAM_CAPTURE_UNSUPPORTED` for the legacy default stream,
 /// `ILLEGAL_STATE` if the stream captures already.
-pub fn begin(stream: &StreamRef, mode: CUstreamCaptureMode, target: Option<(GraphId, Tail)>) -> Result {
+pub fn begin(
+    stream: &StreamRef,
+    mode: CUstreamCaptureMode,
+    target: Option<(GraphId, Tail)>,
+) -> Result {
     if mode > CUstreamCaptureMode::RELAXED {
         return Err(CUresult::INVALID_VALUE);
     }
@@ -163,7 +179,18 @@ pub fn begin(stream: &StreamRef, mode: CUstreamCaptureMode, target: Option<(Grap
     captures.last += 1;
     let id = captures.last;
     let (origin, thread) = (stream.id(), thread::current().id());
-    captures.sessions.insert(id, Session { graph, owned, origin, mode, thread, valid: true, members: HashMap::new() });
+    captures.sessions.insert(
+        id,
+        Session {
+            graph,
+            owned,
+            origin,
+            mode,
+            thread,
+            valid: true,
+            members: HashMap::new(),
+        },
+    );
     captures.join(id, stream, tail);
     captures.count();
     Ok(())
@@ -174,7 +201,11 @@ fn are_in(graph: GraphId, tail: &Tail) -> Result {
     let store = store();
     store.graph(graph)?;
     let inside = |node: NodeId| store.node(node).is_ok_and(|(home, _)| home == graph);
-    if tail.iter().all(|(node, _)| inside(*node)) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
+    if tail.iter().all(|(node, _)| inside(*node)) {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE)
+    }
 }
 
 /// Ends the capture that began on `stream`; its graph.
@@ -193,7 +224,11 @@ pub fn end(stream: &StreamRef) -> Result<GraphId> {
     if session.mode != CUstreamCaptureMode::RELAXED && session.thread != thread::current().id() {
         return Err(CUresult::STREAM_CAPTURE_WRONG_THREAD);
     }
-    let verdict = if session.valid { joined(session) } else { Err(CUresult::STREAM_CAPTURE_INVALIDATED) };
+    let verdict = if session.valid {
+        joined(session)
+    } else {
+        Err(CUresult::STREAM_CAPTURE_INVALIDATED)
+    };
     let graph = session.graph;
     match verdict {
         Ok(()) => drop(captures.remove(id)),
@@ -205,8 +240,14 @@ pub fn end(stream: &StreamRef) -> Result<GraphId> {
 /// Whether everything that members did comes before the origin's tail.
 fn joined(session: &Session) -> Result {
     let store = store();
-    let graph = store.graph(session.graph).map_err(|_| CUresult::STREAM_CAPTURE_INVALIDATED)?;
-    let tail = session.members.get(&session.origin).map(|member| member.tail.clone()).unwrap_or_default();
+    let graph = store
+        .graph(session.graph)
+        .map_err(|_| CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let tail = session
+        .members
+        .get(&session.origin)
+        .map(|member| member.tail.clone())
+        .unwrap_or_default();
     let mut before: Vec<NodeId> = tail.into_iter().map(|(node, _)| node).collect();
     let mut at = 0;
     while let Some(node) = before.get(at).copied() {
@@ -217,8 +258,16 @@ fn joined(session: &Session) -> Result {
             }
         }
     }
-    let all = session.members.values().flat_map(|member| &member.tail).all(|(node, _)| before.contains(node));
-    if all { Ok(()) } else { Err(CUresult::STREAM_CAPTURE_UNJOINED) }
+    let all = session
+        .members
+        .values()
+        .flat_map(|member| &member.tail)
+        .all(|(node, _)| before.contains(node));
+    if all {
+        Ok(())
+    } else {
+        Err(CUresult::STREAM_CAPTURE_UNJOINED)
+    }
 }
 
 /// What is known about a stream's capture.
@@ -243,15 +292,39 @@ pub struct Info {
 /// # Errors
 /// `STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures (which goes on).
 pub fn info(stream: &StreamRef) -> Result<Option<Info>> {
-    let Some(mut captures) = active() else { return Ok(None) };
+    let Some(mut captures) = active() else {
+        return Ok(None);
+    };
     captures.refuse_legacy(stream, false)?;
-    let Some((id, session)) = captures.of(stream.id()) else { return Ok(None) };
+    let Some((id, session)) = captures.of(stream.id()) else {
+        return Ok(None);
+    };
     let (graph, valid) = (session.graph, session.valid);
-    let member = session.members.get_mut(&stream.id()).ok_or(CUresult::UNKNOWN)?;
-    member.told = member.tail.iter().map(|(node, data)| (node_handle(*node), *data)).unzip();
-    let tail = (member.told.0.as_ptr().expose_provenance(), member.told.1.as_ptr().expose_provenance());
-    let has_data = member.tail.iter().any(|(_, data)| data.type_ != 0 || data.from_port != 0 || data.to_port != 0);
-    Ok(Some(Info { id, graph, valid, tail, count: member.tail.len(), has_data }))
+    let member = session
+        .members
+        .get_mut(&stream.id())
+        .ok_or(CUresult::UNKNOWN)?;
+    member.told = member
+        .tail
+        .iter()
+        .map(|(node, data)| (node_handle(*node), *data))
+        .unzip();
+    let tail = (
+        member.told.0.as_ptr().expose_provenance(),
+        member.told.1.as_ptr().expose_provenance(),
+    );
+    let has_data = member
+        .tail
+        .iter()
+        .any(|(_, data)| data.type_ != 0 || data.from_port != 0 || data.to_port != 0);
+    Ok(Some(Info {
+        id,
+        graph,
+        valid,
+        tail,
+        count: member.tail.len(),
+        has_data,
+    }))
 }
 
 /// Sets what the next node of a capturing stream comes after, or adds to it.
@@ -265,7 +338,10 @@ pub fn update_tail(stream: &StreamRef, tail: Tail, replace: bool) -> Result {
         return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
     }
     are_in(session.graph, &tail)?;
-    let member = session.members.get_mut(&stream.id()).ok_or(CUresult::UNKNOWN)?;
+    let member = session
+        .members
+        .get_mut(&stream.id())
+        .ok_or(CUresult::UNKNOWN)?;
     if replace {
         member.tail.clear();
     }
@@ -282,13 +358,19 @@ pub fn update_tail(stream: &StreamRef, tail: Tail, replace: bool) -> Result {
 /// # Errors
 /// `INVALID_VALUE` for an unknown mode.
 pub fn exchange_mode(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
-    if mode > CUstreamCaptureMode::RELAXED { Err(CUresult::INVALID_VALUE) } else { Ok(MODE.replace(mode)) }
+    if mode > CUstreamCaptureMode::RELAXED {
+        Err(CUresult::INVALID_VALUE)
+    } else {
+        Ok(MODE.replace(mode))
+    }
 }
 
 /// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in global mode) another thread has a
 /// global one. The captures are invalidated.
 pub(crate) fn forbids() -> Result {
-    let Some(mut captures) = active() else { return Ok(()) };
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
     let (mine, mode) = (thread::current().id(), MODE.get());
     let mut refused = false;
     for session in captures.sessions.values_mut() {
@@ -303,14 +385,22 @@ pub(crate) fn forbids() -> Result {
             refused = true;
         }
     }
-    if refused { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    if refused {
+        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses to wait for a stream that captures, or for the legacy default stream beside one.
 pub(crate) fn check_wait(stream: &StreamRef) -> Result {
-    let Some(mut captures) = active() else { return Ok(()) };
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
     captures.refuse_legacy(stream, true)?;
-    let Some((_, session)) = captures.of(stream.id()) else { return Ok(()) };
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(());
+    };
     if !session.valid {
         return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
     }
@@ -325,28 +415,44 @@ pub(crate) fn forbids_plain(stream: &StreamRef) -> Result {
 
 /// Refuses to wait for a context one of whose streams captures.
 pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
-    let Some(mut captures) = active() else { return Ok(()) };
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
     let mut refused = false;
     for session in captures.sessions.values_mut() {
-        if session.members.values().any(|member| member.context == context.id()) {
+        if session
+            .members
+            .values()
+            .any(|member| member.context == context.id())
+        {
             session.valid = false;
             refused = true;
         }
     }
-    if refused { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    if refused {
+        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses to look at or wait for an event last recorded in a capture.
 pub(crate) fn check_event(event: &Event) -> Result {
-    let Some(mut captures) = active() else { return Ok(()) };
-    let Some(&(session, _)) = captures.events.get(&event.id()) else { return Ok(()) };
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    let Some(&(session, _)) = captures.events.get(&event.id()) else {
+        return Ok(());
+    };
     captures.invalidate(session);
     Err(CUresult::CAPTURED_EVENT)
 }
 
 /// Whether `stream` captures.
 pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
-    let Some(mut captures) = active() else { return Ok(false) };
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
     match captures.of(stream.id()) {
         None => Ok(false),
         Some((_, session)) if session.valid => Ok(true),
@@ -357,7 +463,9 @@ pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
 /// A stream is destroyed: a capture that began on it is over, one it joined is invalid.
 pub(crate) fn stream_gone(stream: &Stream) {
     let Some(mut captures) = active() else { return };
-    let Some((id, session)) = captures.of(stream.id()) else { return };
+    let Some((id, session)) = captures.of(stream.id()) else {
+        return;
+    };
     session.valid = false;
     session.members.remove(&stream.id());
     let origin = session.origin == stream.id();
@@ -377,8 +485,18 @@ pub(crate) fn event_gone(event: EventId) {
 /// A context is destroyed: captures on its streams are over.
 pub(super) fn context_gone(context: u64) {
     let Some(mut captures) = active() else { return };
-    let hit = |session: &Session| session.members.values().any(|member| member.context == context);
-    let gone: Vec<u64> = captures.sessions.iter().filter(|(_, session)| hit(session)).map(|(id, _)| *id).collect();
+    let hit = |session: &Session| {
+        session
+            .members
+            .values()
+            .any(|member| member.context == context)
+    };
+    let gone: Vec<u64> = captures
+        .sessions
+        .iter()
+        .filter(|(_, session)| hit(session))
+        .map(|(id, _)| *id)
+        .collect();
     gone.into_iter().for_each(|id| captures.drop_session(id));
 }
 
@@ -411,7 +529,13 @@ pub(super) fn add_node(
 }
 
 /// The work of a captured node, added with the context it runs in.
-pub(super) fn add_work(session: &mut Session, stream: &StreamRef, work: NodeWork) -> Result<NodeId> {
+pub(super) fn add_work(
+    session: &mut Session,
+    stream: &StreamRef,
+    work: NodeWork,
+) -> Result<NodeId> {
     let context = Some(Arc::clone(stream.context()));
-    add_node(session, stream.id(), |graph, tail| store().add(graph, tail, work, context))
+    add_node(session, stream.id(), |graph, tail| {
+        store().add(graph, tail, work, context)
+    })
 }

@@ -15,21 +15,36 @@ use crate::world::process;
 
 /// Records `op` if `stream` captures; false if it does not.
 pub(crate) fn record(stream: &StreamRef, op: &Op) -> Result<bool> {
-    let Some(mut captures) = active() else { return Ok(false) };
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
     captures.refuse_legacy(stream, true)?;
-    let Some((_, session)) = captures.of(stream.id()) else { return Ok(false) };
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(false);
+    };
     if matches!(op.kind, Kind::Plain | Kind::Host(HostCall::Callback { .. })) {
         let was_valid = std::mem::replace(&mut session.valid, false);
-        return Err(if was_valid { CUresult::STREAM_CAPTURE_UNSUPPORTED } else { CUresult::STREAM_CAPTURE_INVALIDATED });
+        return Err(if was_valid {
+            CUresult::STREAM_CAPTURE_UNSUPPORTED
+        } else {
+            CUresult::STREAM_CAPTURE_INVALIDATED
+        });
     }
-    add_work(session, stream, NodeWork::Op(op.clone())).map(|_| true)
+    add_work(session, stream, NodeWork::Op(Arc::new(op.clone()))).map(|_| true)
 }
 
 /// Records the launch of a graph as a child of it if `stream` captures; false if it does not.
-pub(crate) fn record_graph(stream: &StreamRef, graph: impl FnOnce() -> Result<GraphId>) -> Result<bool> {
-    let Some(mut captures) = active() else { return Ok(false) };
+pub(crate) fn record_graph(
+    stream: &StreamRef,
+    graph: impl FnOnce() -> Result<GraphId>,
+) -> Result<bool> {
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
     captures.refuse_legacy(stream, true)?;
-    let Some((_, session)) = captures.of(stream.id()) else { return Ok(false) };
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(false);
+    };
     let added = add_node(session, stream.id(), |home, tail| {
         let child = graph()?;
         let mut store = store();
@@ -42,7 +57,9 @@ pub(crate) fn record_graph(stream: &StreamRef, graph: impl FnOnce() -> Result<Gr
 
 /// Records an event in a capture, or forgets that it was if `stream` does not capture; true if there is nothing left to do.
 pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
-    let Some(mut captures) = active() else { return Ok(false) };
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
     captures.refuse_legacy(stream, true)?;
     let Some((id, session)) = captures.of(stream.id()) else {
         captures.events.remove(&event.id());
@@ -55,7 +72,11 @@ pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: boo
     if !session.valid {
         return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
     }
-    let tail = session.members.get(&stream.id()).map(|member| member.tail.clone()).unwrap_or_default();
+    let tail = session
+        .members
+        .get(&stream.id())
+        .map(|member| member.tail.clone())
+        .unwrap_or_default();
     captures.events.insert(event.id(), (id, tail));
     captures.count();
     Ok(true)
@@ -65,18 +86,33 @@ pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: boo
 ///
 /// A stream that captures nothing joins the session of the event. Two sessions do not merge, and no session waits for work outside.
 pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
-    let Some(mut captures) = active() else { return Ok(false) };
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
     captures.refuse_legacy(stream, true)?;
     let recorded = captures.events.get(&event.id()).cloned();
-    let recorded = recorded.map(|(id, tail)| (captures.sessions.get(&id).map(|session| session.valid), id, tail));
-    let mine = captures.of(stream.id()).map(|(id, session)| (id, session.valid));
+    let recorded = recorded.map(|(id, tail)| {
+        (
+            captures.sessions.get(&id).map(|session| session.valid),
+            id,
+            tail,
+        )
+    });
+    let mine = captures
+        .of(stream.id())
+        .map(|(id, session)| (id, session.valid));
     match (mine, recorded) {
         (None, None) => Ok(false),
-        (Some((_, false)), _) | (None, Some((Some(false), ..))) => Err(CUresult::STREAM_CAPTURE_INVALIDATED),
+        (Some((_, false)), _) | (None, Some((Some(false), ..))) => {
+            Err(CUresult::STREAM_CAPTURE_INVALIDATED)
+        }
         (Some((id, true)), None) => {
-            let Some(session) = captures.sessions.get_mut(&id) else { return Ok(false) };
+            let Some(session) = captures.sessions.get_mut(&id) else {
+                return Ok(false);
+            };
             if external {
-                return add_work(session, stream, NodeWork::EventWait(Arc::clone(event))).map(|_| true);
+                return add_work(session, stream, NodeWork::EventWait(Arc::clone(event)))
+                    .map(|_| true);
             }
             session.valid = false;
             Err(CUresult::STREAM_CAPTURE_ISOLATION)
@@ -100,7 +136,9 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
             Err(CUresult::STREAM_CAPTURE_MERGE)
         }
         (Some((_, true)), Some((Some(_), _, tail))) => {
-            let member = captures.of(stream.id()).and_then(|(_, session)| session.members.get_mut(&stream.id()));
+            let member = captures
+                .of(stream.id())
+                .and_then(|(_, session)| session.members.get_mut(&stream.id()));
             let member = member.ok_or(CUresult::UNKNOWN)?;
             for entry in tail {
                 if !member.tail.iter().any(|(node, _)| *node == entry.0) {
@@ -116,7 +154,12 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
 ///
 /// # Errors
 /// As [`Allocation::new`]; `ILLEGAL_STATE` if the stream does not capture, `STREAM_CAPTURE_INVALIDATED`.
-pub fn capture_alloc(_: &Arc<Context>, stream: &StreamRef, properties: &CUmemPoolProps, bytes: u64) -> Result<u64> {
+pub fn capture_alloc(
+    _: &Arc<Context>,
+    stream: &StreamRef,
+    properties: &CUmemPoolProps,
+    bytes: u64,
+) -> Result<u64> {
     let device = Arc::clone(process()?.device(properties.location.id)?);
     let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
     let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
@@ -146,8 +189,10 @@ pub fn capture_free(_: &Arc<Context>, stream: &StreamRef, address: u64) -> Resul
 ///
 /// # Errors
 /// `INVALID_VALUE` for what is no graph (any more).
-pub(super) fn is_freed_in(graph: GraphId, address: u64) -> Result<bool> {
+pub fn is_freed_in(graph: GraphId, address: u64) -> Result<bool> {
     let store = store();
-    let freed = store.graph(graph)?.nodes().any(|(_, node)| matches!(&node.work, NodeWork::Free(memory) if memory.address() == address));
+    let freed = store.graph(graph)?.nodes().any(
+        |(_, node)| matches!(&node.work, NodeWork::Free(memory) if memory.address() == address),
+    );
     Ok(freed)
 }

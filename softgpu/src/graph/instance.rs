@@ -45,15 +45,28 @@ pub(super) struct Steps {
 }
 
 /// Flattens `graph`, which begins after the steps `entry`; returns the steps it ends with.
-fn flatten(store: &Store, graph: GraphId, entry: &[usize], steps: &mut Vec<Step>) -> Result<Vec<usize>> {
+fn flatten(
+    store: &Store,
+    graph: GraphId,
+    entry: &[usize],
+    steps: &mut Vec<Step>,
+) -> Result<Vec<usize>> {
     let home = store.graph(graph)?;
     let order = home.order()?;
     let mut exits: HashMap<NodeId, Vec<usize>> = HashMap::new();
     let nodes: HashMap<_, _> = home.nodes().collect();
     for id in &order {
-        let before: Vec<NodeId> = home.edges().iter().filter(|edge| edge.to == *id).map(|edge| edge.from).collect();
-        let mut after: Vec<usize> =
-            if before.is_empty() { entry.to_vec() } else { before.iter().flat_map(|from| exits[from].clone()).collect() };
+        let before: Vec<NodeId> = home
+            .edges()
+            .iter()
+            .filter(|edge| edge.to == *id)
+            .map(|edge| edge.from)
+            .collect();
+        let mut after: Vec<usize> = if before.is_empty() {
+            entry.to_vec()
+        } else {
+            before.iter().flat_map(|from| exits[from].clone()).collect()
+        };
         after.sort_unstable();
         after.dedup();
         let node = nodes[id];
@@ -61,7 +74,13 @@ fn flatten(store: &Store, graph: GraphId, entry: &[usize], steps: &mut Vec<Step>
             flatten(store, child, &after, steps)?
         } else {
             let (work, context) = (node.work.clone(), node.context.clone());
-            steps.push(Step { origin: *id, work, context, after, enabled: true });
+            steps.push(Step {
+                origin: *id,
+                work,
+                context,
+                after,
+                enabled: true,
+            });
             vec![steps.len() - 1]
         };
         exits.insert(*id, ends);
@@ -69,7 +88,9 @@ fn flatten(store: &Store, graph: GraphId, entry: &[usize], steps: &mut Vec<Step>
     if order.is_empty() {
         return Ok(entry.to_vec());
     }
-    let last = order.iter().filter(|id| !home.edges().iter().any(|edge| edge.from == **id));
+    let last = order
+        .iter()
+        .filter(|id| !home.edges().iter().any(|edge| edge.from == **id));
     Ok(last.flat_map(|id| exits[id].clone()).collect())
 }
 
@@ -112,7 +133,15 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     }
     let handle = handle::fresh();
     let steps = Mutex::new(Steps { list, last: 0 });
-    EXECS.insert_at(handle, Arc::new(Exec { handle, flags, steps, _token: token }));
+    EXECS.insert_at(
+        handle,
+        Arc::new(Exec {
+            handle,
+            flags,
+            steps,
+            _token: token,
+        }),
+    );
     Ok(CUgraphExec(std::ptr::without_provenance_mut(handle)))
 }
 
@@ -129,17 +158,32 @@ pub fn lookup(exec: CUgraphExec) -> Result<Arc<Exec>> {
 /// # Errors
 /// `INVALID_VALUE` for what is none (any more).
 pub fn destroy(exec: CUgraphExec) -> Result {
-    EXECS.remove(exec.0.addr()).map(drop).ok_or(CUresult::INVALID_VALUE)
+    EXECS
+        .remove(exec.0.addr())
+        .map(drop)
+        .ok_or(CUresult::INVALID_VALUE)
 }
 
 impl Steps {
     fn allocations(&self) -> Vec<Arc<Allocation>> {
-        let alloc = |step: &Step| if let NodeWork::Alloc(memory) = &step.work { Some(Arc::clone(memory)) } else { None };
+        let alloc = |step: &Step| {
+            if let NodeWork::Alloc(memory) = &step.work {
+                Some(Arc::clone(memory))
+            } else {
+                None
+            }
+        };
         self.list.iter().filter_map(alloc).collect()
     }
 
     fn freed(&self) -> Vec<Arc<Allocation>> {
-        let free = |step: &Step| if let NodeWork::Free(memory) = &step.work { Some(Arc::clone(memory)) } else { None };
+        let free = |step: &Step| {
+            if let NodeWork::Free(memory) = &step.work {
+                Some(Arc::clone(memory))
+            } else {
+                None
+            }
+        };
         self.list.iter().filter_map(free).collect()
     }
 }
@@ -162,8 +206,14 @@ impl Exec {
     /// Takes the memory for one launch, all of it or none; returns what an automatic free must give back first.
     fn take_memory(&self, steps: &Steps) -> Result<Vec<Arc<Allocation>>> {
         let allocations = steps.allocations();
-        let unfreed: Vec<_> = allocations.iter().filter(|memory| memory.is_outstanding()).cloned().collect();
-        if !unfreed.is_empty() && self.flags & u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0) == 0 {
+        let unfreed: Vec<_> = allocations
+            .iter()
+            .filter(|memory| memory.is_outstanding())
+            .cloned()
+            .collect();
+        if !unfreed.is_empty()
+            && self.flags & u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0) == 0
+        {
             return Err(CUresult::INVALID_VALUE);
         }
         unfreed.iter().for_each(|memory| memory.free_submitted());
@@ -177,7 +227,10 @@ impl Exec {
                 return Err(error);
             }
         }
-        steps.freed().iter().for_each(|memory| memory.free_submitted());
+        steps
+            .freed()
+            .iter()
+            .for_each(|memory| memory.free_submitted());
         Ok(unfreed)
     }
 
@@ -199,7 +252,12 @@ impl Exec {
             }));
         }
         let first = items.len();
-        items.extend(steps.list.iter().map(|step| step.item(stream.context(), first)));
+        items.extend(
+            steps
+                .list
+                .iter()
+                .map(|step| step.item(stream.context(), first)),
+        );
         steps.last = exec::submit_batch(stream, steps.last, items)?;
         Ok(())
     }
@@ -222,8 +280,20 @@ impl Step {
     /// As work for the timeline, behind `first` items of the launch's own.
     fn item(&self, home: &Arc<Context>, first: usize) -> BatchItem {
         let context = self.context.as_ref().unwrap_or(home);
-        let after = self.after.iter().map(|at| at + first).chain(0..first).collect();
-        let mut item = BatchItem { context: Arc::clone(context), after, also: 0, work: Work::Instant, effect: None, records: None };
+        let after = self
+            .after
+            .iter()
+            .map(|at| at + first)
+            .chain(0..first)
+            .collect();
+        let mut item = BatchItem {
+            context: Arc::clone(context),
+            after,
+            also: 0,
+            work: Work::Instant,
+            effect: None,
+            records: None,
+        };
         if !self.enabled {
             return item;
         }
@@ -255,7 +325,9 @@ impl Step {
 pub fn has_memory(store: &Store, graph: &Graph) -> bool {
     graph.has_memory()
         || graph.nodes().any(|(_, node)| match node.work {
-            NodeWork::Child(child) => store.graph(child).is_ok_and(|child| has_memory(store, child)),
+            NodeWork::Child(child) => store
+                .graph(child)
+                .is_ok_and(|child| has_memory(store, child)),
             _ => false,
         })
 }

@@ -12,7 +12,7 @@ pub mod objects;
 pub mod store;
 pub mod update;
 
-pub use captured::{capture_alloc, capture_free};
+pub use captured::{capture_alloc, capture_free, is_freed_in};
 
 use std::sync::Arc;
 

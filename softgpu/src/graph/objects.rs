@@ -28,13 +28,21 @@ pub struct UserObject {
 
 impl UserObject {
     fn retain(&self, count: u64) {
-        *self.references.lock().unwrap_or_else(PoisonError::into_inner) += count;
+        *self
+            .references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) += count;
     }
 
     /// Takes references away; calls the destructor when none is left. False if there are not as many.
     fn release(&self, count: u64) -> bool {
-        let mut references = self.references.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(left) = references.checked_sub(count) else { return false };
+        let mut references = self
+            .references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(left) = references.checked_sub(count) else {
+            return false;
+        };
         *references = left;
         drop(references);
         if left == 0 {
@@ -59,7 +67,12 @@ impl Drop for Held {
 
 fn forget_if_last(handle: usize, object: &UserObject, count: u64) -> bool {
     let released = object.release(count);
-    if *object.references.lock().unwrap_or_else(PoisonError::into_inner) == 0 {
+    if *object
+        .references
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        == 0
+    {
         OBJECTS.remove(handle);
     }
     released
@@ -73,8 +86,14 @@ pub fn create(argument: *mut c_void, destructor: Destructor, count: u32) -> Resu
     if count == 0 {
         return Err(CUresult::INVALID_VALUE);
     }
-    let object = UserObject { argument: argument.expose_provenance(), destructor, references: Mutex::new(count.into()) };
-    Ok(CUuserObject(std::ptr::without_provenance_mut(OBJECTS.insert(Arc::new(object)))))
+    let object = UserObject {
+        argument: argument.expose_provenance(),
+        destructor,
+        references: Mutex::new(count.into()),
+    };
+    Ok(CUuserObject(std::ptr::without_provenance_mut(
+        OBJECTS.insert(Arc::new(object)),
+    )))
 }
 
 fn lookup(object: CUuserObject) -> Result<Arc<UserObject>> {
@@ -96,7 +115,11 @@ pub fn retain(object: CUuserObject, count: u32) -> Result {
 /// `INVALID_VALUE` for what is no object (any more) or has fewer references.
 pub fn release(object: CUuserObject, count: u32) -> Result {
     let held = lookup(object)?;
-    if forget_if_last(object.0.addr(), &held, count.into()) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
+    if forget_if_last(object.0.addr(), &held, count.into()) {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE)
+    }
 }
 
 /// Makes a graph hold references: new ones, or with `moved` the caller's.
@@ -110,7 +133,11 @@ pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bo
     if !moved {
         held.retain(count.into());
     }
-    objects.0.entry(object.0.addr()).or_insert_with(|| (held, 0)).1 += u64::from(count);
+    objects
+        .0
+        .entry(object.0.addr())
+        .or_insert_with(|| (held, 0))
+        .1 += u64::from(count);
     Ok(())
 }
 
@@ -120,8 +147,16 @@ pub fn retain_in_graph(graph: usize, object: CUuserObject, count: u32, moved: bo
 /// `INVALID_VALUE` if it has not got them.
 pub fn release_from_graph(graph: usize, object: CUuserObject, count: u32) -> Result {
     let mut store = super::store::store();
-    let entry = store.graph_mut(graph)?.objects.0.get_mut(&object.0.addr()).ok_or(CUresult::INVALID_VALUE)?;
-    entry.1 = entry.1.checked_sub(count.into()).ok_or(CUresult::INVALID_VALUE)?;
+    let entry = store
+        .graph_mut(graph)?
+        .objects
+        .0
+        .get_mut(&object.0.addr())
+        .ok_or(CUresult::INVALID_VALUE)?;
+    entry.1 = entry
+        .1
+        .checked_sub(count.into())
+        .ok_or(CUresult::INVALID_VALUE)?;
     let held = Arc::clone(&entry.0);
     drop(store);
     forget_if_last(object.0.addr(), &held, count.into());

@@ -22,7 +22,7 @@ pub type NodeId = usize;
 #[derive(Debug, Clone)]
 pub enum NodeWork {
     /// A kernel, copy, memset or host function.
-    Op(Op),
+    Op(Arc<Op>),
     /// The nodes of another graph, which this node owns.
     Child(GraphId),
     /// Nothing: a place for edges to meet.
@@ -86,7 +86,12 @@ pub struct Edge {
 }
 
 /// Edge data of a plain dependency.
-pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData {
+    from_port: 0,
+    to_port: 0,
+    type_: 0,
+    reserved: [0; 5],
+};
 
 /// A graph.
 #[derive(Debug, Default)]
@@ -141,7 +146,11 @@ impl Graph {
 
     /// Nodes without a predecessor.
     pub fn roots(&self) -> Vec<NodeId> {
-        self.nodes.keys().copied().filter(|id| !self.edges.iter().any(|edge| edge.to == *id)).collect()
+        self.nodes
+            .keys()
+            .copied()
+            .filter(|id| !self.edges.iter().any(|edge| edge.to == *id))
+            .collect()
     }
 
     /// Whether it has nodes that take or give memory.
@@ -159,7 +168,11 @@ impl Graph {
             *open.entry(edge.to).or_default() += 1;
         }
         let mut order = Vec::with_capacity(open.len());
-        while let Some(next) = open.iter().find(|(_, count)| **count == 0).map(|(id, _)| *id) {
+        while let Some(next) = open
+            .iter()
+            .find(|(_, count)| **count == 0)
+            .map(|(id, _)| *id)
+        {
             open.remove(&next);
             for edge in self.edges.iter().filter(|edge| edge.from == next) {
                 if let Some(count) = open.get_mut(&edge.to) {
@@ -168,7 +181,11 @@ impl Graph {
             }
             order.push(next);
         }
-        if open.is_empty() { Ok(order) } else { Err(CUresult::INVALID_VALUE) }
+        if open.is_empty() {
+            Ok(order)
+        } else {
+            Err(CUresult::INVALID_VALUE)
+        }
     }
 }
 
@@ -198,23 +215,47 @@ impl Store {
     /// `INVALID_VALUE` for what is no node (any more).
     pub fn node(&self, node: NodeId) -> Result<(GraphId, &Node)> {
         let home = *self.homes.get(&node).ok_or(CUresult::INVALID_VALUE)?;
-        Ok((home, self.graph(home)?.nodes.get(&node).ok_or(CUresult::INVALID_VALUE)?))
+        Ok((
+            home,
+            self.graph(home)?
+                .nodes
+                .get(&node)
+                .ok_or(CUresult::INVALID_VALUE)?,
+        ))
     }
 
     /// Adds a node after others of its graph.
     ///
     /// # Errors
     /// `INVALID_VALUE` if a predecessor is not in the graph or named twice.
-    pub fn add(&mut self, graph: GraphId, after: &[(NodeId, CUgraphEdgeData)], work: NodeWork, context: Option<Arc<Context>>) -> Result<NodeId> {
+    pub fn add(
+        &mut self,
+        graph: GraphId,
+        after: &[(NodeId, CUgraphEdgeData)],
+        work: NodeWork,
+        context: Option<Arc<Context>>,
+    ) -> Result<NodeId> {
         let id = handle::fresh();
         let home = self.graph_mut(graph)?;
         for (at, (from, _)) in after.iter().enumerate() {
-            if !home.nodes.contains_key(from) || after[..at].iter().any(|(other, _)| other == from) {
+            if !home.nodes.contains_key(from) || after[..at].iter().any(|(other, _)| other == from)
+            {
                 return Err(CUresult::INVALID_VALUE);
             }
         }
-        home.nodes.insert(id, Node { work, context, original: None });
-        home.edges.extend(after.iter().map(|&(from, data)| Edge { from, to: id, data }));
+        home.nodes.insert(
+            id,
+            Node {
+                work,
+                context,
+                original: None,
+            },
+        );
+        home.edges.extend(
+            after
+                .iter()
+                .map(|&(from, data)| Edge { from, to: id, data }),
+        );
         self.homes.insert(id, graph);
         Ok(id)
     }
@@ -223,7 +264,12 @@ impl Store {
     ///
     /// # Errors
     /// As [`add`](Self::add); `NOT_SUPPORTED` if the child takes or gives memory.
-    pub fn add_child(&mut self, graph: GraphId, after: &[(NodeId, CUgraphEdgeData)], child: GraphId) -> Result<NodeId> {
+    pub fn add_child(
+        &mut self,
+        graph: GraphId,
+        after: &[(NodeId, CUgraphEdgeData)],
+        child: GraphId,
+    ) -> Result<NodeId> {
         let copy = self.clone_graph(child)?;
         let added = self.add(graph, after, NodeWork::Child(copy), None);
         match added {
@@ -237,7 +283,12 @@ impl Store {
     ///
     /// # Errors
     /// `INVALID_VALUE` if the type differs, `NOT_SUPPORTED` for memory nodes.
-    pub fn replace(&mut self, node: NodeId, work: NodeWork, context: Option<Arc<Context>>) -> Result {
+    pub fn replace(
+        &mut self,
+        node: NodeId,
+        work: NodeWork,
+        context: Option<Arc<Context>>,
+    ) -> Result {
         let (home, old) = self.node(node)?;
         if old.work.kind() != work.kind() {
             return Err(CUresult::INVALID_VALUE);
@@ -258,8 +309,15 @@ impl Store {
     /// `INVALID_VALUE` if it exists, leads to itself, or a node is not in the graph.
     pub fn link(&mut self, graph: GraphId, edge: Edge) -> Result {
         let home = self.graph_mut(graph)?;
-        let inside = home.nodes.contains_key(&edge.from) && home.nodes.contains_key(&edge.to) && edge.from != edge.to;
-        if !inside || home.edges.iter().any(|old| (old.from, old.to) == (edge.from, edge.to)) {
+        let inside = home.nodes.contains_key(&edge.from)
+            && home.nodes.contains_key(&edge.to)
+            && edge.from != edge.to;
+        if !inside
+            || home
+                .edges
+                .iter()
+                .any(|old| (old.from, old.to) == (edge.from, edge.to))
+        {
             return Err(CUresult::INVALID_VALUE);
         }
         home.edges.push(edge);
@@ -275,7 +333,11 @@ impl Store {
         if home.has_memory() {
             return Err(CUresult::NOT_SUPPORTED);
         }
-        let at = home.edges.iter().position(|edge| (edge.from, edge.to) == (from, to)).ok_or(CUresult::INVALID_VALUE)?;
+        let at = home
+            .edges
+            .iter()
+            .position(|edge| (edge.from, edge.to) == (from, to))
+            .ok_or(CUresult::INVALID_VALUE)?;
         home.edges.remove(at);
         Ok(())
     }
@@ -290,7 +352,9 @@ impl Store {
             return Err(CUresult::NOT_SUPPORTED);
         }
         let graph = self.graph_mut(home)?;
-        graph.edges.retain(|edge| edge.from != node && edge.to != node);
+        graph
+            .edges
+            .retain(|edge| edge.from != node && edge.to != node);
         let gone = graph.nodes.remove(&node);
         self.homes.remove(&node);
         if let Some(NodeWork::Child(child)) = gone.map(|node| node.work) {
@@ -312,7 +376,9 @@ impl Store {
     }
 
     fn drop_graph(&mut self, graph: GraphId) {
-        let Some(gone) = self.graphs.remove(&graph) else { return };
+        let Some(gone) = self.graphs.remove(&graph) else {
+            return;
+        };
         for (id, node) in gone.nodes {
             self.homes.remove(&id);
             if let NodeWork::Child(child) = node.work {
@@ -346,7 +412,14 @@ impl Store {
         }
         let made = self.graph_mut(copy)?;
         made.original = Some(graph);
-        made.edges = edges.into_iter().map(|edge| Edge { from: names[&edge.from], to: names[&edge.to], data: edge.data }).collect();
+        made.edges = edges
+            .into_iter()
+            .map(|edge| Edge {
+                from: names[&edge.from],
+                to: names[&edge.to],
+                data: edge.data,
+            })
+            .collect();
         Ok(copy)
     }
 
@@ -360,7 +433,10 @@ impl Store {
         if graph.original != Some(home) {
             return Err(CUresult::INVALID_VALUE);
         }
-        let found = graph.nodes.iter().find(|(_, node)| node.original == Some(original));
+        let found = graph
+            .nodes
+            .iter()
+            .find(|(_, node)| node.original == Some(original));
         found.map(|(id, _)| *id).ok_or(CUresult::INVALID_VALUE)
     }
 }

@@ -25,7 +25,12 @@ impl Exec {
     ///
     /// # Errors
     /// `INVALID_VALUE` if this graph has no such node or the type differs.
-    pub fn set_work(&self, origin: NodeId, work: NodeWork, context: Option<Arc<Context>>) -> Result {
+    pub fn set_work(
+        &self,
+        origin: NodeId,
+        work: NodeWork,
+        context: Option<Arc<Context>>,
+    ) -> Result {
         let mut steps = self.steps();
         let step = find(&mut steps.list, origin)?;
         if step.work.kind() != work.kind() || work.is_memory() {
@@ -59,12 +64,35 @@ impl Exec {
         Ok(step.enabled)
     }
 
+    /// Takes over the parameters of `new` for the child that was made of `old`, if it has the same nodes and edges.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if not, or this graph has no such child.
+    pub fn update_child(&self, old: GraphId, new: GraphId) -> Result {
+        let (old, new) = (steps_of(old)?, steps_of(new)?);
+        let same = old.len() == new.len()
+            && old
+                .iter()
+                .zip(&new)
+                .all(|(old, new)| difference(old, new).is_none());
+        if !same {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        old.iter()
+            .zip(new)
+            .try_for_each(|(old, new)| self.set_work(old.origin, new.work, new.context))
+    }
+
     /// Takes over all parameters from `graph`, if it has the same nodes and edges.
     ///
     /// # Errors
     /// The refusal; nothing is changed then. A graph that does not exist or has a circle is `ERROR`.
     pub fn update(&self, graph: GraphId) -> std::result::Result<(), Refusal> {
-        let refuse = |result, node| Refusal { result, node, from: 0 };
+        let refuse = |result, node| Refusal {
+            result,
+            node,
+            from: 0,
+        };
         let new = steps_of(graph).map_err(|_| refuse(CUgraphExecUpdateResult::ERROR, 0))?;
         let mut steps = self.steps();
         if new.len() != steps.list.len() {
@@ -86,12 +114,22 @@ impl Exec {
 }
 
 fn find(list: &mut [Step], origin: NodeId) -> Result<&mut Step> {
-    list.iter_mut().find(|step| step.origin == origin).ok_or(CUresult::INVALID_VALUE)
+    list.iter_mut()
+        .find(|step| step.origin == origin)
+        .ok_or(CUresult::INVALID_VALUE)
 }
 
 fn can_be_off(step: &Step) -> Result {
-    let kinds = [CUgraphNodeType::KERNEL, CUgraphNodeType::MEMCPY, CUgraphNodeType::MEMSET];
-    if kinds.contains(&step.work.kind()) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
+    let kinds = [
+        CUgraphNodeType::KERNEL,
+        CUgraphNodeType::MEMCPY,
+        CUgraphNodeType::MEMSET,
+    ];
+    if kinds.contains(&step.work.kind()) {
+        Ok(())
+    } else {
+        Err(CUresult::INVALID_VALUE)
+    }
 }
 
 /// What stands against turning `old` into `new`.
@@ -103,11 +141,13 @@ fn difference(old: &Step, new: &Step) -> Option<CUgraphExecUpdateResult> {
         return Some(CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED);
     }
     match (&old.work, &new.work) {
-        (NodeWork::Alloc(old), NodeWork::Alloc(new)) | (NodeWork::Free(old), NodeWork::Free(new)) => {
+        (NodeWork::Alloc(old), NodeWork::Alloc(new))
+        | (NodeWork::Free(old), NodeWork::Free(new)) => {
             (!Arc::ptr_eq(old, new)).then_some(CUgraphExecUpdateResult::ERROR_NOT_SUPPORTED)
         }
         _ => {
-            let moved = old.context.as_ref().map(|context| context.id()) != new.context.as_ref().map(|context| context.id());
+            let moved = old.context.as_ref().map(|context| context.id())
+                != new.context.as_ref().map(|context| context.id());
             moved.then_some(CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED)
         }
     }

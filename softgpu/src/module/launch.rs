@@ -1,6 +1,6 @@
 //! Launches: what a launch may ask for, and the operation it becomes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -115,6 +115,8 @@ pub struct Launch {
     pub shape: Shape,
     /// Its parameters, as they were when the launch was made.
     pub params: Params,
+    /// Where each parameter's value is, made when first asked for.
+    pointers: OnceLock<Box<[usize]>>,
 }
 
 impl Launch {
@@ -129,7 +131,24 @@ impl Launch {
             function,
             shape,
             params,
+            pointers: OnceLock::new(),
         }))
+    }
+
+    /// The address of an array of pointers to the parameters' values, as `kernelParams` is; both live as long as this launch. 0 where
+    /// the layout of the parameters is unknown or there are none.
+    pub fn param_pointers(&self) -> usize {
+        let Some(builtin) = self.function.builtin() else {
+            return 0;
+        };
+        let pointers = self.pointers.get_or_init(|| {
+            let base = self.params.bytes().as_ptr().expose_provenance();
+            (0..builtin.params.len())
+                .filter_map(|index| builtin.param(index))
+                .map(|(offset, _)| base + offset)
+                .collect()
+        });
+        pointers.as_ptr().expose_provenance()
     }
 
     /// The operation it is.

@@ -65,7 +65,7 @@ pub fn alloc_async(
         return Err(CUresult::INVALID_VALUE);
     }
     if exec::is_capturing(stream)? {
-        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        return crate::graph::capture_alloc(context, stream, &pool.props.0, size);
     }
     let len = size
         .checked_next_multiple_of(GRANULE)
@@ -191,7 +191,7 @@ impl Drop for Freeing {
 /// `INVALID_VALUE` for a pointer that is not the start of an allocation that can be freed so; what capture forbids.
 pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     if exec::is_capturing(stream)? {
-        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        return crate::graph::capture_free(context, stream, address);
     }
     let record = table::expect(address)?;
     let id = record.id;
@@ -220,14 +220,18 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
                 }),
             )
         }
-        What::Graph => exec::submit(
-            context,
-            stream,
-            Op::plain(Cost::Instant, move || {
-                crate::memory::graph::unback_at(address);
+        What::Graph => {
+            let memory = crate::graph::allocation::at(address)?;
+            if !memory.is_outstanding() {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            memory.free_submitted();
+            let free = move || {
+                memory.free();
                 Ok(())
-            }),
-        ),
+            };
+            exec::submit(context, stream, Op::plain(Cost::Instant, free))
+        }
         What::Small(..) | What::Large(_) => crate::memory::linear::free(address),
         _ => Err(CUresult::INVALID_VALUE),
     }
