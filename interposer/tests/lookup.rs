@@ -119,6 +119,27 @@ fn a_program_linked_to_the_driver_finds_hooks_by_every_way() {
     }
 }
 
+/// The stand-in driver has a variant of `cuInit` from version 98.0 on, which no table knows.
+#[test]
+fn a_variant_newer_than_the_table_is_left_to_the_driver() {
+    let folder = folder("newer");
+    let driver = driver_in(&folder);
+    let client = folder.join("versions");
+    compile("versions.c", &client, &["-ldl"]);
+    let arguments = [
+        driver.to_str().expect("text"),
+        "cuInit",
+        "12000",
+        "97000",
+        "98000",
+        "99000",
+    ];
+    let bare = run(&client, &arguments, &[]);
+    assert_eq!(bare, "libcuda.so.1\n".repeat(4));
+    let ours = "libgpushare.so\nlibgpushare.so\nlibcuda.so.1\nlibcuda.so.1\n";
+    assert_eq!(run(&client, &arguments, &[&library()]), ours);
+}
+
 /// A plug-in linked to the driver, and the program that loads it.
 fn plugin(test: &str) -> (std::path::PathBuf, std::path::PathBuf) {
     let folder = folder(test);

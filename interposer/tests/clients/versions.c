@@ -1,0 +1,20 @@
+/* Asks cuGetProcAddress for one name at several versions and prints the library of each answer.
+   usage: versions driver name version... */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+  void *driver = dlopen(argv[1], RTLD_NOW);
+  int (*ask)(const char *, void **, int, uint64_t, int *) = dlsym(driver, "cuGetProcAddress_v2");
+  for (int at = 3; at < argc; at++) {
+    void *found = NULL;
+    Dl_info info;
+    if (ask(argv[2], &found, atoi(argv[at]), 0, NULL) || !found || !dladdr(found, &info)) return 1;
+    puts(strrchr(info.dli_fname, '/') + 1);
+  }
+  return 0;
+}
