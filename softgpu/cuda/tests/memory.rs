@@ -54,6 +54,7 @@ fn run(name: &str, case: &str, spec: &str) -> String {
         .arg(case)
         .env("LD_LIBRARY_PATH", library())
         .env("SOFTGPU", spec)
+        .env("SOFTGPU_PRIVATE", format!("{}-{name}-{case}", std::process::id()))
         .env_remove("SOFTGPU_FAIL")
         .output()
         .expect("the client starts");
@@ -86,4 +87,30 @@ cases! {
     a_destroyed_context_takes_its_memory_with_it = "linear" "context_takes_all_with_it" "mem=512MiB";
     pointers_say_what_they_are = "linear" "attributes" "mem=256MiB";
     two_hundred_thousand_allocations_stay_fast = "linear" "speed" "mem=512MiB";
+
+    pools_grow_in_steps_and_let_go_at_a_synchronise = "pool" "steps" "mem=512MiB";
+    a_threshold_and_a_trim_keep_what_they_say = "pool" "threshold" "mem=512MiB";
+    bytes_survive_in_stream_ordered_memory = "pool" "data" "mem=512MiB";
+    memory_touched_before_its_allocation_in_stream_order_faults = "pool" "too_early" "mem=512MiB";
+    memory_touched_after_it_does_not = "pool" "in_order" "mem=512MiB";
+    a_pool_fills_the_device_and_gives_it_all_back = "pool" "exhaustion" "mem=512MiB";
+    a_destroyed_pool_lives_until_its_last_allocation_is_freed = "pool" "own_pools" "mem=512MiB";
+
+    a_mapping_keeps_memory_whose_handle_is_released = "vmm" "handle_first" "mem=256MiB";
+    a_handle_keeps_memory_that_is_unmapped = "vmm" "mapping_first" "mem=256MiB";
+    wrong_mappings_are_refused = "vmm" "wrong_arguments" "mem=256MiB";
+    a_mapping_without_rights_faults = "vmm" "no_access" "mem=256MiB";
+    writing_a_read_only_mapping_faults = "vmm" "read_only" "mem=256MiB";
+    unmapping_under_work_faults = "vmm" "unmapped_under_work" "mem=256MiB";
+    copies_run_over_mappings_that_touch = "vmm" "side_by_side" "mem=256MiB";
+    physical_memory_runs_out_and_comes_back = "vmm" "exhaustion" "mem=256MiB";
+
+    bytes_survive_in_arrays = "array" "round_trips" "mem=256MiB";
+    arrays_that_cannot_be_are_refused = "array" "descriptors" "mem=256MiB";
+    arrays_fill_the_device_and_give_it_all_back = "array" "exhaustion" "mem=256MiB";
+    mipmapped_arrays_have_their_levels = "array" "mipmaps" "mem=256MiB";
+
+    exported_memory_lives_while_any_process_has_it = "share" "physical" "mem=512MiB";
+    legacy_handles_open_in_another_process_only = "share" "legacy" "mem=512MiB";
+    pools_are_shared_by_descriptor_and_pointer = "share" "pool" "mem=512MiB";
 }

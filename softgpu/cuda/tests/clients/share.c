@@ -1,0 +1,219 @@
+/* Memory shared by two processes. The parent makes it, the child (started before either uses the driver) opens it. */
+#include "cu.h"
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE (2 * MIB)
+static int sock;
+static pid_t child;
+
+static void give(const void *at, size_t bytes) { TRUE(write(sock, at, bytes) == (ssize_t)bytes); }
+static void get(void *at, size_t bytes) { TRUE(read(sock, at, bytes) == (ssize_t)bytes); }
+static void tell(void) { give("!", 1); }
+static void hear(void) { char byte; get(&byte, 1); }
+
+static void give_fd(int fd) {
+    char byte = 0, room[CMSG_SPACE(sizeof fd)] = { 0 };
+    struct iovec iov = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room };
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    TRUE(sendmsg(sock, &message, 0) == 1);
+}
+
+static int get_fd(void) {
+    char byte, room[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room };
+    TRUE(recvmsg(sock, &message, 0) == 1);
+    int fd;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+/* True in the parent. */
+static int both(void) {
+    int pair[2];
+    TRUE(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    child = fork();
+    TRUE(child >= 0);
+    sock = pair[child ? 0 : 1];
+    close(pair[child ? 1 : 0]);
+    start();
+    return child;
+}
+
+static void done(void) {
+    int status;
+    TRUE(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static dptr mapped(dptr physical, size_t bytes) {
+    dptr at;
+    struct access access = { { 1, 0 }, 3 };
+    DO(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    DO(cuMemMap(at, bytes, 0, physical, 0));
+    DO(cuMemSetAccess(at, bytes, &access, 1));
+    return at;
+}
+
+/* Physical memory outlives its maker's handle and mapping while another process has it. */
+static void physical(void) {
+    if (both()) {
+        struct alloc_prop prop = { .type = 1, .handles = 1, .location = { 1, 0 } };
+        hear(); /* the child has its context */
+        size_t before = settled();
+        dptr made_, plain;
+        int fd;
+        unsigned char *in = made(4 * PAGE, 8);
+        struct alloc_prop unshared = { .type = 1, .location = { 1, 0 } };
+        DO(cuMemCreate(&plain, PAGE, &unshared, 0));
+        IS(INVALID_VALUE, cuMemExportToShareableHandle(&fd, plain, 1, 0));
+        DO(cuMemRelease(plain));
+        DO(cuMemCreate(&made_, 4 * PAGE, &prop, 0));
+        dptr at = mapped(made_, 4 * PAGE);
+        DO(cuMemcpyHtoD_v2(at, in, 4 * PAGE));
+        DO(cuCtxSynchronize());
+        DO(cuMemExportToShareableHandle(&fd, made_, 1, 0));
+        give_fd(fd);
+        close(fd);
+        DO(cuMemUnmap(at, 4 * PAGE));
+        DO(cuMemRelease(made_));
+        TRUE(settled() == before - 4 * PAGE); /* on its way, or there */
+        tell();
+        hear(); /* it has been changed there */
+        TRUE(settled() == before - 4 * PAGE);
+        tell();
+        done();
+        for (int n = 0; n < 64 && settled() != before; n++)
+            ;
+        TRUE(settled() >= before); /* the child's context is gone as well */
+    } else {
+        dptr got;
+        unsigned char *out = malloc(4 * PAGE);
+        tell();
+        int fd = get_fd();
+        hear();
+        DO(cuMemImportFromShareableHandle(&got, (void *)(intptr_t)fd, 1));
+        close(fd);
+        IS(INVALID_VALUE, cuMemImportFromShareableHandle(&got, (void *)(intptr_t)0, 1));
+        dptr at = mapped(got, 4 * PAGE);
+        DO(cuMemRelease(got));
+        DO(cuMemcpyDtoH_v2(out, at, 4 * PAGE));
+        TRUE(pattern(out, 4 * PAGE, 8));
+        tell();
+        hear();
+        DO(cuMemUnmap(at, 4 * PAGE));
+    }
+}
+
+static void legacy(void) {
+    for (size_t bytes = 1000; bytes < 10 * MIB; bytes *= 5000) {
+        if (both()) {
+            dptr at, mine;
+            struct ipc handle_;
+            unsigned char *in = made(bytes, 1), *out = malloc(bytes);
+            DO(cuMemAlloc_v2(&at, bytes));
+            DO(cuMemcpyHtoD_v2(at, in, bytes));
+            DO(cuCtxSynchronize());
+            IS(INVALID_VALUE, cuIpcGetMemHandle(&handle_, at + 512));
+            DO(cuIpcGetMemHandle(&handle_, at));
+            IS(INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&mine, handle_, 1));
+            give(&handle_, sizeof handle_);
+            hear();
+            DO(cuMemcpyDtoH_v2(out, at, bytes));
+            TRUE(out[0] == 0x55 && pattern(in, bytes, 1));
+            done();
+            DO(cuMemFree_v2(at));
+            /* the driver's state belongs to this process for good: the next size needs a new one */
+            exit(bytes > MIB ? 0 : (execl("/proc/self/exe", "share", "legacy_large", (char *)0), 1));
+        } else {
+            dptr at, again;
+            struct ipc handle_;
+            unsigned char *out = malloc(bytes);
+            get(&handle_, sizeof handle_);
+            DO(cuIpcOpenMemHandle_v2(&at, handle_, 1));
+            DO(cuIpcOpenMemHandle_v2(&again, handle_, 1));
+            TRUE(at == again);
+            DO(cuMemcpyDtoH_v2(out, at, bytes));
+            TRUE(pattern(out, bytes, 1));
+            IS(INVALID_VALUE, cuMemcpyDtoH_v2(out, at, bytes + 1));
+            DO(cuMemsetD8_v2(at, 0x55, 1));
+            DO(cuCtxSynchronize());
+            IS(INVALID_VALUE, cuMemFree_v2(at));
+            DO(cuIpcCloseMemHandle(at));
+            DO(cuMemcpyDtoH_v2(out, at, 1));
+            DO(cuIpcCloseMemHandle(at));
+            IS(INVALID_VALUE, cuIpcCloseMemHandle(at));
+            tell();
+            exit(0);
+        }
+    }
+}
+
+static void legacy_large(void) {
+    if (both()) {
+        dptr at;
+        struct ipc handle_;
+        DO(cuMemAlloc_v2(&at, 5 * MIB));
+        DO(cuMemsetD8_v2(at, 3, 5 * MIB));
+        DO(cuCtxSynchronize());
+        DO(cuIpcGetMemHandle(&handle_, at));
+        give(&handle_, sizeof handle_);
+        done();
+    } else {
+        dptr at;
+        struct ipc handle_;
+        unsigned char *out = malloc(5 * MIB);
+        get(&handle_, sizeof handle_);
+        DO(cuIpcOpenMemHandle_v2(&at, handle_, 1));
+        DO(cuMemcpyDtoH_v2(out, at, 5 * MIB));
+        TRUE(out[0] == 3 && out[5 * MIB - 1] == 3);
+    }
+}
+
+static void pool(void) {
+    if (both()) {
+        struct pool_props props = { .type = 1, .handles = 1, .location = { 1, 0 } };
+        handle pool_;
+        dptr at;
+        struct ipc data;
+        int fd;
+        unsigned char *in = made(100000, 6), *out = malloc(100000);
+        DO(cuMemPoolCreate(&pool_, &props));
+        DO(cuMemPoolExportToShareableHandle(&fd, pool_, 1, 0));
+        give_fd(fd);
+        DO(cuMemAllocFromPoolAsync(&at, 100, pool_, NULL));
+        DO(cuMemAllocFromPoolAsync(&at, 100000, pool_, NULL));
+        DO(cuMemcpyHtoD_v2(at, in, 100000));
+        DO(cuCtxSynchronize());
+        DO(cuMemPoolExportPointer(&data, at));
+        give(&data, sizeof data);
+        hear();
+        DO(cuMemcpyDtoH_v2(out, at, 100000));
+        TRUE(out[0] == 0x77);
+        done();
+        DO(cuMemFreeAsync(at, NULL));
+        DO(cuCtxSynchronize());
+    } else {
+        handle pool_;
+        dptr at, none;
+        struct ipc data;
+        unsigned char *out = malloc(100000);
+        int fd = get_fd();
+        DO(cuMemPoolImportFromShareableHandle(&pool_, (void *)(intptr_t)fd, 1, 0));
+        get(&data, sizeof data);
+        DO(cuMemPoolImportPointer(&at, pool_, &data));
+        IS(INVALID_VALUE, cuMemAllocFromPoolAsync(&none, 100, pool_, NULL));
+        DO(cuMemcpyDtoH_v2(out, at, 100000));
+        TRUE(pattern(out, 100000, 6));
+        DO(cuMemsetD8_v2(at, 0x77, 1));
+        DO(cuMemFreeAsync(at, NULL));
+        DO(cuCtxSynchronize());
+        tell();
+    }
+}
+
+TESTS(T(physical), T(legacy), T(legacy_large), T(pool))

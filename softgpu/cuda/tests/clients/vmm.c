@@ -1,0 +1,184 @@
+/* Virtual memory management. */
+#include "cu.h"
+
+#define PAGE (2 * MIB)
+
+static struct alloc_prop prop(int handles) { return (struct alloc_prop){ .type = 1, .handles = handles, .location = { 1, 0 } }; }
+
+static void allow(dptr at, size_t bytes, int flags) {
+    struct access access = { { 1, 0 }, flags };
+    DO(cuMemSetAccess(at, bytes, &access, 1));
+}
+
+static dptr memory(size_t bytes) {
+    dptr made;
+    struct alloc_prop want = prop(0);
+    DO(cuMemCreate(&made, bytes, &want, 0));
+    return made;
+}
+
+static void handle_first(void) {
+    start();
+    size_t before = settled(), granularity;
+    struct alloc_prop want = prop(0);
+    dptr at, physical;
+    DO(cuMemGetAllocationGranularity(&granularity, &want, 0));
+    TRUE(granularity == PAGE);
+    IS(INVALID_VALUE, cuMemCreate(&physical, PAGE + 1, &want, 0));
+    IS(INVALID_VALUE, cuMemAddressReserve(&at, 1000, 0, 0, 0));
+    DO(cuMemAddressReserve(&at, 4 * PAGE, 0, 0, 0));
+    TRUE(settled() == before); /* addresses are not memory */
+    physical = memory(4 * PAGE);
+    TRUE(settled() == before - 4 * PAGE);
+    DO(cuMemMap(at, 4 * PAGE, 0, physical, 0));
+    TRUE(settled() == before - 4 * PAGE);
+    DO(cuMemRelease(physical)); /* the mapping keeps it */
+    IS(INVALID_VALUE, cuMemRelease(physical));
+    TRUE(settled() == before - 4 * PAGE);
+    allow(at, 4 * PAGE, 3);
+    DO(cuMemsetD8_v2(at, 5, 4 * PAGE));
+    DO(cuCtxSynchronize());
+    IS(INVALID_VALUE, cuMemAddressFree(at, 4 * PAGE)); /* still mapped */
+    DO(cuMemUnmap(at, 4 * PAGE));
+    TRUE(settled() == before);
+    DO(cuMemAddressFree(at, 4 * PAGE));
+    IS(INVALID_VALUE, cuMemAddressFree(at, 4 * PAGE));
+}
+
+static void mapping_first(void) {
+    start();
+    size_t before = settled();
+    dptr at, physical = memory(PAGE), same;
+    unsigned char *in = made(PAGE, 9), *out = malloc(PAGE);
+    DO(cuMemAddressReserve(&at, 2 * PAGE, 0, 0, 0));
+    DO(cuMemMap(at, PAGE, 0, physical, 0));
+    allow(at, PAGE, 3);
+    DO(cuMemcpyHtoD_v2(at, in, PAGE));
+    DO(cuCtxSynchronize());
+    DO(cuMemUnmap(at, PAGE));
+    TRUE(settled() == before - PAGE); /* the handle keeps it */
+    DO(cuMemMap(at + PAGE, PAGE, 0, physical, 0));
+    allow(at + PAGE, PAGE, 1);
+    DO(cuMemcpyDtoH_v2(out, at + PAGE, PAGE));
+    TRUE(pattern(out, PAGE, 9)); /* and its bytes */
+    DO(cuMemRetainAllocationHandle(&same, (void *)(uintptr_t)(at + PAGE)));
+    TRUE(same == physical);
+    DO(cuMemRelease(physical));
+    DO(cuMemRelease(physical));
+    DO(cuMemUnmap(at + PAGE, PAGE));
+    TRUE(settled() == before);
+    DO(cuMemAddressFree(at, 2 * PAGE));
+}
+
+static void wrong_arguments(void) {
+    start();
+    dptr at, physical = memory(2 * PAGE), other;
+    struct alloc_prop want = prop(2);
+    IS(NOT_SUPPORTED, cuMemCreate(&other, PAGE, &want, 0));
+    want = prop(0), want.location.id = 5;
+    IS(INVALID_DEVICE, cuMemCreate(&other, PAGE, &want, 0));
+    want = prop(0);
+    IS(OUT_OF_MEMORY, cuMemCreate(&other, (size_t)1 << 50, &want, 0));
+    DO(cuMemAddressReserve(&at, 4 * PAGE, 0, 0, 0));
+    IS(INVALID_VALUE, cuMemMap(at, 2 * PAGE, PAGE, physical, 0)); /* the offset must be 0 */
+    IS(INVALID_VALUE, cuMemMap(at, 3 * PAGE, 0, physical, 0));    /* more than there is */
+    IS(INVALID_VALUE, cuMemMap(at + 3 * PAGE, 2 * PAGE, 0, physical, 0)); /* past the reservation */
+    IS(INVALID_VALUE, cuMemMap(at + 1, 2 * PAGE, 0, physical, 0));
+    DO(cuMemMap(at, 2 * PAGE, 0, physical, 0));
+    IS(INVALID_VALUE, cuMemMap(at + PAGE, 2 * PAGE, 0, physical, 0)); /* taken */
+    IS(INVALID_VALUE, cuMemUnmap(at, PAGE));                          /* a part */
+    IS(INVALID_VALUE, cuMemUnmap(at + 2 * PAGE, PAGE));               /* nothing there */
+    struct access access = { { 1, 0 }, 3 };
+    IS(INVALID_VALUE, cuMemSetAccess(at, 4 * PAGE, &access, 1));
+    IS(INVALID_VALUE, cuMemFree_v2(at));
+    DO(cuMemMap(at + 2 * PAGE, 2 * PAGE, 0, physical, 0)); /* twice is fine */
+    DO(cuMemUnmap(at, 4 * PAGE));
+}
+
+static void no_access(void) {
+    start();
+    dptr at, physical = memory(PAGE);
+    unsigned long long flags = 9;
+    struct location here = { 1, 0 };
+    DO(cuMemAddressReserve(&at, PAGE, 0, 0, 0));
+    DO(cuMemMap(at, PAGE, 0, physical, 0));
+    DO(cuMemGetAccess(&flags, &here, at));
+    TRUE(flags == 0);
+    DO(cuMemsetD8_v2(at, 1, PAGE));
+    IS(ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+static void read_only(void) {
+    start();
+    dptr at, physical = memory(PAGE);
+    char byte;
+    DO(cuMemAddressReserve(&at, PAGE, 0, 0, 0));
+    DO(cuMemMap(at, PAGE, 0, physical, 0));
+    allow(at, PAGE, 1);
+    DO(cuMemcpyDtoH_v2(&byte, at, 1));
+    DO(cuMemsetD8_v2(at, 1, PAGE));
+    IS(ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+static void unmapped_under_work(void) {
+    start();
+    handle stream;
+    dptr at, physical = memory(PAGE);
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemAddressReserve(&at, PAGE, 0, 0, 0));
+    DO(cuMemMap(at, PAGE, 0, physical, 0));
+    allow(at, PAGE, 3);
+    DO(cuMemsetD8Async(at, 1, PAGE, stream));
+    DO(cuMemUnmap(at, PAGE)); /* does not wait: that was the caller's to do */
+    IS(ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+}
+
+static void side_by_side(void) {
+    start();
+    dptr at, base;
+    size_t size, before = settled();
+    enum { MANY = 16 };
+    unsigned char *in = made(MANY * PAGE, 2), *out = malloc(MANY * PAGE);
+    unsigned mapped;
+    DO(cuMemAddressReserve(&at, MANY * PAGE, 0, 0, 0));
+    for (int n = 0; n < MANY; n++) {
+        dptr physical = memory(PAGE);
+        DO(cuMemMap(at + (dptr)n * PAGE, PAGE, 0, physical, 0));
+        DO(cuMemRelease(physical));
+    }
+    allow(at, MANY * PAGE, 3);
+    DO(cuMemcpyHtoD_v2(at, in, MANY * PAGE)); /* one copy over many mappings */
+    DO(cuMemcpyDtoH_v2(out, at, MANY * PAGE));
+    TRUE(pattern(out, MANY * PAGE, 2));
+    DO(cuMemGetAddressRange_v2(&base, &size, at + PAGE + 5));
+    TRUE(base == at + PAGE && size == PAGE);
+    DO(cuPointerGetAttribute(&size, 12, at + PAGE));
+    TRUE(size == MANY * PAGE);
+    DO(cuPointerGetAttribute(&mapped, 13, at));
+    TRUE(mapped == 1);
+    DO(cuMemUnmap(at, MANY * PAGE));
+    DO(cuPointerGetAttribute(&mapped, 13, at));
+    TRUE(mapped == 0);
+    TRUE(settled() == before);
+}
+
+static void exhaustion(void) {
+    start();
+    size_t before = settled();
+    static dptr all[4096];
+    struct alloc_prop want = prop(0);
+    for (int round = 0; round < 2; round++) {
+        int count = 0;
+        result last;
+        while ((last = cuMemCreate(&all[count], 6 * MIB, &want, 0)) == OK)
+            TRUE(++count < 4096);
+        IS(OUT_OF_MEMORY, last);
+        TRUE((size_t)count * 6 * MIB > before - 6 * MIB);
+        for (int n = 0; n < count; n++)
+            DO(cuMemRelease(all[n]));
+        TRUE(settled() == before);
+    }
+}
+
+TESTS(T(handle_first), T(mapping_first), T(wrong_arguments), T(no_access), T(read_only), T(unmapped_under_work), T(side_by_side),
+      T(exhaustion))
