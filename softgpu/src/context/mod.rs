@@ -15,6 +15,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 
 use crate::error::Result;
 use crate::handle::{self, Handles};
+use crate::memory::pool;
 use crate::world::{Device, Ext};
 use overhead::Grown;
 
@@ -204,7 +205,9 @@ impl Context {
     pub fn synchronize(self: &Arc<Self>) -> Result {
         self.check()?;
         hooks::drain(self)?;
-        self.check()
+        self.check()?;
+        pool::synchronised(&self.device);
+        Ok(())
     }
 
     /// Takes `bytes` more overhead for this context, as loading a module or a kernel lazily does; returned with the context.

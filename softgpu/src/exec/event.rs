@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::graph::capture;
 use crate::handle::{self, Handles};
+use crate::memory::pool;
 
 /// An event's number in this process: its handle value.
 pub type EventId = u64;
@@ -156,7 +157,9 @@ pub fn synchronize(event: &Arc<Event>) -> Result {
     capture::forbids()?;
     capture::check_event(event)?;
     wait::complete(&[event.recorded()]);
-    event.context.check()
+    event.context.check()?;
+    pool::synchronised(event.context.device());
+    Ok(())
 }
 
 /// Milliseconds of the hardware's time from `start` to `end`.

@@ -13,6 +13,7 @@ use gpushare_cuda_abi::cuda::{
 use softgpu::Result;
 use softgpu::context;
 use softgpu::exec::{self, Cost, DefaultStream, HostCall, Kind, Op, StreamRef, event, stream};
+use softgpu::memory::pool;
 
 use crate::abi::{input, out, out_if, required};
 
@@ -44,7 +45,10 @@ driver! {
     }
 
     fn cuStreamSynchronize twin cuStreamSynchronize_ptsz (d: DefaultStream; stream: CUstream) {
-        exec::synchronize(&here(d, stream)?)
+        let stream = here(d, stream)?;
+        exec::synchronize(&stream)?;
+        pool::synchronised(stream.context().device());
+        Ok(())
     }
 
     fn cuStreamQuery twin cuStreamQuery_ptsz (d: DefaultStream; stream: CUstream) {
