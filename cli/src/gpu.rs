@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::settings::Environment;
 use gpushare_devices::Device;
 use gpushare_protocol::uuid::Uuid;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::str::FromStr;
@@ -73,7 +73,7 @@ impl Gpu {
             }
             Self::Soft(spec) => {
                 link_soft(links)?;
-                prepend(environment, LIBRARY_PATH, links.as_os_str(), |_| false);
+                search_first(environment, links);
                 environment.insert(SOFT_TOKEN.into(), token.into());
                 if let Some(spec) = spec {
                     environment.insert(SOFT_SPEC.into(), spec.into());
@@ -129,25 +129,17 @@ pub(crate) fn folder() -> Result<TempDir, Failure> {
         })
 }
 
-/// Puts `first` at the front of a colon-separated variable, without the entries that `replaced` names.
-pub(crate) fn prepend(
-    environment: &mut Environment,
-    variable: &str,
-    first: &OsStr,
-    replaced: fn(&Path) -> bool,
-) {
-    use std::os::unix::ffi::OsStrExt;
-    let mut value = first.to_owned();
-    let old = environment.remove(OsStr::new(variable)).unwrap_or_default();
-    // LD_PRELOAD may also be separated by spaces; LD_LIBRARY_PATH may not, and keeps its own.
-    let separator = |byte: &u8| *byte == b':' || (variable == "LD_PRELOAD" && *byte == b' ');
-    for entry in old.as_bytes().split(separator).map(OsStr::from_bytes) {
-        if !entry.is_empty() && !replaced(Path::new(entry)) {
-            value.push(":");
-            value.push(entry);
-        }
+/// Puts the links where libraries are looked for first.
+fn search_first(environment: &mut Environment, folder: &Path) {
+    let mut value = folder.as_os_str().to_owned();
+    if let Some(old) = environment
+        .remove(OsStr::new(LIBRARY_PATH))
+        .filter(|old| !old.is_empty())
+    {
+        value.push(":");
+        value.push(old);
     }
-    environment.insert(OsString::from(variable), value);
+    environment.insert(LIBRARY_PATH.into(), value);
 }
 
 #[cfg(test)]
@@ -191,44 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn a_preload_goes_first_and_keeps_the_users_own() {
-        let ours = |path: &Path| {
-            path.file_name()
-                .is_some_and(|name| name == "libgpushare.so")
-        };
+    fn the_links_are_searched_first_and_the_rest_is_kept() {
         for (old, new) in [
-            (None, "/new/libgpushare.so"),
-            (Some(""), "/new/libgpushare.so"),
-            (Some("a.so b.so:c.so"), "/new/libgpushare.so:a.so:b.so:c.so"),
-            (Some("a.so:/old/libgpushare.so"), "/new/libgpushare.so:a.so"),
+            (None, "/soft"),
+            (Some(""), "/soft"),
+            (Some("/my libs:/b"), "/soft:/my libs:/b"),
         ] {
             let mut environment: Environment = old
-                .map(|old| ("LD_PRELOAD".into(), old.into()))
+                .map(|old| (LIBRARY_PATH.into(), old.into()))
                 .into_iter()
                 .collect();
-            prepend(
-                &mut environment,
-                "LD_PRELOAD",
-                OsStr::new("/new/libgpushare.so"),
-                ours,
-            );
-            assert_eq!(environment[OsStr::new("LD_PRELOAD")], new, "{old:?}");
+            search_first(&mut environment, Path::new("/soft"));
+            assert_eq!(environment[OsStr::new(LIBRARY_PATH)], new);
         }
-    }
-
-    #[test]
-    fn a_library_path_may_hold_spaces() {
-        let mut environment: Environment =
-            [("LD_LIBRARY_PATH".into(), "/my libs:/b".into())].into();
-        prepend(
-            &mut environment,
-            "LD_LIBRARY_PATH",
-            OsStr::new("/soft"),
-            |_| false,
-        );
-        assert_eq!(
-            environment[OsStr::new("LD_LIBRARY_PATH")],
-            "/soft:/my libs:/b"
-        );
     }
 }

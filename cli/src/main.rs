@@ -12,6 +12,7 @@ mod failure;
 mod gpu;
 mod output;
 mod plan;
+mod preload;
 mod program;
 mod run;
 mod settings;

@@ -4,15 +4,14 @@ use crate::args::Share;
 use crate::artefacts::{self, INTERPOSER};
 use crate::container::{self, Container};
 use crate::failure::Failure;
-use crate::gpu::{self, Gpu};
+use crate::gpu::Gpu;
+use crate::preload;
 use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::paths::CONTAINER;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-const PRELOAD: &str = "LD_PRELOAD";
 
 /// A checked start.
 #[derive(Debug)]
@@ -41,17 +40,17 @@ pub(crate) fn make(share: &Share, inherited: Environment, links: &Path) -> Resul
 
 /// Puts the interposer first. Another copy of it would charge everything twice, so that one goes.
 fn preload(environment: &mut Environment) -> Result<(), Failure> {
-    let library = artefacts::find(INTERPOSER)?;
+    let library = preload::reference(&artefacts::find(INTERPOSER)?);
     if library.to_string_lossy().contains([':', ' ']) {
         return Err(Failure::ours(format!(
-            "{} cannot be preloaded, because the dynamic linker splits {PRELOAD} at spaces and colons; \
+            "{} cannot be preloaded, because the dynamic linker splits {} at spaces and colons; \
              move gpushare to a path without them",
-            library.display()
+            library.display(),
+            preload::VARIABLE
         )));
     }
     check_loads(&library)?;
-    let a_copy = |path: &Path| path.file_name().is_some_and(|name| name == INTERPOSER);
-    gpu::prepend(environment, PRELOAD, library.as_os_str(), a_copy);
+    preload::insert(environment, &library);
     Ok(())
 }
 
@@ -61,7 +60,7 @@ fn check_loads(library: &Path) -> Result<(), Failure> {
     let trial = Command::new(artefacts::own_executable()?)
         .arg("--version")
         .env_clear()
-        .env(PRELOAD, library)
+        .env(preload::VARIABLE, library)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::ours(format!("cannot start myself: {error}")))?;

@@ -8,6 +8,7 @@
 
 use libloading::{Library, Symbol};
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 /// One GPU.
@@ -32,13 +33,20 @@ pub const DRIVER: &str = "libcuda.so.1";
 /// One sentence: the library cannot be loaded, lacks a function, or a call failed, with CUDA's number.
 pub fn list() -> Result<Vec<Device>, String> {
     // SAFETY: loading the driver runs its initialisers, which is what any CUDA program in this environment does.
-    let driver = unsafe { Library::new(DRIVER) }
-        .map_err(|error| format!("{DRIVER} cannot be loaded: {error}"))?;
+    let driver = unsafe { Library::new(DRIVER) }.map_err(|error| cannot_load(&error))?;
     let driver = Driver(driver);
     driver.init()?;
     (0..driver.count()?)
         .map(|ordinal| driver.device(ordinal))
         .collect()
+}
+
+/// The dynamic linker's own words say which file is missing.
+fn cannot_load(error: &dyn Error) -> String {
+    let why = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    format!("{DRIVER} cannot be loaded: {why}")
 }
 
 struct Driver(Library);

@@ -1,0 +1,135 @@
+//! How the library is named in `LD_PRELOAD`.
+//!
+//! musl's linker ends a program whose preload it cannot load, and it cannot load a glibc library. glibc replaces `$LIB`
+//! in the path by its own library folder's name and musl does not: a path with `$LIB` that exists for every value it may
+//! have is loaded by the one and passed over by the other. The folder with those paths lies beside the library, because
+//! it must outlive this run: a process it leaves behind may start others.
+
+use crate::artefacts::INTERPOSER;
+use crate::settings::Environment;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// The dynamic linker's list of libraries to load first.
+pub(crate) const VARIABLE: &str = "LD_PRELOAD";
+
+/// Beside the library. Shipped in packages, made on first use in a build folder.
+const FOLDER: &str = "gpushare-preload";
+
+/// What `$LIB` may be: Arch and Void, Fedora and SUSE, Debian and Ubuntu.
+const LIBS: [&str; 4] = [
+    "lib",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+];
+
+/// What to write into `LD_PRELOAD` for `library`: by `$LIB` if the folder is there or can be made, else its plain path,
+/// which only lacks the kindness to musl.
+pub(crate) fn reference(library: &Path) -> PathBuf {
+    let folder = library.with_file_name(FOLDER);
+    match make_links(&folder, library) {
+        Ok(()) => folder.join("$LIB").join(INTERPOSER),
+        Err(_) => library.to_owned(),
+    }
+}
+
+fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
+    for lib in LIBS {
+        let link = folder.join(lib).join(INTERPOSER);
+        if fs::canonicalize(&link).is_ok_and(|found| found == library) {
+            continue;
+        }
+        fs::create_dir_all(folder.join(lib))?;
+        let up = "../".repeat(1 + Path::new(lib).components().count());
+        match symlink(Path::new(&up).join(INTERPOSER), &link) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Puts `library` first, the user's own preloads behind it. A sanitizer's runtime refuses to be second, so it stays in
+/// front; another copy of our library goes.
+pub(crate) fn insert(environment: &mut Environment, library: &Path) {
+    let old = environment.remove(OsStr::new(VARIABLE)).unwrap_or_default();
+    let entries = old
+        .as_bytes()
+        .split(|byte| b": ".contains(byte))
+        .filter(|entry| !entry.is_empty());
+    let kept = entries
+        .map(|entry| Path::new(OsStr::from_bytes(entry)))
+        .filter(|entry| entry.file_name() != library.file_name());
+    let (first, rest): (Vec<&Path>, Vec<&Path>) = kept.partition(|entry| sanitizer(entry));
+    let all: Vec<&OsStr> = first
+        .into_iter()
+        .chain([library])
+        .chain(rest)
+        .map(Path::as_os_str)
+        .collect();
+    environment.insert(VARIABLE.into(), all.join(OsStr::new(":")));
+}
+
+fn sanitizer(library: &Path) -> bool {
+    let name = library.file_name().unwrap_or_default().to_string_lossy();
+    [
+        "libasan.so",
+        "libtsan.so",
+        "liblsan.so",
+        "libubsan.so",
+        "libclang_rt.",
+    ]
+    .iter()
+    .any(|runtime| name.starts_with(runtime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_goes_first_and_the_users_own_are_kept() {
+        for (old, new) in [
+            (None, "/new/libgpushare.so"),
+            (Some(""), "/new/libgpushare.so"),
+            (Some("a.so b.so:c.so"), "/new/libgpushare.so:a.so:b.so:c.so"),
+            (Some("a.so:/old/libgpushare.so"), "/new/libgpushare.so:a.so"),
+            (
+                Some("a.so:/usr/lib/libasan.so.8"),
+                "/usr/lib/libasan.so.8:/new/libgpushare.so:a.so",
+            ),
+        ] {
+            let mut environment: Environment = old
+                .map(|old| (VARIABLE.into(), old.into()))
+                .into_iter()
+                .collect();
+            insert(&mut environment, Path::new("/new/libgpushare.so"));
+            assert_eq!(environment[OsStr::new(VARIABLE)], new, "{old:?}");
+        }
+    }
+
+    #[test]
+    fn every_value_of_lib_leads_to_the_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = fs::canonicalize(dir.path()).unwrap().join(INTERPOSER);
+        fs::write(&library, "").unwrap();
+        for _ in 0..2 {
+            let reference = reference(&library);
+            for lib in LIBS {
+                let expanded = reference.to_str().unwrap().replace("$LIB", lib);
+                assert_eq!(fs::canonicalize(expanded).unwrap(), library);
+            }
+        }
+    }
+
+    #[test]
+    fn where_no_folder_can_be_made_the_plain_path_is_named() {
+        let library = Path::new("/proc/self/no-such-folder/libgpushare.so");
+        assert_eq!(reference(library), library);
+    }
+}

@@ -1,0 +1,70 @@
+"""What a shipped file needs of the system it is loaded into, read from its dynamic section; exits 1 on a finding.
+
+--max-glibc X.Y   no symbol of a newer glibc
+--alone           for the preloaded library: needs nothing but glibc itself, and every undefined symbol has a glibc
+                  version (so nothing is left to be found by luck) or is weak
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+
+# What is glibc, under its own names.
+GLIBC = re.compile(r"^(libc|libm|libdl|libpthread|librt|libutil)\.so\.\d+$|^ld-linux.*\.so\.\d+$")
+
+
+def readelf(option, path):
+    # Some readelf print a warning for what they do not know; only the table matters.
+    return subprocess.run(["readelf", "-W", option, path], check=True, capture_output=True, text=True).stdout
+
+
+def needed(path):
+    return re.findall(r"\(NEEDED\).*\[(.+?)\]", readelf("--dynamic", path))
+
+
+def undefined(path):
+    """(name, version or None, weak) of each undefined dynamic symbol."""
+    for line in readelf("--dyn-syms", path).splitlines():
+        fields = line.split()
+        if len(fields) >= 8 and fields[6] == "UND":
+            name, _, version = fields[7].partition("@")
+            yield name, version.lstrip("@") or None, fields[4] == "WEAK"
+
+
+def number(version):
+    return tuple(map(int, version.split(".")))
+
+
+def findings(path, limit, alone):
+    newest = (0, 0)
+    for name, version, weak in undefined(path):
+        glibc = re.fullmatch(r"GLIBC_([\d.]+)", version or "")
+        if glibc:
+            newest = max(newest, number(glibc[1]))
+            if number(glibc[1]) > limit:
+                yield f"{name} needs {version}"
+        elif alone and not weak:
+            yield f"{name} is undefined and is no symbol of glibc ({version or 'no version'})"
+    for library in needed(path):
+        if library.startswith("libgcc_s"):
+            yield f"it needs {library}, which minimal images do not have"
+        elif alone and not GLIBC.match(library):
+            yield f"it needs {library}"
+    print(f"{path}: needs {', '.join(needed(path))}; newest symbol GLIBC_{'.'.join(map(str, newest))}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--max-glibc", required=True)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("file")
+    arguments = parser.parse_args()
+    found = list(findings(arguments.file, number(arguments.max_glibc), arguments.alone))
+    for finding in found:
+        print(f"{arguments.file}: {finding}", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any container since 2014,
+# and checks that they really need nothing newer. Installs zig (as a cross linker) and cargo-zigbuild from PyPI.
+#
+#   dist/gpushare            the command line
+#   dist/lib/libgpushare.so  the library it preloads
+source "$(dirname "$0")/common.sh"
+
+case "${1:-}" in
+    "") ;;
+    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    *) die "unknown option $1" ;;
+esac
+need cargo gcc python3
+arch=$(uname -m)
+glibc=2.17
+target="$arch-unknown-linux-gnu"
+
+say "tools"
+tools=$(venv package ziglang==0.13.0 cargo-zigbuild==0.24.0) || die "without these packages nothing can be packaged"
+if have rustup && ! rustup target list --installed | grep -qx "$target"; then
+    note "installing the Rust target $target"
+    rustup target add "$target" >&2
+fi
+
+say "building against glibc $glibc"
+# Paths of the machine that builds have no place in what is shipped.
+export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+export PATH="$tools/bin:$PATH"
+export CARGO_ZIGBUILD_ZIG_PATH="$tools/bin/python3 -m ziglang"
+unset CARGO_ZIGBUILD_ZIG_PATH
+build="$CARGO_TARGET_DIR/package"
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-interposer >&2
+
+say "dist/"
+rm -rf dist
+mkdir -p dist/lib
+# A new file each, never one written over: a running program may have the old one mapped.
+install -m 755 "$build/$target/release/gpushare" dist/gpushare
+install -m 755 "$build/$target/release/libgpushare.so" dist/lib/libgpushare.so
+have strip && strip --strip-debug dist/gpushare dist/lib/libgpushare.so
+install -m 644 LICENSE README.md dist/
+python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
+python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare
+(cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
+ls -l dist dist/lib >&2
