@@ -13,6 +13,7 @@ pub mod artefacts;
 pub mod clients;
 pub mod gpu;
 pub mod guest;
+pub mod runnable;
 
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};

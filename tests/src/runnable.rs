@@ -1,0 +1,56 @@
+//! What cannot run here, and says so by name instead of passing in silence.
+
+use crate::artefacts;
+use std::env;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// `scripts/test.sh` names a file in it and counts the lines.
+const LIST: &str = "GPUSHARE_TESTS_NOT_RUNNABLE";
+/// The scripts' status for "cannot be had here".
+const NOT_HAD: i32 = 3;
+
+/// Notes that `test` cannot run here and why.
+pub fn not_runnable_here(test: &str, why: &str) {
+    eprintln!("{test}: not runnable here: {why}");
+    if let Some(list) = env::var_os(LIST) {
+        let mut list = File::options()
+            .append(true)
+            .create(true)
+            .open(list)
+            .expect("the list is writable");
+        writeln!(list, "{test}: {why}").expect("the list is writable");
+    }
+}
+
+/// What a preparing script prints as its last line, usually a folder. `None`, noted under `test`, if it cannot get what it needs.
+pub fn prepared(test: &str, script: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let target = artefacts::folder()
+        .parent()
+        .expect("a profile is in a target folder")
+        .to_owned();
+    let path = artefacts::repository().join("scripts").join(script);
+    let output = Command::new(&path)
+        .args(arguments)
+        .env("CARGO_TARGET_DIR", target)
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => Some(String::from_utf8_lossy(&output.stdout).trim().into()),
+        Some(NOT_HAD) => {
+            not_runnable_here(
+                test,
+                complaint
+                    .trim()
+                    .lines()
+                    .last()
+                    .unwrap_or("it did not say why"),
+            );
+            None
+        }
+        _ => panic!("{}: {}: {complaint}", path.display(), output.status),
+    }
+}
