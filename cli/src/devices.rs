@@ -5,14 +5,14 @@ use crate::artefacts::own_executable;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Environment;
-use gpushare_devices::{Device, list};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
+use gpushare_sys::devices::{Device, list};
 use std::ffi::OsStr;
 use std::io::Read;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
-use wait_timeout::ChildExt;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Longest the driver may take to say what it has. A first start without persistence mode takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| format!("cannot start myself: {error}"))?;
-    let Ok(Some(status)) = child.wait_timeout(PATIENCE) else {
+    let Some(status) = wait_within(&mut child, PATIENCE) else {
         let _ = child.kill();
         let _ = child.wait();
         return Err(format!(
@@ -86,4 +86,16 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
     } else {
         complaint.to_owned()
     })
+}
+
+/// Looks every millisecond: a handler for SIGCHLD would stay in force and change how CMD is supervised.
+fn wait_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let started = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if started.elapsed() < patience => sleep(Duration::from_millis(1)),
+            _ => return None,
+        }
+    }
 }

@@ -36,11 +36,10 @@ fn start(
     environment: &Environment,
 ) -> Result<ExitCode, Failure> {
     let supervisor = Supervisor::new()?;
-    let child = Command::new(command)
-        .args(arguments)
-        .env_clear()
-        .envs(environment)
-        .spawn()
+    let mut start = Command::new(command);
+    start.args(arguments).env_clear().envs(environment);
+    let child = supervisor
+        .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
     supervisor.wait(&child)
 }

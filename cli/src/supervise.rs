@@ -6,13 +6,15 @@
 
 use crate::failure::Failure;
 use crate::output;
+use gpushare_sys::spawn;
 use nix::errno::Errno;
 use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::process::{Child, ExitCode};
+use std::io;
+use std::process::{Child, Command, ExitCode};
 
 /// Signals sent on to CMD.
 const FORWARDED: [Signal; 10] = [
@@ -31,21 +33,27 @@ const FORWARDED: [Signal; 10] = [
 /// Stops that job control makes and undoes. A plain SIGSTOP is somebody's business with CMD alone.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
-/// Holds signals back from the moment it is made, so that none is lost while CMD starts. `Command` gives the child an
-/// empty signal mask and leaves ignored signals ignored.
+/// Holds signals back from the moment it is made, so that none is lost while CMD starts.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     signals: SignalFd,
+    inherited: SigSet,
 }
 
 impl Supervisor {
     pub(crate) fn new() -> Result<Self, Failure> {
         let mut held: SigSet = FORWARDED.into_iter().collect();
         held.add(Signal::SIGCHLD);
-        held.thread_block()
-            .and_then(|()| SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC))
-            .map(|signals| Self { signals })
-            .map_err(|errno| Failure::ours(format!("cannot take charge of signals: {errno}")))
+        let failed = |errno| Failure::ours(format!("cannot take charge of signals: {errno}"));
+        let inherited = SigSet::thread_get_mask().map_err(failed)?;
+        held.thread_block().map_err(failed)?;
+        let signals = SignalFd::with_flags(&held, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
+        Ok(Self { signals, inherited })
+    }
+
+    /// Starts CMD with the signal mask we were started with. What we ignore it ignores.
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
+        spawn::with_mask(command, self.inherited)
     }
 
     /// Waits for CMD to end; its exit status, or 128 and the signal that ended it.

@@ -1,7 +1,7 @@
 //! The GPUs a CUDA program started in this environment would see, asked of the driver itself.
 //!
 //! # Safety
-//! This is the command line's only unsafe code: it loads `libcuda.so.1` and calls five of its functions, whose
+//! It loads `libcuda.so.1` and calls five of its functions, whose
 //! signatures below are those of the public driver API and have not changed since they were introduced. No context is
 //! made. The caller runs this in a process of its own, so that a driver that crashes or hangs takes nothing with it.
 #![allow(unsafe_code, reason = "calling a C library needs it")]

@@ -1,0 +1,56 @@
+//! `gpushare env` prints what `run` would give a program.
+
+use gpushare_tests::guest::gpushare;
+use gpushare_tests::{GIB, Gpu, artefacts, clients};
+use serde_json::Value;
+use std::process::Command;
+
+#[test]
+fn a_shell_that_evaluates_it_starts_programs_under_the_limits() {
+    let gpu = Gpu::new("");
+    let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    let script = format!(
+        "eval \"$({} env --gpu soft:{} --mem-limit 1GiB)\" && printf 'init\\ntotal\\n' | {}",
+        artefacts::gpushare().display(),
+        gpu.spec(),
+        clients::compile("quota", &[]).display()
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("init 0\ntotal {GIB} 0\n"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn json_says_what_to_set_and_what_to_unset() {
+    let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    let output = gpushare(&[
+        "env",
+        "--json",
+        "--gpu",
+        "soft",
+        "--mem-limit",
+        "1GiB",
+        "--name",
+        "n",
+    ])
+    .env("GPUSHARE_MEM_LIMIT_0", "2GiB")
+    .env("TMPDIR", temporary.path())
+    .output()
+    .unwrap();
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["set"]["GPUSHARE_MEM_LIMIT"], "1GiB");
+    assert_eq!(plan["set"]["GPUSHARE_CONTAINER"], "n");
+    assert_eq!(plan["unset"], serde_json::json!(["GPUSHARE_MEM_LIMIT_0"]));
+    assert_eq!(
+        plan["set"].get("PATH"),
+        None,
+        "what does not change is not repeated"
+    );
+}

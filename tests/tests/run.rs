@@ -1,0 +1,299 @@
+//! `gpushare run` as if it were not there: statuses, streams, signals, job control, and nothing left behind.
+
+use gpushare_tests::guest::{command, gpushare};
+use gpushare_tests::{Gpu, Guest, artefacts, clients};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+fn shell(gpu: &Gpu, script: &str) -> Guest {
+    Guest::program(gpu, &[], &["sh", "-c", script])
+}
+
+fn pid(guest: &Guest) -> Pid {
+    Pid::from_raw(guest.id().try_into().expect("a pid"))
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    let gpu = Gpu::new("");
+    for status in [0, 1, 7, 125, 255] {
+        let ended = shell(&gpu, &format!("exit {status}")).finish();
+        assert_eq!(ended.status.code(), Some(status), "{ended:?}");
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_128_and_the_signal() {
+    let gpu = Gpu::new("");
+    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGSEGV] {
+        let ended = shell(&gpu, &format!("kill -{} $$", signal as i32)).finish();
+        assert_eq!(ended.status.code(), Some(128 + signal as i32), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127_and_one_that_cannot_start_is_126() {
+    let gpu = Gpu::new("");
+    for (program, status) in [
+        ("no-such-command", 127),
+        ("/no/such/file", 127),
+        ("/etc/passwd", 126),
+        ("/", 126),
+    ] {
+        let ended = Guest::program(&gpu, &[], &[program]).finish();
+        assert_eq!(ended.status.code(), Some(status), "{ended:?}");
+        assert!(
+            ended.stderr.starts_with(&format!("gpushare: {program}: ")),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn usage_errors_are_125_and_never_a_programs_status() {
+    for arguments in [
+        &["run"][..],
+        &["run", "--no-such-flag", "--", "true"],
+        &["no-such-command"],
+        &["run", "--gpu", "hard", "--", "true"],
+    ] {
+        assert_eq!(
+            gpushare(arguments).output().unwrap().status.code(),
+            Some(125),
+            "{arguments:?}"
+        );
+    }
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        assert_eq!(
+            gpushare(arguments).output().unwrap().status.code(),
+            Some(0),
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn auto_refuses_where_there_is_no_gpu_and_says_what_to_use() {
+    let run = |arguments: &[&str]| {
+        // An empty library path and nothing else finds a real driver where there is one.
+        let output = gpushare(&[&["run"], arguments, &["--", "true"]].concat())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (status, complaint) = run(&[]);
+    match status {
+        Some(0) => eprintln!("there is a real GPU here, so auto takes it"),
+        _ => assert!(
+            status == Some(125) && complaint.contains("--gpu soft"),
+            "{status:?} {complaint}"
+        ),
+    }
+    let (status, complaint) = run(&["--gpu", "soft:mem=4gigs"]);
+    assert!(
+        status == Some(125) && complaint.contains("mem=4gigs"),
+        "{status:?} {complaint}"
+    );
+}
+
+#[test]
+fn standard_streams_are_the_programs_own() {
+    let gpu = Gpu::new("");
+    let mut cat = Guest::program(&gpu, &[], &["cat"]);
+    assert_eq!(cat.ask("a line"), "a line");
+    cat.finish().silently();
+    let ended = shell(&gpu, "echo out; echo err >&2").finish();
+    assert_eq!(
+        (ended.stdout.as_str(), ended.stderr.as_str()),
+        ("out\n", "err\n")
+    );
+}
+
+const ECHO_SIGNALS: &str = "
+import signal, sys
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), lambda number, frame: print(signal.Signals(number).name, flush=True))
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn signals_sent_to_run_reach_the_program() {
+    let gpu = Gpu::new("");
+    let signals = [
+        "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH",
+        "SIGTSTP", "SIGCONT",
+    ];
+    let mut guest = Guest::program(
+        &gpu,
+        &[],
+        &[&["python3", "-c", ECHO_SIGNALS], &signals[..]].concat(),
+    );
+    assert_eq!(guest.line(), "ready");
+    for name in signals {
+        kill(pid(&guest), name.parse::<Signal>().unwrap()).unwrap();
+        assert_eq!(guest.line(), name);
+    }
+    assert_eq!(guest.finish().silently(), "");
+}
+
+#[test]
+fn a_program_that_does_not_handle_a_signal_dies_of_it_and_run_says_so() {
+    let gpu = Gpu::new("");
+    let mut guest = shell(&gpu, "echo ready; exec cat");
+    assert_eq!(guest.line(), "ready");
+    kill(pid(&guest), Signal::SIGTERM).unwrap();
+    let status = waitpid(pid(&guest), None).unwrap();
+    assert_eq!(
+        status,
+        WaitStatus::Exited(pid(&guest), 128 + Signal::SIGTERM as i32)
+    );
+}
+
+#[test]
+fn a_signal_the_parent_ignores_stays_ignored() {
+    let gpu = Gpu::new("");
+    let mut run = std::process::Command::new("sh");
+    run.args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(artefacts::gpushare());
+    run.args(["run", "--gpu", &format!("soft:{}", gpu.spec()), "--", "cat"]);
+    let mut guest = Guest::start(run);
+    assert_eq!(guest.ask("ready"), "ready");
+    kill(pid(&guest), Signal::SIGHUP).unwrap();
+    assert_eq!(guest.ask("still here"), "still here");
+    guest.finish().silently();
+}
+
+#[test]
+fn job_control_stops_and_continues_both() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.arg("cat").process_group(0);
+    let mut guest = Guest::start(run);
+    assert_eq!(guest.ask("one"), "one");
+    for _ in 0..2 {
+        killpg(pid(&guest), Signal::SIGTSTP).unwrap();
+        let stopped = waitpid(pid(&guest), Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert_eq!(stopped, WaitStatus::Stopped(pid(&guest), Signal::SIGTSTP));
+        killpg(pid(&guest), Signal::SIGCONT).unwrap();
+        assert_eq!(guest.ask("two"), "two");
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn run_is_not_stopped_by_what_stops_only_its_program() {
+    let gpu = Gpu::new("");
+    let mut guest = shell(&gpu, "echo $$; exec cat");
+    let program = Pid::from_raw(guest.line().parse().unwrap());
+    kill(program, Signal::SIGSTOP).unwrap();
+    kill(program, Signal::SIGKILL).unwrap();
+    assert_eq!(
+        guest.finish().status.code(),
+        Some(128 + Signal::SIGKILL as i32)
+    );
+}
+
+#[test]
+fn the_programs_own_preloads_and_library_path_are_kept() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &[]);
+    run.env("LD_LIBRARY_PATH", "/own/one:/own/two")
+        .env("LD_PRELOAD", "libm.so.6");
+    run.args([
+        "sh",
+        "-c",
+        "echo \"$LD_PRELOAD\"; echo \"$LD_LIBRARY_PATH\"",
+    ]);
+    let text = Guest::start(run).finish().silently();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].ends_with("/libgpushare.so:libm.so.6"), "{text}");
+    assert!(lines[1].ends_with(":/own/one:/own/two"), "{text}");
+}
+
+#[test]
+fn a_static_program_runs_and_is_said_to_be_out_of_reach() {
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &["--mem-limit", "1GiB"]);
+    run.arg(clients::compile("quota", &["-static", "-Wno-error"]));
+    let ended = Guest::start(run).finish();
+    assert!(
+        ended.status.success() && ended.stderr.lines().count() == 1,
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("statically linked"), "{ended:?}");
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let gpu = Gpu::new("");
+    let runtime = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    let temporary = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    fs::set_permissions(
+        runtime.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    let mut run = command(&gpu, &["--mem-limit", "1GiB"]);
+    run.env("XDG_RUNTIME_DIR", runtime.path())
+        .env("TMPDIR", temporary.path())
+        .arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(run);
+    assert_eq!(guest.ask("init"), "init 0");
+    let containers = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(runtime.path().join("gpushare/c"))
+            .into_iter()
+            .flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    assert_eq!(containers().len(), 1, "it lives in a container of its own");
+    guest.finish().silently();
+    assert_eq!(containers(), Vec::<PathBuf>::new());
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_process_left_behind_keeps_its_container() {
+    let gpu = Gpu::new("");
+    let runtime = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    fs::set_permissions(
+        runtime.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o700),
+    )
+    .unwrap();
+    let fifo = runtime.path().join("in");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let client = clients::compile("quota", &[]);
+    // The client outlives its shell; what it answers comes through the pipe it keeps open.
+    let script = format!("{} <{} & echo started", client.display(), fifo.display());
+    let mut run = command(&gpu, &["--mem-limit", "1GiB"]);
+    run.env("XDG_RUNTIME_DIR", runtime.path())
+        .args(["sh", "-c", &script]);
+    let mut guest = Guest::start(run);
+    let mut input = fs::File::options().write(true).open(&fifo).unwrap();
+    let mut say = |line: &str| std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+    say("init\n");
+    let mut answers = [guest.line(), guest.line()];
+    answers.sort();
+    assert_eq!(answers, ["init 0", "started"]);
+    assert!(matches!(
+        waitpid(pid(&guest), None).unwrap(),
+        WaitStatus::Exited(_, 0)
+    ));
+    assert_eq!(
+        fs::read_dir(runtime.path().join("gpushare/c"))
+            .unwrap()
+            .count(),
+        1
+    );
+    say("fill 67108864\n");
+    assert_eq!(guest.line(), "fill 16 2", "and its quota");
+}
