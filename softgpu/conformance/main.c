@@ -1,0 +1,114 @@
+// Asks a CUDA driver for facts, one family after the other, each in a process of its own, and prints what it answered.
+//
+// usage: facts [LIBRARY]     (default libcuda.so.1)
+//
+// The same program runs on softgpu and on a real driver; transcript.tsv holds the answers.
+#include "facts.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *library;
+static const char *family;
+
+void *driver_function(const char *name) {
+    void *function = dlsym(library, name);
+    if (!function) {
+        printf("%s.missing.%s\tabsent\n", family, name);
+        fflush(stdout);
+        _exit(0);
+    }
+    return function;
+}
+
+void say(const char *fact, const char *answer) {
+    printf("%s.%s\t%s\n", family, fact, answer);
+    fflush(stdout);
+}
+
+void say_result(const char *fact, result answer) {
+    const char *name = NULL;
+    char unknown[32];
+    if (CU(cuGetErrorName, answer, &name) || !name) {
+        snprintf(unknown, sizeof unknown, "%d", answer);
+        name = unknown;
+    }
+    if (!strncmp(name, "CUDA_ERROR_", 11)) name += 11;
+    if (!strncmp(name, "CUDA_", 5)) name += 5;
+    say(fact, name);
+}
+
+void say_bool(const char *fact, int holds) { say(fact, holds ? "yes" : "no"); }
+
+void say_number(const char *fact, long long answer) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", answer);
+    say(fact, text);
+}
+
+void must(const char *what, result answer) {
+    if (!answer) return;
+    char fact[128];
+    snprintf(fact, sizeof fact, "cannot.%s", what);
+    say_result(fact, answer);
+    _exit(0);
+}
+
+handle begin(void) {
+    handle context;
+    must("cuInit", CU(cuInit, 0));
+    must("cuDevicePrimaryCtxRetain", CU(cuDevicePrimaryCtxRetain, &context, 0));
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, context));
+    return context;
+}
+
+struct call {
+    void (*body)(void *);
+    void *argument;
+};
+
+static void *call(void *call) {
+    struct call *what = call;
+    what->body(what->argument);
+    return NULL;
+}
+
+void in_thread(void (*body)(void *), void *argument) {
+    pthread_t thread;
+    struct call what = {body, argument};
+    pthread_create(&thread, NULL, call, &what);
+    pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*facts)(void);
+    } families[] = {
+        {"start", start_facts},     {"lookup", lookup_facts},   {"device", device_facts}, {"primary", primary_facts},
+        {"context", context_facts}, {"linear", linear_facts},   {"copy", copy_facts},     {"host", host_facts},
+        {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
+        {"launch", launch_facts},   {"fault", fault_facts},
+    };
+    library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
+    if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        family = families[i].name;
+        pid_t child = fork();
+        if (child == 0) {
+            families[i].facts();
+            exit(0);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (status) {
+            char text[32];
+            snprintf(text, sizeof text, WIFSIGNALED(status) ? "signal %d" : "status %d",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            say("ended", text);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,66 @@
+// Physical memory, addresses, and mapping one to the other.
+#include "facts.h"
+
+struct properties {
+    int type, handles, location_type, location_id;
+    void *metadata;
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+};
+struct access {
+    int location_type, location_id, flags;
+};
+
+void vmm_facts(void) {
+    struct properties properties = {.type = 1, .location_type = 1}, told;
+    struct access access = {.location_type = 1, .flags = 3};
+    size_t grain = 0;
+    address a = 0, b = 0;
+    unsigned long long memory = 0, again = 0, rights = 0;
+    int byte = 0;
+    begin();
+    say_result("granularity", CU(cuMemGetAllocationGranularity, &grain, &properties, 0));
+    say_number("granularity_is", (long long)grain);
+    say_result("reserve", CU(cuMemAddressReserve, &a, 4 * grain, (size_t)0, (address)0, 0ULL));
+    say_bool("reserved_is_aligned", a % grain == 0);
+    say_result("reserve_0", CU(cuMemAddressReserve, &b, (size_t)0, (size_t)0, (address)0, 0ULL));
+    say_result("reserve_odd_size", CU(cuMemAddressReserve, &b, grain + 1, (size_t)0, (address)0, 0ULL));
+    say_result("reserve_odd_alignment", CU(cuMemAddressReserve, &b, grain, (size_t)3, (address)0, 0ULL));
+    say_result("reserve_flags", CU(cuMemAddressReserve, &b, grain, (size_t)0, (address)0, 1ULL));
+    say_result("create", CU(cuMemCreate, &memory, 2 * grain, &properties, 0ULL));
+    say_result("create_0", CU(cuMemCreate, &again, (size_t)0, &properties, 0ULL));
+    say_result("create_odd_size", CU(cuMemCreate, &again, grain + 1, &properties, 0ULL));
+    say_result("create_flags", CU(cuMemCreate, &again, grain, &properties, 1ULL));
+    say_result("create_more_than_there_is", CU(cuMemCreate, &again, grain << 25, &properties, 0ULL));
+    say_result("properties", CU(cuMemGetAllocationPropertiesFromHandle, &told, memory));
+    say_bool("properties_are_as_asked", told.type == 1 && told.location_type == 1 && told.location_id == 0);
+    say_result("map", CU(cuMemMap, a, 2 * grain, (size_t)0, memory, 0ULL));
+    say_result("map_over_it", CU(cuMemMap, a, 2 * grain, (size_t)0, memory, 0ULL));
+    say_result("map_beyond_reservation", CU(cuMemMap, a + 3 * grain, 2 * grain, (size_t)0, memory, 0ULL));
+    say_result("map_unreserved", CU(cuMemMap, (address)grain, grain, (size_t)0, memory, 0ULL));
+    say_result("map_odd_size", CU(cuMemMap, a + 2 * grain, grain + 1, (size_t)0, memory, 0ULL));
+    say_result("fill_without_access", CU(cuMemsetD8_v2, a, 1, (size_t)16));
+    say_result("access_before", CU(cuMemGetAccess, &rights, &access, a));
+    say_number("access_before_is", (long long)rights);
+    say_result("set_access", CU(cuMemSetAccess, a, 2 * grain, &access, (size_t)1));
+    say_result("set_access_unmapped", CU(cuMemSetAccess, a, 4 * grain, &access, (size_t)1));
+    say_result("access_after", CU(cuMemGetAccess, &rights, &access, a));
+    say_number("access_after_is", (long long)rights);
+    say_result("fill", CU(cuMemsetD8_v2, a, 7, 2 * grain));
+    CU(cuMemcpyDtoH_v2, &byte, a + 2 * grain - 1, (size_t)1);
+    say_number("filled_to_the_end", byte);
+    say_result("retain", CU(cuMemRetainAllocationHandle, &again, (void *)(uintptr_t)a));
+    say_bool("retained_is_the_same", again == memory);
+    say_result("release_retained", CU(cuMemRelease, again));
+    say_result("release_while_mapped", CU(cuMemRelease, memory));
+    CU(cuMemcpyDtoH_v2, &byte, a, (size_t)1);
+    say_number("mapping_keeps_the_bytes", byte);
+    say_result("free_as_linear", CU(cuMemFree_v2, a));
+    say_result("address_free_while_mapped", CU(cuMemAddressFree, a, 4 * grain));
+    say_result("unmap_half", CU(cuMemUnmap, a, grain));
+    say_result("unmap", CU(cuMemUnmap, a, 2 * grain));
+    say_result("unmap_again", CU(cuMemUnmap, a, 2 * grain));
+    say_result("address_free_half", CU(cuMemAddressFree, a, 2 * grain));
+    say_result("address_free", CU(cuMemAddressFree, a, 4 * grain));
+}
