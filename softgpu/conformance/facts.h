@@ -48,6 +48,7 @@ void copy_facts(void);
 void host_facts(void);
 void pool_facts(void);
 void vmm_facts(void);
+void denied_facts(void);
 void stream_facts(void);
 void capture_facts(void);
 void launch_facts(void);

@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
         {"start", start_facts},     {"lookup", lookup_facts},   {"device", device_facts}, {"primary", primary_facts},
         {"context", context_facts}, {"linear", linear_facts},   {"copy", copy_facts},     {"host", host_facts},
         {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
-        {"launch", launch_facts},   {"fault", fault_facts},
+        {"launch", launch_facts},   {"fault", fault_facts},     {"denied", denied_facts},
     };
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;

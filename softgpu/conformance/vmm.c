@@ -40,7 +40,6 @@ void vmm_facts(void) {
     say_result("map_beyond_reservation", CU(cuMemMap, a + 3 * grain, 2 * grain, (size_t)0, memory, 0ULL));
     say_result("map_unreserved", CU(cuMemMap, (address)grain, grain, (size_t)0, memory, 0ULL));
     say_result("map_odd_size", CU(cuMemMap, a + 2 * grain, grain + 1, (size_t)0, memory, 0ULL));
-    say_result("fill_without_access", CU(cuMemsetD8_v2, a, 1, (size_t)16));
     say_result("access_before", CU(cuMemGetAccess, &rights, &access, a));
     say_number("access_before_is", (long long)rights);
     say_result("set_access", CU(cuMemSetAccess, a, 2 * grain, &access, (size_t)1));
@@ -63,4 +62,18 @@ void vmm_facts(void) {
     say_result("unmap_again", CU(cuMemUnmap, a, 2 * grain));
     say_result("address_free_half", CU(cuMemAddressFree, a, 2 * grain));
     say_result("address_free", CU(cuMemAddressFree, a, 4 * grain));
+}
+
+void denied_facts(void) {
+    struct properties properties = {.type = 1, .location_type = 1};
+    address a = 0;
+    unsigned long long memory = 0;
+    size_t grain = 2 << 20;
+    begin();
+    must("cuMemAddressReserve", CU(cuMemAddressReserve, &a, grain, (size_t)0, (address)0, 0ULL));
+    must("cuMemCreate", CU(cuMemCreate, &memory, grain, &properties, 0ULL));
+    must("cuMemMap", CU(cuMemMap, a, grain, (size_t)0, memory, 0ULL));
+    // A driver may refuse at the call or fault when the work runs; it must not succeed.
+    result called = CU(cuMemsetD8_v2, a, 1, (size_t)16), waited = CU(cuCtxSynchronize);
+    say_bool("fill_of_mapped_memory_without_access_succeeds", !called && !waited);
 }

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Compares what a CUDA driver answers with the transcript, and counts.
+#
+# usage: run.sh [LIBRARY]                  compare (default: the system's libcuda.so.1); exit 1 if any answer differs
+#        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
+#
+# A recorded answer is what softgpu must give: its test fails until softgpu agrees.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+driver=
+if [ "${1-}" = --record ]; then
+    driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
+    shift 2
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
+"$work/facts" "${1:-libcuda.so.1}" >"$work/answers"
+if [ -n "$driver" ]; then
+    awk -F '\t' -v driver="$driver" '
+        FNR == NR { if (/^#/) print; else known[$1] = $2; next }
+        { print $1 "\t" $2 "\t" driver; if (known[$1] != $2) print $1 ": " known[$1] " -> " $2 > "/dev/stderr" }
+    ' "$here/transcript.tsv" "$work/answers" >"$work/transcript"
+    cp "$work/transcript" "$here/transcript.tsv"
+    echo "recorded $(wc -l <"$work/answers") facts on $driver"
+    exit 0
+fi
+awk -F '\t' '
+    FNR == NR { if (!/^#/) { want[$1] = $2; by[$1] = $3 }; next }
+    !($1 in want) { print "not in the transcript: " $0; bad++; next }
+    { if (want[$1] != $2) { print $1 ": transcript " want[$1] " (" by[$1] "), here " $2; bad++ }
+      else if (by[$1] == "unverified") unverified++; else recorded++
+      delete want[$1] }
+    END {
+        for (fact in want) { print "not answered: " fact; bad++ }
+        printf "%d facts agree with a recorded driver, %d with an unverified line, %d differ\n", recorded, unverified, bad
+        exit bad > 0
+    }
+' "$here/transcript.tsv" "$work/answers"
