@@ -1,0 +1,279 @@
+//! The driver as a C program sees it, and processes of one test each.
+//!
+//! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one test are not another's.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(unsafe_code, reason = "the driver is a C library")]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
+use std::ffi::{CString, c_char, c_void};
+use std::process::Command;
+use std::ptr::null_mut;
+
+use gpushare_cuda_abi::cuda::*;
+use softgpu_cuda as _;
+
+macro_rules! driver {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?);)*) => {
+        /// The exported functions, as declared in `cuda.h`.
+        mod c {
+            use super::*;
+            unsafe extern "C" { $(pub(super) fn $name($($arg: $ty),*) -> CUresult;)* }
+        }
+        $(
+            /// The driver function of this name.
+            #[allow(non_snake_case, reason = "the driver's name")]
+            pub(crate) fn $name($($arg: $ty),*) -> CUresult {
+                // SAFETY: the tests pass what the function's documentation asks for, or NULL and stale handles, which it answers.
+                unsafe { c::$name($($arg),*) }
+            }
+        )*
+    };
+}
+
+driver! {
+    fn cuInit(flags: u32);
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    fn cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    fn cuCtxSetCurrent(context: CUcontext);
+    fn cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice);
+    fn cuCtxDestroy_v2(context: CUcontext);
+    fn cuCtxSynchronize();
+    fn cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    fn cuMemFree_v2(address: CUdeviceptr);
+    fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: u32);
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
+    fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemsetD32_v2(to: CUdeviceptr, value: u32, count: usize);
+    fn cuMemsetD32Async(to: CUdeviceptr, value: u32, count: usize, stream: CUstream);
+    fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
+    fn cuDeviceGraphMemTrim(device: CUdevice);
+    fn cuStreamCreate(stream: *mut CUstream, flags: u32);
+    fn cuStreamDestroy_v2(stream: CUstream);
+    fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamQuery(stream: CUstream);
+    fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: u32);
+    fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: u32);
+    fn cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    fn cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: u32, flags: u32);
+    fn cuEventCreate(event: *mut CUevent, flags: u32);
+    fn cuEventDestroy_v2(event: CUevent);
+    fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuEventQuery(event: CUevent);
+    fn cuEventSynchronize(event: CUevent);
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+    fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    fn cuModuleUnload(module: CUmodule);
+    fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+    fn cuLibraryLoadData(library: *mut CUlibrary, image: *const c_void, jit: *mut CUjit_option, jit_values: *mut *mut c_void, jit_count: u32, options: *mut CUlibraryOption, values: *mut *mut c_void, count: u32);
+    fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
+    fn cuLibraryUnload(library: CUlibrary);
+    fn cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: i32);
+    fn cuFuncSetBlockShape(function: CUfunction, x: i32, y: i32, z: i32);
+    fn cuParamSetSize(function: CUfunction, bytes: u32);
+    fn cuParamSetv(function: CUfunction, offset: i32, from: *mut c_void, bytes: u32);
+    fn cuLaunchGrid(function: CUfunction, width: i32, height: i32);
+    fn cuLaunchKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
+    fn cuLaunchKernel_ptsz(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
+    fn cuLaunchCooperativeKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void);
+    fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
+    fn cuGraphCreate(graph: *mut CUgraph, flags: u32);
+    fn cuGraphDestroy(graph: CUgraph);
+    fn cuGraphClone(clone: *mut CUgraph, graph: CUgraph);
+    fn cuGraphNodeFindInClone(node: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph);
+    fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+    fn cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
+    fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType);
+    fn cuGraphAddDependencies(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize);
+    fn cuGraphDestroyNode(node: CUgraphNode);
+    fn cuGraphAddEmptyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize);
+    fn cuGraphAddKernelNode_v2(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_KERNEL_NODE_PARAMS_v2);
+    fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v2);
+    fn cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2);
+    fn cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext);
+    fn cuGraphAddHostNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_HOST_NODE_PARAMS_v1);
+    fn cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph);
+    fn cuGraphAddMemAllocNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1);
+    fn cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr);
+    fn cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64);
+    fn cuGraphExecDestroy(exec: CUgraphExec);
+    fn cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo_v1);
+    fn cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: u32);
+    fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
+    fn cuUserObjectCreate(object: *mut CUuserObject, argument: *mut c_void, destroy: CUhostFn, count: u32, flags: u32);
+    fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
+    fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+    fn cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, data: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode);
+    fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
+    fn cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, count: *mut usize);
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
+    fn cuOccupancyMaxPotentialBlockSize(grid: *mut i32, block: *mut i32, function: CUfunction, sizes: CUoccupancyB2DSize, shared: usize, limit: i32);
+}
+
+/// Success.
+pub(crate) const OK: CUresult = CUresult::SUCCESS;
+
+/// Which test this process runs; absent in the process that cargo started.
+const CHILD: &str = "SOFTGPU_TEST";
+
+/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`]. `name` is the test's own.
+pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
+    if std::env::var(CHILD).is_ok_and(|child| child == name) {
+        body();
+        std::process::exit(0);
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command
+        .env("SOFTGPU", spec)
+        .env(CHILD, name)
+        .env_remove("CUDA_MODULE_LOADING");
+    let output = command.output().unwrap();
+    let (out, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{name} on {spec}: {}\n{out}\n{errors}",
+        output.status
+    );
+    out.lines()
+        .filter_map(|line| line.split("TOLD ").nth(1))
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Tells the process that started this one something.
+pub(crate) fn tell(what: impl std::fmt::Display) {
+    println!("\nTOLD {what}");
+}
+
+/// What an out-parameter receives.
+pub(crate) fn get<T: Copy>(none: T, call: impl FnOnce(*mut T) -> CUresult) -> T {
+    let mut value = none;
+    assert_eq!(call(&raw mut value), OK);
+    value
+}
+
+/// The device's primary context, made current.
+pub(crate) fn start() {
+    assert_eq!(cuInit(0), OK);
+    let context = get(CUcontext::NULL, |out| cuDevicePrimaryCtxRetain(out, 0));
+    assert_eq!(cuCtxSetCurrent(context), OK);
+}
+
+pub(crate) fn memory(bytes: usize) -> CUdeviceptr {
+    get(0, |out| cuMemAlloc_v2(out, bytes))
+}
+
+/// Host memory that the device sees at the same address.
+pub(crate) fn pinned(words: usize) -> *mut u32 {
+    get(null_mut(), |out| cuMemHostAlloc(out, words * 4, 0)).cast()
+}
+
+/// Looks at host memory as it is now.
+pub(crate) fn look(at: *const u32) -> u32 {
+    // SAFETY: the tests look into live pinned memory.
+    unsafe { at.read_volatile() }
+}
+
+pub(crate) fn read(at: CUdeviceptr, words: usize) -> Vec<u32> {
+    let mut values = vec![0_u32; words];
+    assert_eq!(
+        cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), at, words * 4),
+        OK
+    );
+    values
+}
+
+pub(crate) fn write<T>(at: CUdeviceptr, values: &[T]) {
+    assert_eq!(
+        cuMemcpyHtoD_v2(at, values.as_ptr().cast(), size_of_val(values)),
+        OK
+    );
+}
+
+pub(crate) fn stream(flags: u32) -> CUstream {
+    get(CUstream::NULL, |out| cuStreamCreate(out, flags))
+}
+
+/// A stream that has nothing to do with the legacy default stream.
+pub(crate) fn free_stream() -> CUstream {
+    stream(CUstream_flags::NON_BLOCKING.0)
+}
+
+pub(crate) fn event() -> CUevent {
+    get(CUevent::NULL, |out| cuEventCreate(out, 0))
+}
+
+pub(crate) fn module() -> CUmodule {
+    get(CUmodule::NULL, |out| {
+        cuModuleLoadData(out, c"image".as_ptr().cast())
+    })
+}
+
+pub(crate) fn function(name: &str) -> CUfunction {
+    let name = CString::new(name).unwrap();
+    get(CUfunction::NULL, |out| {
+        cuModuleGetFunction(out, module(), name.as_ptr())
+    })
+}
+
+/// Launches one block of 32 threads.
+pub(crate) fn launch(
+    function: CUfunction,
+    stream: CUstream,
+    values: &mut [*mut c_void],
+) -> CUresult {
+    cuLaunchKernel(
+        function,
+        1,
+        1,
+        1,
+        32,
+        1,
+        1,
+        0,
+        stream,
+        values.as_mut_ptr(),
+        null_mut(),
+    )
+}
+
+/// Occupies the device.
+pub(crate) fn spin(stream: CUstream, ns: u64) {
+    let mut ns = ns;
+    assert_eq!(
+        launch(function("spin"), stream, &mut [(&raw mut ns).cast()]),
+        OK
+    );
+}
+
+/// Writes `value` to `words` words.
+pub(crate) fn fill(stream: CUstream, at: CUdeviceptr, words: u64, value: u32) -> CUresult {
+    let (mut at, mut words, mut value) = (at, words, value);
+    launch(
+        function("fill"),
+        stream,
+        &mut [
+            (&raw mut at).cast(),
+            (&raw mut words).cast(),
+            (&raw mut value).cast(),
+        ],
+    )
+}
+
+/// Writes host memory as the application does.
+pub(crate) fn put(at: *mut u32, value: u32) {
+    // SAFETY: the tests write into live pinned memory.
+    unsafe { at.write_volatile(value) }
+}
