@@ -2,7 +2,7 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{arena, pool};
+use super::{pool, reclaim};
 use crate::account::{self, Charge};
 use crate::contexts::{self, Here};
 use crate::table::{self, Kind, Record};
@@ -20,7 +20,7 @@ pub(crate) fn booked(
     let Some(here) = contexts::here() else {
         return ask();
     };
-    let charge = match arena::reserve(here.device, bytes) {
+    let charge = match reclaim::reserve(here.device, bytes) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };

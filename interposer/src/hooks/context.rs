@@ -8,7 +8,7 @@ use core::ffi::c_int;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::arena;
+use super::reclaim;
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::objects::Map;
@@ -113,7 +113,7 @@ fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
 fn gone(context: CUcontext) {
     contexts::gone(context);
     overhead::context_gone(context);
-    arena::context_gone(context);
+    reclaim::context_gone(context);
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.

@@ -18,6 +18,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use super::arena::{self, Arena, Held};
 use super::ordered::Ordered;
+use super::reclaim;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
@@ -179,7 +180,7 @@ fn instantiating(
     }
     let uploads = flags & u64::from(CUgraphInstantiate_flags::UPLOAD.0) != 0;
     let answer = if uploads {
-        running(&sizes, call)
+        running(&sizes, Ordered::legacy(CUstream::NULL), call)
     } else {
         call()
     };
@@ -270,17 +271,17 @@ fn launching(exec: CUgraphExec, stream: Ordered, call: impl FnOnce() -> CUresult
         return call();
     }
     match EXECS.with(key(exec), |sizes| sizes.clone()) {
-        Some(sizes) if !stream.records() => running(&sizes, call),
+        Some(sizes) if !stream.records() => running(&sizes, stream, call),
         _ => call(),
     }
 }
 
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
-fn running(sizes: &Sizes, call: impl FnOnce() -> CUresult) -> CUresult {
+fn running(sizes: &Sizes, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     let mut booked = Vec::with_capacity(sizes.len());
     for (device, bytes) in sizes {
         let memory = GraphMemory::of(*device);
-        match arena::before(&memory, *bytes, *bytes) {
+        match arena::before(&memory, *bytes, *bytes, stream) {
             Ok(charge) => booked.push((memory, charge)),
             Err(refused) => return refused.into(),
         }
@@ -294,7 +295,7 @@ fn running(sizes: &Sizes, call: impl FnOnce() -> CUresult) -> CUresult {
             );
         }
     }
-    arena::freed();
+    reclaim::freed();
     answer
 }
 
@@ -311,7 +312,7 @@ fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
     for (device, _) in sizes {
         arena::follow(&GraphMemory::of(device));
     }
-    arena::freed();
+    reclaim::freed();
     answer
 }
 

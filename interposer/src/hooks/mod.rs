@@ -20,6 +20,7 @@ mod nvml_lists;
 mod ordered;
 mod pool;
 mod pools;
+mod reclaim;
 mod sync;
 mod vmm;
 

@@ -79,21 +79,38 @@ impl Ordered {
         }
     }
 
-    /// An event behind everything the stream has been given, made in the stream's context.
+    /// The handle as the program gave it.
+    pub(super) fn handle(self) -> CUstream {
+        self.stream
+    }
+
+    /// Whether the program called the twin.
+    pub(super) fn is_per_thread(self) -> bool {
+        self.per_thread
+    }
+
+    /// Records an event of ours behind everything the stream has been given.
+    pub(super) fn record(self, event: CUevent) -> Result<(), CUresult> {
+        // SAFETY: the program's stream, and an event of ours in the same context (or the driver refuses).
+        unsafe {
+            if self.per_thread {
+                driver::cuEventRecord_ptsz(event, self.stream)
+            } else {
+                driver::cuEventRecord(event, self.stream)
+            }
+        }
+        .ok()
+    }
+
+    /// A new event behind everything the stream has been given, made in the stream's context.
     pub(super) fn mark(self, context: CUcontext) -> Option<CUevent> {
         let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
         // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
         unsafe {
             driver::cuCtxPushCurrent_v2(context).ok().ok()?;
-            let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0);
-            let recorded = made.ok().and_then(|()| {
-                if self.per_thread {
-                    driver::cuEventRecord_ptsz(event, self.stream).ok()
-                } else {
-                    driver::cuEventRecord(event, self.stream).ok()
-                }
-            });
-            if made.is_success() && recorded.is_err() {
+            let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0).ok();
+            let recorded = made.and_then(|()| self.record(event));
+            if made.is_ok() && recorded.is_err() {
                 let _ = driver::cuEventDestroy_v2(event);
             }
             let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);

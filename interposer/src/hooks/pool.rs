@@ -13,7 +13,8 @@ use super::arena;
 use super::arena::Arena as _;
 use super::ordered::Ordered;
 use super::pools::{self, Pool};
-use crate::account::{self, Refused};
+use super::reclaim;
+use crate::account::{Charge, Refused, Units};
 use crate::device;
 use crate::driver;
 use crate::entry::hooks;
@@ -45,7 +46,14 @@ hooks! {
 const STEP: u64 = 32 << 20;
 
 /// Every allocation made from a pool, by address.
-static ALLOCATIONS: Map<Arc<Pool>> = Map::new();
+static ALLOCATIONS: Map<Allocation> = Map::new();
+
+/// An allocation and its size in bytes.
+#[derive(Debug)]
+struct Allocation {
+    pool: Arc<Pool>,
+    bytes: u64,
+}
 
 fn alloc(
     real: cuMemAllocAsync,
@@ -76,7 +84,7 @@ fn from_current(
     dptr: *mut CUdeviceptr,
     bytes: usize,
     stream: Ordered,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let current = || {
         let device = stream.place()?.device;
@@ -125,7 +133,7 @@ fn from_pool(
     bytes: usize,
     pool: CUmemoryPool,
     stream: Ordered,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     if pool.is_null() {
         return call();
@@ -144,43 +152,62 @@ fn allocate(
     bytes: usize,
     stream: Ordered,
     pool: impl FnOnce() -> Option<Arc<Pool>>,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     if dptr.is_null() || bytes == 0 || stream.records() {
         return call();
     }
     let Some(pool) = pool() else { return call() };
     let bytes = bytes as u64;
-    let charge = match arena::before(
-        &*pool,
-        bytes,
-        bytes.checked_next_multiple_of(STEP).unwrap_or(bytes),
-    ) {
+    let bound = bytes.checked_next_multiple_of(STEP).unwrap_or(bytes);
+    let charge = match arena::before(&*pool, bytes, bound, stream) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
+    // A pool may grow though it said it had room: then once more, with the growth booked.
+    let answer = once(&pool, dptr, bytes, stream, charge, &call).or_else(|_| {
+        let charge = reclaim::reserve_slowly(pool.device(), bound, None)?;
+        once(&pool, dptr, bytes, stream, charge, &call)
+    });
+    answer.unwrap_or_else(CUresult::from)
+}
+
+/// Allocates and follows the pool.
+///
+/// # Errors
+/// [`Refused`] if the pool grew beyond the limit; the allocation is undone then.
+fn once(
+    pool: &Arc<Pool>,
+    dptr: *mut CUdeviceptr,
+    bytes: u64,
+    stream: Ordered,
+    charge: Charge,
+    call: &impl Fn() -> CUresult,
+) -> Result<CUresult, Refused> {
+    let without_growth = charge.units() == Units::default();
     let answer = call();
     if !answer.is_success() {
-        let _ = arena::after(&*pool, charge);
-        return answer;
+        let _ = arena::after(&**pool, charge);
+        return Ok(answer);
     }
     // SAFETY: the driver wrote it.
     let address = unsafe { *dptr };
     pool.one_more();
-    ALLOCATIONS.insert(address, Arc::clone(&pool));
-    if arena::after(&*pool, charge).is_err() {
-        return take_back(&pool, address, dptr, stream);
+    let allocation = Allocation {
+        pool: Arc::clone(pool),
+        bytes,
+    };
+    ALLOCATIONS.insert(address, allocation);
+    if without_growth {
+        reclaim::reused(stream, bytes);
     }
-    answer
+    arena::after(&**pool, charge)
+        .map(|()| answer)
+        .inspect_err(|_| take_back(pool, address, dptr, stream))
 }
 
-/// The pool grew beyond the limit though it said it had room: the allocation is undone.
-fn take_back(
-    pool: &Pool,
-    address: CUdeviceptr,
-    dptr: *mut CUdeviceptr,
-    stream: Ordered,
-) -> CUresult {
+/// Undoes an allocation that the program has not been told of.
+fn take_back(pool: &Pool, address: CUdeviceptr, dptr: *mut CUdeviceptr, stream: Ordered) {
     if stream.free(address).is_success() && ALLOCATIONS.take(address).is_some() {
         pool.freed_one();
         pool.trim();
@@ -188,7 +215,6 @@ fn take_back(
         // SAFETY: the driver wrote to it a moment ago.
         unsafe { *dptr = 0 };
     }
-    Refused.into()
 }
 
 fn free(real: cuMemFreeAsync, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
@@ -209,36 +235,49 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     if stream.records() {
         return call();
     }
+    if let Some(allocation) = ALLOCATIONS.take(dptr) {
+        let (device, bytes) = (allocation.pool.device(), allocation.bytes);
+        let answer = free_pooled(dptr, allocation, call);
+        if answer.is_success() {
+            reclaim::freed_in(stream, stream.place(), device, bytes, Units::default());
+        }
+        return answer;
+    }
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
     };
     // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
     let answer = call();
-    if !answer.is_success() {
+    if answer.is_success() {
+        reclaim::freed_in(stream, stream.place(), record.device(), 0, record.units());
+    } else {
         table::put_back(dptr, record);
-        return answer;
-    }
-    let place = stream.place();
-    match place.and_then(|here| Some((here, stream.mark(here.handle)?))) {
-        Some((here, event)) => {
-            arena::free_later(record.device(), record.units(), here.handle, event)
-        }
-        None => account::release(record.device(), record.units()),
     }
     answer
 }
 
 /// Frees an address that the pointer table does not know: an allocation of a pool or of a graph, or none of ours.
-pub(crate) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
-    let pool = ALLOCATIONS.take(dptr);
+pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
+    if let Some(allocation) = ALLOCATIONS.take(dptr) {
+        return free_pooled(dptr, allocation, call);
+    }
     let answer = call();
-    match pool {
-        Some(pool) if answer.is_success() => pool.freed_one(),
-        Some(pool) => {
-            ALLOCATIONS.insert(dptr, pool);
-        }
-        None if answer.is_success() => arena::freed(),
-        None => {}
+    if answer.is_success() {
+        reclaim::freed();
+    }
+    answer
+}
+
+fn free_pooled(
+    dptr: CUdeviceptr,
+    allocation: Allocation,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let answer = call();
+    if answer.is_success() {
+        allocation.pool.freed_one();
+    } else {
+        ALLOCATIONS.insert(dptr, allocation);
     }
     answer
 }

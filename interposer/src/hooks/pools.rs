@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::*;
 
 use super::arena::{self, Arena, Held};
+use super::reclaim;
 use crate::account;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -81,7 +82,7 @@ impl Pool {
         if last && *locked(&self.closed) {
             account::release(self.device, self.held.take());
         }
-        arena::freed();
+        reclaim::freed();
     }
 }
 

@@ -6,7 +6,7 @@
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
-use super::arena;
+use super::reclaim;
 use crate::entry::hooks;
 
 hooks! {
@@ -37,6 +37,6 @@ fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
 }
 
 fn followed(answer: CUresult) -> CUresult {
-    arena::synchronised();
+    reclaim::synchronised();
     answer
 }

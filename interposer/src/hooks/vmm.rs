@@ -96,7 +96,7 @@ fn create(
     let Some(device) = device.filter(|_| !handle.is_null() && size > 0) else {
         return ask();
     };
-    let charge = match super::arena::reserve(device, size as u64) {
+    let charge = match super::reclaim::reserve(device, size as u64) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };

@@ -1,0 +1,258 @@
+//! What is tried before a charge is refused: giving back what this process can spare.
+//!
+//! Frees in stream order are the driver's again only when the stream comes to them, and until then the account must go on paying.
+//! So an event of ours is recorded behind them. When a charge does not fit, completed frees are credited, and unused memory of pools
+//! and graphs is trimmed, as the driver itself does when the device is full. If the charge would fit once the frees under way are
+//! complete, they are waited for, [`PATIENCE`] at most.
+//!
+//! # Safety
+//! `unsafe` asks the driver about events that this file holds and has not yet destroyed.
+#![allow(unsafe_code, reason = "asks the driver about its events")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
+
+use super::arena::{self, Arena};
+use super::ordered::Ordered;
+use super::{graph, pools};
+use crate::account::{self, Charge, Refused, Units};
+use crate::contexts::Here;
+use crate::device::DeviceKey;
+use crate::driver;
+use crate::fork::ForkLocal;
+
+/// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Streams per device whose last free is remembered; of more, completed ones are forgotten first.
+const STREAMS: usize = 64;
+
+/// Frees given to one stream and, when last looked at, not complete.
+#[derive(Debug)]
+struct Frees {
+    device: DeviceKey,
+    context: CUcontext,
+    stream: CUstream,
+    per_thread: bool,
+    /// Recorded behind the last of them.
+    event: CUevent,
+    /// Bytes that went back to a pool.
+    pooled: u64,
+    /// Charges outside any pool, to be credited when the event has been passed.
+    linear: u32,
+}
+
+static UNDER_WAY: ForkLocal<Mutex<Vec<Frees>>> = ForkLocal::new();
+
+fn under_way() -> MutexGuard<'static, Vec<Frees>> {
+    UNDER_WAY
+        .get_or(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Books `bytes`; before that is refused, everything this process can spare on the device is given back.
+///
+/// # Errors
+/// [`Refused`] if it does not fit then either.
+#[inline]
+pub(crate) fn reserve(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
+    account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes, None))
+}
+
+/// As [`reserve`] where it did not fit at first; frees given to `stream` itself are not waited for.
+#[cold]
+pub(super) fn reserve_slowly(
+    device: DeviceKey,
+    bytes: u64,
+    stream: Option<Ordered>,
+) -> Result<Charge, Refused> {
+    let began = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        spare(device);
+        let refused = match account::charge(device, bytes) {
+            Err(refused) => refused,
+            booked => return booked,
+        };
+        if !others_pending(device, stream)
+            || !could_fit(device, bytes)
+            || began.elapsed() > PATIENCE
+        {
+            return Err(refused);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
+    }
+}
+
+/// Gives back what can be spared at once.
+fn spare(device: DeviceKey) {
+    settle();
+    let trim = |arena: &dyn Arena| {
+        if arena.device() == device {
+            arena.trim();
+            arena::follow(arena);
+        }
+    };
+    pools::each(&trim);
+    graph::each(&trim);
+}
+
+/// Whether `bytes` would fit if all frees under way were complete.
+fn could_fit(device: DeviceKey, bytes: u64) -> bool {
+    let Some(standing) = account::standing(device) else {
+        return false;
+    };
+    let Some(limit) = standing.limit else {
+        return true;
+    };
+    let unused = AtomicU64::new(0);
+    let add = |arena: &dyn Arena| {
+        if arena.device() == device {
+            let unused_here = arena::unused(arena).unwrap_or(0);
+            unused.fetch_add(unused_here, Ordering::Relaxed);
+        }
+    };
+    pools::each(&add);
+    graph::each(&add);
+    let linear: u64 = under_way()
+        .iter()
+        .filter(|frees| frees.device == device)
+        .map(|frees| Units(frees.linear).bytes())
+        .sum();
+    let left = standing
+        .charged
+        .saturating_sub(unused.into_inner())
+        .saturating_sub(linear);
+    left.saturating_add(bytes) <= limit
+}
+
+/// Whether frees on other streams than `stream` are under way on the device.
+pub(super) fn others_pending(device: DeviceKey, stream: Option<Ordered>) -> bool {
+    under_way()
+        .iter()
+        .any(|frees| frees.device == device && !stream.is_some_and(|stream| frees.is_on(stream)))
+}
+
+/// Bytes given back to pools by this very stream: an allocation in it may have them without waiting for anything.
+pub(super) fn pooled_by(stream: Ordered) -> u64 {
+    under_way()
+        .iter()
+        .filter(|frees| frees.is_on(stream))
+        .map(|frees| frees.pooled)
+        .sum()
+}
+
+/// Notes that an allocation in `stream` was served from what was free.
+pub(super) fn reused(stream: Ordered, bytes: u64) {
+    if let Some(frees) = under_way().iter_mut().find(|frees| frees.is_on(stream)) {
+        frees.pooled = frees.pooled.saturating_sub(bytes);
+    }
+}
+
+/// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.
+static FREED: AtomicBool = AtomicBool::new(false);
+
+/// Notes a free that needs no event.
+pub(super) fn freed() {
+    FREED.store(true, Ordering::Release);
+}
+
+/// Follows all arenas after the driver has synchronised, if anything was freed.
+#[inline]
+pub(super) fn synchronised() {
+    if FREED.load(Ordering::Relaxed) {
+        follow_all();
+    }
+}
+
+#[cold]
+fn follow_all() {
+    FREED.store(false, Ordering::Release);
+    settle();
+    if !under_way().is_empty() {
+        freed();
+    }
+    pools::each(&arena::follow);
+    graph::each(&arena::follow);
+}
+
+/// Notes that `pooled` bytes, or memory charged with `linear` units, were freed in a stream's order.
+///
+/// Where no event can be recorded behind it, linear memory is credited at once: the driver has accepted its free.
+pub(super) fn freed_in(
+    stream: Ordered,
+    here: Option<Here>,
+    device: DeviceKey,
+    pooled: u64,
+    linear: Units,
+) {
+    freed();
+    let mut all = under_way();
+    if all.len() >= STREAMS {
+        drop(all);
+        settle();
+        all = under_way();
+    }
+    if let Some(known) = all
+        .iter_mut()
+        .find(|frees| frees.device == device && frees.is_on(stream))
+        && stream.record(known.event).is_ok()
+    {
+        known.pooled = known.pooled.saturating_add(pooled);
+        known.linear = known.linear.saturating_add(linear.0);
+        return;
+    }
+    let event = here.and_then(|here| Some((here.handle, stream.mark(here.handle)?)));
+    match event {
+        Some((context, event)) => {
+            let (stream, per_thread) = (stream.handle(), stream.is_per_thread());
+            all.push(Frees {
+                device,
+                context,
+                stream,
+                per_thread,
+                event,
+                pooled,
+                linear: linear.0,
+            });
+        }
+        None => account::release(device, linear),
+    }
+}
+
+impl Frees {
+    fn is_on(&self, stream: Ordered) -> bool {
+        self.stream == stream.handle() && self.per_thread == stream.is_per_thread()
+    }
+}
+
+/// Credits the frees that are complete.
+fn settle() {
+    let mut all = under_way();
+    all.retain(|frees| {
+        // SAFETY: an event of ours, which nobody else destroys while the list is locked.
+        if unsafe { driver::cuEventQuery(frees.event) } == CUresult::NOT_READY {
+            return true;
+        }
+        // SAFETY: as above; it is not used after this.
+        let _ = unsafe { driver::cuEventDestroy_v2(frees.event) };
+        account::release(frees.device, Units(frees.linear));
+        false
+    });
+}
+
+/// A context is gone, its events and the frees behind its work with it.
+pub(super) fn context_gone(context: CUcontext) {
+    under_way().retain(|frees| {
+        let gone = frees.context == context;
+        if gone {
+            account::release(frees.device, Units(frees.linear));
+        }
+        !gone
+    });
+    follow_all();
+}

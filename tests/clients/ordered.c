@@ -1,0 +1,200 @@
+/* A CUDA driver program of stream-ordered memory and graphs that does what its standard input says, one command and one answer a
+ * line. It knows nothing of gpushare.
+ *
+ *   init                    -> init RESULT               cuInit, device 0, its primary context, streams 1 to 3 beside stream 0
+ *   alloc BYTES STREAM      -> alloc RESULT              cuMemAllocAsync; the allocation gets the next number, from 0
+ *   from POOL BYTES STREAM  -> from RESULT               cuMemAllocFromPoolAsync
+ *   linear BYTES            -> linear RESULT             cuMemAlloc
+ *   free NUMBER STREAM      -> free RESULT               cuMemFreeAsync
+ *   now NUMBER              -> now RESULT                cuMemFree
+ *   sync STREAM             -> sync RESULT
+ *   sync-all                -> sync-all RESULT           cuCtxSynchronize
+ *   keep                    -> keep RESULT               the default pool keeps what is freed
+ *   reserved                -> reserved BYTES            of the default pool
+ *   pool                    -> pool RESULT               cuMemPoolCreate; the pool gets the next number, from 0
+ *   close POOL              -> close RESULT              cuMemPoolDestroy
+ *   trim POOL               -> trim RESULT               to nothing; pool -1 is the default pool
+ *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
+ *   graph BYTES COUNT       -> graph RESULT              a graph of COUNT allocations that it frees again; instantiated as next graph
+ *   child BYTES             -> child RESULT              the same with one allocation in a child graph
+ *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
+ *   launch GRAPH STREAM     -> launch RESULT
+ *   drop GRAPH              -> drop RESULT               cuGraphExecDestroy
+ *   trim-graphs             -> trim-graphs RESULT        cuDeviceGraphMemTrim
+ *   reset                   -> reset RESULT              cuDevicePrimaryCtxReset, and everything is made anew
+ *   info                    -> info FREE TOTAL RESULT
+ *
+ * RESULT is the first CUresult that is not success, as a number. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long dptr;
+typedef struct { int type, id; } location;
+typedef struct { int type, handles; location where; void *security; size_t max; unsigned short usage; unsigned char rest[54]; } pool_props;
+typedef struct { pool_props props; const void *access; size_t count; size_t bytes; dptr at; } alloc_params;
+
+static void *driver;
+static dptr live[4096];
+static void *streams[4], *pools[16], *graphs[64], *function, *context;
+static int allocations, pool_count, graph_count;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+
+static int begin(void) {
+    int device, result;
+    if ((result = CALL("cuInit", (unsigned))(0))) return result;
+    if ((result = CALL("cuDeviceGet", (int *, int))(&device, 0))) return result;
+    if ((result = CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, device))) return result;
+    if ((result = CALL("cuCtxSetCurrent", (void *))(context))) return result;
+    for (int i = 1; i < 4; i++)
+        if ((result = CALL("cuStreamCreate", (void **, unsigned))(&streams[i], 1))) return result;
+    function = NULL;
+    return 0;
+}
+
+static void *default_pool(void) {
+    void *pool = NULL;
+    CALL("cuDeviceGetDefaultMemPool", (void **, int))(&pool, 0);
+    return pool;
+}
+
+static int spin(uint64_t time, int stream) {
+    int result;
+    void *module, *parameters[] = {&time};
+    if (!function) {
+        if ((result = CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"))) return result;
+        if ((result = CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin"))) return result;
+    }
+    return CALL("cuLaunchKernel", (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **))(
+        function, 1, 1, 1, 1, 1, 1, 0, streams[stream], parameters, NULL);
+}
+
+static int add_pairs(void *graph, size_t bytes, int count) {
+    int result;
+    for (int i = 0; i < count; i++) {
+        alloc_params params;
+        void *node, *end;
+        memset(&params, 0, sizeof params);
+        params.props.type = 1;
+        params.props.where.type = 1;
+        params.bytes = bytes;
+        if ((result = CALL("cuGraphAddMemAllocNode", (void **, void *, const void **, size_t, alloc_params *))(&node, graph, NULL, 0, &params))) return result;
+        const void *after[] = {node};
+        if ((result = CALL("cuGraphAddMemFreeNode", (void **, void *, const void **, size_t, dptr))(&end, graph, after, 1, params.at))) return result;
+    }
+    return 0;
+}
+
+static int instantiate(void *graph) {
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t))(&graphs[graph_count++], graph, 0);
+}
+
+static int make_graph(size_t bytes, int count, int in_child) {
+    void *graph, *inner, *node;
+    int result;
+    if ((result = CALL("cuGraphCreate", (void **, unsigned))(&graph, 0))) return result;
+    if (!in_child) return (result = add_pairs(graph, bytes, count)) ? result : instantiate(graph);
+    if ((result = CALL("cuGraphCreate", (void **, unsigned))(&inner, 0))) return result;
+    if ((result = add_pairs(inner, bytes, count))) return result;
+    if ((result = CALL("cuGraphAddChildGraphNode", (void **, void *, const void **, size_t, void *))(&node, graph, NULL, 0, inner))) return result;
+    return instantiate(graph);
+}
+
+static int capture(size_t bytes, int stream) {
+    void *graph;
+    dptr at;
+    int result;
+    if ((result = CALL("cuStreamBeginCapture_v2", (void *, int))(streams[stream], 0))) return result;
+    if ((result = CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&at, bytes, streams[stream]))) return result;
+    if ((result = CALL("cuMemFreeAsync", (dptr, void *))(at, streams[stream]))) return result;
+    if ((result = CALL("cuStreamEndCapture", (void *, void **))(streams[stream], &graph))) return result;
+    return instantiate(graph);
+}
+
+static int make_pool(void) {
+    pool_props props;
+    memset(&props, 0, sizeof props);
+    props.type = 1;
+    props.where.type = 1;
+    return CALL("cuMemPoolCreate", (void **, const pool_props *))(&pools[pool_count++], &props);
+}
+
+static int run(const char *command, long long a, long long b, long long c) {
+    int result;
+    if (!strcmp(command, "init")) return begin();
+    if (!strcmp(command, "alloc")) {
+        result = CALL("cuMemAllocAsync", (dptr *, size_t, void *))(&live[allocations], a, streams[b]);
+        if (!result) allocations++;
+        return result;
+    }
+    if (!strcmp(command, "from")) {
+        result = CALL("cuMemAllocFromPoolAsync", (dptr *, size_t, void *, void *))(&live[allocations], b, pools[a], streams[c]);
+        if (!result) allocations++;
+        return result;
+    }
+    if (!strcmp(command, "linear")) {
+        result = CALL("cuMemAlloc_v2", (dptr *, size_t))(&live[allocations], a);
+        if (!result) allocations++;
+        return result;
+    }
+    if (!strcmp(command, "free")) return CALL("cuMemFreeAsync", (dptr, void *))(live[a], streams[b]);
+    if (!strcmp(command, "now")) return CALL("cuMemFree_v2", (dptr))(live[a]);
+    if (!strcmp(command, "sync")) return CALL("cuStreamSynchronize", (void *))(streams[a]);
+    if (!strcmp(command, "sync-all")) return CALL("cuCtxSynchronize", (void))();
+    if (!strcmp(command, "keep")) {
+        uint64_t all = UINT64_MAX;
+        return CALL("cuMemPoolSetAttribute", (void *, int, void *))(default_pool(), 4, &all);
+    }
+    if (!strcmp(command, "pool")) return make_pool();
+    if (!strcmp(command, "close")) return CALL("cuMemPoolDestroy", (void *))(pools[a]);
+    if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
+    if (!strcmp(command, "spin")) return spin(a, (int)b);
+    if (!strcmp(command, "graph")) return make_graph(a, (int)b, 0);
+    if (!strcmp(command, "child")) return make_graph(a, 1, 1);
+    if (!strcmp(command, "captured")) return capture(a, (int)b);
+    if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
+    if (!strcmp(command, "drop")) return CALL("cuGraphExecDestroy", (void *))(graphs[a]);
+    if (!strcmp(command, "trim-graphs")) return CALL("cuDeviceGraphMemTrim", (int))(0);
+    if (!strcmp(command, "reset")) {
+        result = CALL("cuDevicePrimaryCtxReset_v2", (int))(0);
+        return result ? result : begin();
+    }
+    return -1;
+}
+
+int main(void) {
+    char line[256], command[64];
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        long long a = 0, b = 0, c = 0;
+        if (sscanf(line, "%63s %lld %lld %lld", command, &a, &b, &c) < 1) continue;
+        if (!strcmp(command, "reserved")) {
+            uint64_t bytes = 0;
+            CALL("cuMemPoolGetAttribute", (void *, int, void *))(default_pool(), 5, &bytes);
+            printf("reserved %llu\n", (unsigned long long)bytes);
+        } else if (!strcmp(command, "info")) {
+            size_t free = 0, total = 0;
+            int result = CALL("cuMemGetInfo_v2", (size_t *, size_t *))(&free, &total);
+            printf("info %zu %zu %d\n", free, total, result);
+        } else {
+            printf("%s %d\n", command, run(command, a, b, c));
+        }
+    }
+    return 0;
+}

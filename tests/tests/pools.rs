@@ -1,0 +1,179 @@
+//! Stream-ordered memory: a pool is charged with what the driver reserves for it, and the limit holds for pools too.
+
+use gpushare_tests::{Gpu, Guest, MIB};
+use softgpu::inspect::{self, DeviceTruth};
+
+const OUT_OF_MEMORY: &str = "2";
+
+/// Asks, and requires success.
+#[track_caller]
+fn done(guest: &mut Guest, line: &str) {
+    let word = line.split(' ').next().expect("a command");
+    assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
+}
+
+#[track_caller]
+fn refused(guest: &mut Guest, line: &str) {
+    let word = line.split(' ').next().expect("a command");
+    assert_eq!(guest.ask(line), format!("{word} {OUT_OF_MEMORY}"), "{line}");
+}
+
+fn started(gpu: &Gpu, limit: &str) -> Guest {
+    let mut guest = Guest::client(gpu, &["--mem-limit", limit], "ordered");
+    done(&mut guest, "init");
+    guest
+}
+
+/// The software GPU's own books.
+fn truth(gpu: &Gpu) -> DeviceTruth {
+    let snapshot = inspect::snapshot(gpu.name())
+        .expect("readable")
+        .expect("a guest holds it");
+    snapshot.devices.into_iter().next().expect("one device")
+}
+
+/// What `gpushare` says is free for the program.
+fn free(guest: &mut Guest) -> u64 {
+    let answer = guest.ask("info");
+    let words: Vec<&str> = answer.split(' ').collect();
+    assert_eq!(words[3], "0", "{answer}");
+    words[1].parse().expect("a number")
+}
+
+#[test]
+fn a_pool_is_charged_with_what_is_reserved_and_stops_at_the_limit() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    for number in 0..8 {
+        done(&mut guest, &format!("alloc {} {}", 32 * MIB, number % 4));
+        assert_eq!(free(&mut guest), (256 - 32 * (number + 1)) * MIB);
+    }
+    refused(&mut guest, "alloc 1 0");
+    refused(&mut guest, "linear 1");
+    let truth = truth(&gpu);
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn freed_pool_memory_is_credited_once_the_driver_has_let_go_of_it() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, "keep");
+    for _ in 0..4 {
+        done(&mut guest, &format!("alloc {} 1", 64 * MIB));
+    }
+    for number in 0..4 {
+        done(&mut guest, &format!("free {number} 1"));
+    }
+    done(&mut guest, "sync 1");
+    assert_eq!(free(&mut guest), 0, "the pool keeps it, so it is paid for");
+    done(&mut guest, "trim -1");
+    assert_eq!(free(&mut guest), 256 * MIB);
+    guest.finish().silently();
+}
+
+#[test]
+fn without_a_threshold_a_synchronisation_gives_the_memory_back() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    for sync in ["sync 2", "sync-all"] {
+        done(&mut guest, &format!("alloc {} 2", 200 * MIB));
+        let number = if sync == "sync 2" { 0 } else { 1 };
+        done(&mut guest, &format!("free {number} 2"));
+        done(&mut guest, sync);
+        assert_eq!(free(&mut guest), 256 * MIB, "{sync}");
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_stream_may_have_again_at_once_what_it_has_freed() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, "keep");
+    for number in 0..50 {
+        done(&mut guest, &format!("alloc {} 1", 200 * MIB));
+        done(&mut guest, &format!("free {number} 1"));
+    }
+    let truth = truth(&gpu);
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn memory_kept_by_a_pool_is_given_up_before_anything_is_refused() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, "keep");
+    done(&mut guest, &format!("alloc {} 1", 200 * MIB));
+    done(&mut guest, "free 0 1");
+    done(&mut guest, "sync 1");
+    done(&mut guest, &format!("linear {}", 200 * MIB));
+    done(&mut guest, "now 1");
+    done(&mut guest, "pool");
+    done(&mut guest, &format!("from 0 {} 2", 200 * MIB));
+    let truth = truth(&gpu);
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn frees_under_way_in_another_stream_are_waited_for() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, &format!("alloc {} 1", 200 * MIB));
+    done(&mut guest, "spin 50000000 1");
+    done(&mut guest, "free 0 1");
+    done(&mut guest, &format!("alloc {} 2", 200 * MIB));
+    done(&mut guest, "spin 50000000 2");
+    done(&mut guest, "free 1 2");
+    done(&mut guest, &format!("linear {}", 200 * MIB));
+    let truth = truth(&gpu);
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn linear_memory_freed_in_a_stream_is_paid_for_until_the_stream_comes_to_it() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, &format!("linear {}", 200 * MIB));
+    done(&mut guest, "spin 50000000 1");
+    done(&mut guest, "free 0 1");
+    done(&mut guest, &format!("linear {}", 200 * MIB));
+    done(&mut guest, "sync-all");
+    assert_eq!(free(&mut guest), 56 * MIB);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_destroyed_pool_is_paid_for_until_its_last_allocation_is_freed() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    done(&mut guest, "pool");
+    done(&mut guest, &format!("from 0 {} 1", 64 * MIB));
+    done(&mut guest, &format!("from 0 {} 1", 64 * MIB));
+    done(&mut guest, "close 0");
+    assert_eq!(free(&mut guest), 128 * MIB);
+    done(&mut guest, "free 0 1");
+    done(&mut guest, "free 1 1");
+    done(&mut guest, "sync 1");
+    assert_eq!(free(&mut guest), 256 * MIB);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_reset_of_the_context_credits_what_was_in_it() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    for _ in 0..3 {
+        done(&mut guest, &format!("linear {}", 64 * MIB));
+        done(&mut guest, &format!("linear {}", 128 * MIB));
+        refused(&mut guest, &format!("linear {}", 128 * MIB));
+        done(&mut guest, "reset");
+        assert_eq!(free(&mut guest), 256 * MIB);
+        assert_eq!(truth(&gpu).requested_now, 0);
+    }
+    guest.finish().silently();
+}
