@@ -1,0 +1,139 @@
+//! What the machine knows about a process that takes every kind of memory, frees it, loses its context and dies.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use softgpu::Kind;
+use softgpu::inspect::{DeviceTruth, Observer};
+use softgpu::spec::Spec;
+
+const MIB: u64 = 1 << 20;
+
+/// A client that waits for a line after each step, and the machine it is on.
+struct Watched {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    observer: Observer,
+}
+
+impl Watched {
+    fn start(case: &str, name: &str) -> Self {
+        let spec = format!("mem=512MiB,name={name}-{}", std::process::id());
+        let observer = Observer::open(&spec.parse::<Spec>().unwrap()).unwrap();
+        let mut child = Command::new(support::client("truth"))
+            .arg(case)
+            .env("LD_LIBRARY_PATH", support::library())
+            .env("SOFTGPU", &spec)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output, observer }
+    }
+
+    /// Waits until the client has done this step, and looks.
+    fn at(&mut self, step: &str) -> DeviceTruth {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), step);
+        self.look()
+    }
+
+    fn look(&self) -> DeviceTruth {
+        self.observer.snapshot().unwrap().devices.remove(0)
+    }
+
+    fn go_on(&mut self) {
+        writeln!(self.input).unwrap();
+    }
+
+    /// Lets what is late return.
+    fn settle(&self) -> DeviceTruth {
+        for _ in 0..64 {
+            self.observer.step().unwrap();
+        }
+        self.look()
+    }
+}
+
+fn asked(device: &DeviceTruth, kind: Kind) -> u64 {
+    device.processes[0].requested[kind as usize]
+}
+
+fn held(device: &DeviceTruth, kind: Kind) -> u64 {
+    device.processes[0].physical[kind as usize]
+}
+
+#[test]
+fn every_kind_is_counted_once_and_taken_back_once() {
+    let mut client = Watched::start("every_kind", "kinds");
+    let device = client.at("context");
+    assert_eq!(device.requested_now, 0);
+    let context = device.processes[0].overhead();
+    assert!(context > 0);
+    client.go_on();
+
+    let device = client.at("linear");
+    let linear = 512 + 3 * MIB + 512 + 1024 * 5000;
+    assert_eq!(asked(&device, Kind::Linear), linear);
+    assert_eq!(held(&device, Kind::Linear), 2 * MIB + 4 * MIB + 6 * MIB);
+    client.go_on();
+
+    let device = client.at("array");
+    assert!(asked(&device, Kind::Array) >= 4_000_000 && asked(&device, Kind::Array) < 5_000_000);
+    let array = asked(&device, Kind::Array);
+    client.go_on();
+
+    let device = client.at("vmm");
+    assert_eq!((asked(&device, Kind::Vmm), held(&device, Kind::Vmm)), (4 * MIB, 4 * MIB));
+    client.go_on();
+
+    let device = client.at("managed, nowhere");
+    assert_eq!((asked(&device, Kind::Managed), held(&device, Kind::Managed)), (5 * MIB, 0));
+    client.go_on();
+
+    let device = client.at("managed, resident");
+    assert_eq!((asked(&device, Kind::Managed), held(&device, Kind::Managed)), (5 * MIB, 6 * MIB));
+    client.go_on();
+
+    let device = client.at("pool");
+    assert_eq!((asked(&device, Kind::Pool), held(&device, Kind::Pool)), (64 * MIB, 64 * MIB));
+    let most = linear + array + 4 * MIB + 5 * MIB + 64 * MIB;
+    assert_eq!((device.requested_now, device.requested_peak), (most, most));
+    client.go_on();
+
+    let device = client.at("freed");
+    assert_eq!((device.requested_now, device.requested_peak), (0, most));
+    let kept = client.settle().used_physical - context;
+    assert_eq!(kept, 2 * MIB, "one empty block is kept");
+    client.go_on();
+
+    client.at("reset");
+    let device = client.settle();
+    assert_eq!(device.requested_now, 0);
+    client.go_on();
+
+    let device = client.at("left behind");
+    assert_eq!(device.requested_now, 4 * MIB);
+    client.go_on();
+    assert!(client.child.wait().unwrap().success());
+    let device = client.settle();
+    assert_eq!((device.requested_now, device.used_physical), (0, 0));
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    let mut client = Watched::start("maker", "killed");
+    let device = client.at("made");
+    assert_eq!(device.requested_now, 12 * MIB);
+    client.child.kill().unwrap();
+    client.child.wait().unwrap();
+    let device = client.settle();
+    assert_eq!((device.requested_now, device.used_physical), (0, 0));
+    assert_eq!(device.requested_peak, 12 * MIB);
+}

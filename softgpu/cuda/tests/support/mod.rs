@@ -1,0 +1,88 @@
+//! What the tests of the C library share: the library by its names, C clients linked against it, machines of their own.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A folder with the library under test, by the names its users look for. Cargo does not build a C library for its own tests, so the
+/// first call does.
+pub fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = env::current_exe().expect("/proc is mounted");
+        let profile = test
+            .ancestors()
+            .nth(2)
+            .expect("cargo puts tests into <profile>/deps");
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "-p", "softgpu-cuda"]).env(
+            "CARGO_TARGET_DIR",
+            profile.parent().expect("<target>/<profile>"),
+        );
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(
+            cargo.status().expect("cargo runs").success(),
+            "the library does not build"
+        );
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("memory");
+        fs::create_dir_all(&folder).expect("the target folder is writable");
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            let _ = fs::remove_file(folder.join(name));
+            symlink(profile.join("libsoftgpu_cuda.so"), folder.join(name))
+                .expect("the target folder is writable");
+        }
+        folder
+    })
+}
+
+/// Compiles a client, once for all cases.
+pub fn client(name: &str) -> PathBuf {
+    static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    let library = library();
+    let program = library.join(name);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !built.iter().any(|done| done == name) {
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])
+            .arg(&program);
+        cc.arg(sources.join(name).with_extension("c"))
+            .arg("-L")
+            .arg(library)
+            .arg("-lcuda");
+        assert!(
+            cc.status().expect("cc is installed").success(),
+            "{name}.c does not compile"
+        );
+        built.push(name.to_owned());
+    }
+    program
+}
+
+/// Runs one case on a machine of its own and returns what it printed.
+pub fn run(name: &str, case: &str, spec: &str) -> String {
+    let program = client(name);
+    let output = Command::new(program)
+        .arg(case)
+        .env("LD_LIBRARY_PATH", library())
+        .env("SOFTGPU", spec)
+        .env(
+            "SOFTGPU_PRIVATE",
+            format!("{}-{name}-{case}", std::process::id()),
+        )
+        .env_remove("SOFTGPU_FAIL")
+        .output()
+        .expect("the client starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{name} {case}: {:?}\n{said}",
+        output.status
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
