@@ -54,4 +54,9 @@ cases! {
     exported_memory_lives_while_any_process_has_it = "share" "physical" "mem=512MiB";
     legacy_handles_open_in_another_process_only = "share" "legacy" "mem=512MiB";
     pools_are_shared_by_descriptor_and_pointer = "share" "pool" "mem=512MiB";
+
+    copies_run_between_devices_and_memory_is_counted_where_it_is = "devices" "between_devices" "mem=256MiB,count=2";
+    rights_on_a_mapping_are_by_device = "devices" "rights_by_device" "mem=256MiB,count=2";
+    batches_copy_everything_or_say_what_is_wrong = "devices" "batches" "mem=256MiB";
+    texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";
 }

@@ -33,7 +33,12 @@ impl Watched {
             .unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, input, output, observer }
+        Self {
+            child,
+            input,
+            output,
+            observer,
+        }
     }
 
     /// Waits until the client has done this step, and looks.
@@ -90,19 +95,31 @@ fn every_kind_is_counted_once_and_taken_back_once() {
     client.go_on();
 
     let device = client.at("vmm");
-    assert_eq!((asked(&device, Kind::Vmm), held(&device, Kind::Vmm)), (4 * MIB, 4 * MIB));
+    assert_eq!(
+        (asked(&device, Kind::Vmm), held(&device, Kind::Vmm)),
+        (4 * MIB, 4 * MIB)
+    );
     client.go_on();
 
     let device = client.at("managed, nowhere");
-    assert_eq!((asked(&device, Kind::Managed), held(&device, Kind::Managed)), (5 * MIB, 0));
+    assert_eq!(
+        (asked(&device, Kind::Managed), held(&device, Kind::Managed)),
+        (5 * MIB, 0)
+    );
     client.go_on();
 
     let device = client.at("managed, resident");
-    assert_eq!((asked(&device, Kind::Managed), held(&device, Kind::Managed)), (5 * MIB, 6 * MIB));
+    assert_eq!(
+        (asked(&device, Kind::Managed), held(&device, Kind::Managed)),
+        (5 * MIB, 6 * MIB)
+    );
     client.go_on();
 
     let device = client.at("pool");
-    assert_eq!((asked(&device, Kind::Pool), held(&device, Kind::Pool)), (64 * MIB, 64 * MIB));
+    assert_eq!(
+        (asked(&device, Kind::Pool), held(&device, Kind::Pool)),
+        (64 * MIB, 64 * MIB)
+    );
     let most = linear + array + 4 * MIB + 5 * MIB + 64 * MIB;
     assert_eq!((device.requested_now, device.requested_peak), (most, most));
     client.go_on();

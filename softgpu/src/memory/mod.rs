@@ -18,6 +18,7 @@ mod phys;
 pub mod pointer;
 pub mod pool;
 mod table;
+pub mod texture;
 pub mod vmm;
 
 pub use copy::{Place, Transfer};
@@ -33,6 +34,7 @@ use table::What;
 pub fn context_gone(context: &Arc<Context>) {
     let id = context.id();
     ipc::context_gone(id);
+    texture::context_gone(id);
     array::context_gone(id);
     for (address, record) in table::drain(|record| record.context == id) {
         if let What::Small(heap, len) = record.what {

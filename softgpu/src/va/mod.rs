@@ -65,6 +65,11 @@ pub fn reservation(addr: u64) -> Option<(u64, u64)> {
     Window::get().ok()?.reservation(addr)
 }
 
+/// Whether `addr` is a device address, given out or not: never one of the host's own.
+pub fn is_device(addr: u64) -> bool {
+    Window::get().is_ok_and(|window| window.holds(addr))
+}
+
 /// Puts memory behind the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes. With `host` the host may
 /// dereference the addresses too (managed memory). It publishes nothing.
 ///

@@ -62,6 +62,11 @@ impl Window {
         })
     }
 
+    /// Whether an address is in the window or its shadow.
+    pub(super) const fn holds(&self, addr: u64) -> bool {
+        addr >= self.base && addr < self.base + 2 * WINDOW
+    }
+
     /// What is added to a device address to find its byte in the shadow.
     pub(super) const fn shift(&self) -> u64 {
         WINDOW

@@ -1,4 +1,4 @@
-//! Copies of one, two and three dimensions. A file further down the folder has those of CUDA 2's 32-bit interface.
+//! Copies of one, two and three dimensions. Those of CUDA 2 are in `copy_legacy`, batches in `copy_batch`.
 
 use std::ffi::c_void;
 
@@ -99,7 +99,7 @@ pub(super) fn host(at: *const c_void) -> Place {
     Place::unified(at.expose_provenance() as u64)
 }
 
-fn array(handle: CUarray) -> Place {
+pub(super) fn array(handle: CUarray) -> Place {
     Place::Array(handle.0.addr())
 }
 

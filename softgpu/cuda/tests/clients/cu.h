@@ -68,6 +68,12 @@ result cuArrayCreate_v2(handle *, const struct array_desc *), cuArray3DCreate_v2
 result cuArrayDestroy(handle), cuArrayGetDescriptor_v2(struct array_desc *, handle);
 result cuMipmappedArrayCreate(handle *, const struct array3d_desc *, unsigned), cuMipmappedArrayGetLevel(handle *, handle, unsigned);
 result cuMipmappedArrayDestroy(handle);
+struct copy_attr { int order; struct location src, dst; unsigned flags; };
+struct resource { int type; union { handle array; struct { dptr at; int format; unsigned channels; size_t bytes; } linear; int rest[32]; } res; unsigned flags; };
+result cuMemcpyBatchAsync(dptr *, dptr *, size_t *, size_t, struct copy_attr *, size_t *, size_t, size_t *, handle);
+result cuMemcpyWithAttributesAsync(dptr, dptr, size_t, struct copy_attr *, handle), cuMemcpyHtoD(unsigned, const void *, unsigned);
+result cuTexObjectCreate(dptr *, const struct resource *, const void *, const void *), cuTexObjectDestroy(dptr);
+result cuTexObjectGetResourceDesc(struct resource *, dptr), cuSurfObjectCreate(dptr *, const struct resource *);
 result cuIpcGetMemHandle(struct ipc *, dptr), cuIpcOpenMemHandle_v2(dptr *, struct ipc, unsigned), cuIpcCloseMemHandle(dptr);
 result cuPointerGetAttribute(void *, int, dptr), cuPointerGetAttributes(unsigned, int *, void **, dptr);
 

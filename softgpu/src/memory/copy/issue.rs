@@ -34,7 +34,46 @@ fn on_host(place: &Place) -> bool {
     }
 }
 
+/// When the source of a copy may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceOrder {
+    /// When its turn comes.
+    Stream,
+    /// While the call is made, whatever the stream is doing.
+    DuringCall,
+    /// At any time, also after the call and before its turn.
+    Any,
+}
+
 impl Transfer {
+    /// Submits it so that the source is read when `order` says.
+    ///
+    /// # Errors
+    /// As [`Transfer::later`].
+    pub fn ordered(
+        mut self,
+        context: &Arc<Context>,
+        stream: CUstream,
+        default: DefaultStream,
+        order: SourceOrder,
+    ) -> Result {
+        self.check()?;
+        if order == SourceOrder::Stream
+            || self.bytes() == 0
+            || exec::is_capturing(&exec::resolve(context, stream, default)?)?
+        {
+            return self.later(context, stream, default);
+        }
+        let stream = exec::resolve(context, stream, default)?;
+        if order == SourceOrder::DuringCall {
+            self.stage();
+        }
+        if matches!(self.dst.place, Place::Pageable(_)) {
+            return exec::run(context, &stream, self.op());
+        }
+        exec::submit(context, &stream, self.op())
+    }
+
     /// As work to be submitted.
     pub fn op(self) -> Op {
         let kind = Kind::Copy(Raw(self.to_3d()));

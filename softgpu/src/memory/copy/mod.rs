@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-pub use issue::op;
+pub use issue::{SourceOrder, op};
 pub use place::{Place, Shape, Side};
 
 use super::table;
@@ -77,9 +77,14 @@ impl Transfer {
 
     /// Copies pageable source memory aside, so that the caller may change it as soon as the call returns.
     pub fn staged(mut self) -> Self {
-        if !matches!(self.src.place, Place::Pageable(_)) || self.bytes() == 0 {
-            return self;
+        if matches!(self.src.place, Place::Pageable(_)) && self.bytes() > 0 {
+            self.stage();
         }
+        self
+    }
+
+    /// Reads the source now.
+    fn stage(&mut self) {
         let mut bytes = vec![0u8; usize::try_from(self.bytes()).unwrap_or(0)];
         let (width, height) = (self.shape.width, self.shape.height);
         let aside = Self {
@@ -104,7 +109,6 @@ impl Transfer {
                 rows: height,
             };
         }
-        self
     }
 
     /// Moves the bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::memory::array::{self, Array};
 use crate::memory::table;
-use crate::va::{Access, Fault};
+use crate::va::{self, Access, Fault};
 use gpushare_cuda_abi::cuda::CUresult;
 
 /// Where one side of a transfer is.
@@ -24,7 +24,7 @@ pub enum Place {
 impl Place {
     /// What an address means under unified addressing: the driver's if it knows it, else the host's.
     pub fn unified(address: u64) -> Self {
-        if table::known(address) {
+        if table::known(address) || va::is_device(address) {
             Self::Address(address)
         } else {
             Self::Pageable(usize::try_from(address).unwrap_or(usize::MAX))
