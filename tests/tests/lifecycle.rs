@@ -1,0 +1,58 @@
+//! Calls at unusual moments end as they do without the library: in destructors, around fork and exec, in a race for the first.
+
+use gpushare_tests::guest::{command, plain};
+use gpushare_tests::{Gpu, Guest, artefacts, clients};
+
+/// The client's output without the library, then with it, by a plain preload and under `gpushare run`.
+fn outputs(moment: &str) -> [String; 3] {
+    let client = clients::compile("lifecycle", &[]);
+    let gpu = Gpu::new("");
+    let mut bare = plain(&gpu, &client);
+    bare.arg(moment);
+    let mut preloaded = plain(&gpu, &client);
+    preloaded
+        .arg(moment)
+        .env("LD_PRELOAD", artefacts::interposer());
+    let mut run = command(&gpu, &["--mem-limit", "64MiB"]);
+    run.arg(&client).arg(moment);
+    [bare, preloaded, run].map(|command| Guest::start(command).finish().silently())
+}
+
+#[track_caller]
+fn same(moment: &str, part: &str) {
+    let [bare, preloaded, run] = outputs(moment);
+    assert!(bare.contains(part), "{bare}");
+    assert_eq!(bare, preloaded, "{moment}: plain preload");
+    assert_eq!(bare, run, "{moment}: gpushare run");
+}
+
+#[test]
+fn calls_from_destructors_and_exit_handlers_work() {
+    for moment in ["thread", "key", "library"] {
+        same("destructors", &format!("{moment} destructor: "));
+    }
+    same("destructors", "exit handler: ");
+}
+
+#[test]
+fn both_sides_of_a_fork_before_the_first_call_may_use_cuda() {
+    same(
+        "fork-before",
+        "child: 0\nchild: 0 0 0\nchild ended 0\nparent: 0\nparent: 0 0 0\n",
+    );
+}
+
+#[test]
+fn a_child_forked_after_the_first_call_is_refused_by_the_driver_and_may_start_anew_by_exec() {
+    same("fork-after", "child: 3\nfresh: 0\nfresh: 0 0 0\n");
+}
+
+#[test]
+fn threads_that_race_for_the_first_call_all_get_the_drivers_answer() {
+    same("race", "0000000000000000\nafter the race: 0 0 0\n");
+}
+
+#[test]
+fn functions_outlive_a_dlclose_of_the_driver() {
+    same("closed", "after dlclose: 0 0 0\n");
+}
