@@ -40,9 +40,11 @@ pub(crate) fn release(device: DeviceKey, units: Units) {
     if units.0 == 0 {
         return;
     }
-    if let Some(line) = member().and_then(|member| member.line(device.index())) {
+    let Some(member) = member() else { return };
+    if let Some(line) = member.line(device.index()) {
         line.word.release(units.0);
         killpoint::hit();
+        grow::pay_back(member, device.index());
     }
 }
 
@@ -87,9 +89,9 @@ impl Charge {
             return;
         }
         let actual = units_for(bytes).unwrap_or(MAX_UNITS);
-        if let Some(line) = member().and_then(|member| member.line(self.device.index())) {
-            self.units.0 += line.word.charge_anyway(actual.saturating_sub(self.units.0));
-            killpoint::hit();
+        if let Some(member) = member() {
+            let missing = actual.saturating_sub(self.units.0);
+            self.units.0 += grow::anyway(member, self.device.index(), missing);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The slow path of a charge: more credit, from what nobody holds or from what others hold and do not use.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpushare_protocol::page::{Line, NO_LIMIT, Refusal, UNIT, take, units_within};
+use gpushare_protocol::page::{Line, MAX_DEVICES, NO_LIMIT, Refusal, UNIT, take, units_within};
 
 use super::join::Membership;
 use super::{Refused, killpoint, limbo, lock};
@@ -42,6 +42,57 @@ pub(crate) fn grow(member: &Membership, column: usize, units: u32) -> Result<u32
                 return Err(Refused);
             }
         }
+    }
+}
+
+/// By column: set while this process may hold credit above what its container's limit covers.
+static OVERDRAWN: [AtomicBool; MAX_DEVICES] = [const { AtomicBool::new(false) }; MAX_DEVICES];
+
+/// Books `units` that the driver took already and cannot be made to give back, above the limit if need be.
+#[cold]
+pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
+    let Some(line) = member.line(column) else {
+        return 0;
+    };
+    let booked = line.word.charge_anyway(units);
+    killpoint::hit();
+    OVERDRAWN[column].store(true, Ordering::Release);
+    booked
+}
+
+/// Gives back credit above the limit as soon as it is not in use, so that what was forced once is not free for ever.
+#[inline]
+pub(crate) fn pay_back(member: &Membership, column: usize) {
+    if OVERDRAWN[column].load(Ordering::Relaxed) {
+        pay_back_now(member, column);
+    }
+}
+
+#[cold]
+fn pay_back_now(member: &Membership, column: usize) {
+    let (Some(line), Some(device)) = (member.line(column), member.page.devices.get(column)) else {
+        return;
+    };
+    let limit = device.limit.load(Ordering::Relaxed);
+    if limit == NO_LIMIT {
+        return;
+    }
+    let Ok(_held) = lock::take(&member.file, &member.threads) else {
+        // The next release tries again.
+        return;
+    };
+    OVERDRAWN[column].store(false, Ordering::Release);
+    let held: u64 = member
+        .words(column)
+        .iter()
+        .map(|word| u64::from(word.load().credit))
+        .sum();
+    let held = held + u64::from(line.word.load().credit);
+    let excess = held.saturating_sub(units_within(limit));
+    let paid = line.word.reclaim(excess);
+    killpoint::hit();
+    if u64::from(paid) < excess {
+        OVERDRAWN[column].store(true, Ordering::Release);
     }
 }
 

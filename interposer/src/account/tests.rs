@@ -134,6 +134,24 @@ fn a_refused_request_leaves_the_others_credit_alone() {
 }
 
 #[test]
+fn credit_forced_above_the_limit_is_given_back_with_the_bytes() {
+    let world = World::new();
+    let (a, b) = (world.join("100MiB"), world.join("100MiB"));
+    assert!(charge(&a, 90 * MIB) && charge(&b, 10 * MIB));
+    assert_eq!(
+        grow::anyway(&a, 0, (32 * MIB / UNIT) as u32),
+        (32 * MIB / UNIT) as u32
+    );
+    assert_eq!(charged(&a), 132 * MIB);
+    release(&a, 122 * MIB);
+    grow::pay_back(&a, 0);
+    assert!(charge(&a, 90 * MIB), "what fits fits again");
+    assert!(!charge(&a, UNIT), "and not a byte more");
+    release(&a, 90 * MIB);
+    assert!(charge(&b, 90 * MIB) && !charge(&b, UNIT));
+}
+
+#[test]
 fn without_a_limit_nothing_is_refused_and_everything_is_counted() {
     let world = World::new();
     let member = world.join_as(Some("a"), &[], &[GPU]).unwrap();
