@@ -45,7 +45,11 @@ fn built_in_kernels_compute_real_bytes() {
         write(a, b"foobar");
         let mut six = 6_u64;
         assert_eq!(
-            launch(function("checksum"), CUstream::NULL, &mut [a_, (&raw mut six).cast(), out_]),
+            launch(
+                function("checksum"),
+                CUstream::NULL,
+                &mut [a_, (&raw mut six).cast(), out_]
+            ),
             OK
         );
         assert_eq!(read(out, 2), [0xf739_67e8, 0x8594_4171]);

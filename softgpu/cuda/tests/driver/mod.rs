@@ -3,6 +3,11 @@
 //! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one test are not another's.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(unsafe_code, reason = "the driver is a C library")]
+#![allow(
+    clippy::exit,
+    clippy::print_stdout,
+    reason = "a test's own process tells its result and ends"
+)]
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
 use std::ffi::{CString, c_char, c_void};
@@ -164,6 +169,12 @@ pub(crate) fn get<T: Copy>(none: T, call: impl FnOnce(*mut T) -> CUresult) -> T 
     value
 }
 
+/// The result of a call whose out-parameter does not matter.
+pub(crate) fn answer<T>(none: T, call: impl FnOnce(*mut T) -> CUresult) -> CUresult {
+    let mut value = none;
+    call(&raw mut value)
+}
+
 /// The device's primary context, made current.
 pub(crate) fn start() {
     assert_eq!(cuInit(0), OK);
@@ -276,4 +287,10 @@ pub(crate) fn fill(stream: CUstream, at: CUdeviceptr, words: u64, value: u32) ->
 pub(crate) fn put(at: *mut u32, value: u32) {
     // SAFETY: the tests write into live pinned memory.
     unsafe { at.write_volatile(value) }
+}
+
+/// The first of the nodes that a capture tells.
+pub(crate) fn first_of(nodes: *const CUgraphNode) -> CUgraphNode {
+    // SAFETY: the driver told this address with a count of at least one, and nothing happened since.
+    unsafe { nodes.read() }
 }
