@@ -13,7 +13,7 @@ flock 9
 
 case "${1:-}" in
     "")
-        venv clients cuda-bindings==12.9.10 cuda-core==1.2.2 nvidia-ml-py==13.615.71 numba==0.68.1 numba-cuda==0.30.4 \
+        venv clients cuda-bindings==12.9.10 cuda-core==1.2.2 nvidia-ml-py==13.615.71 numba==0.68.1 numba-cuda==0.30.4 nvidia-cuda-runtime-cu12==12.9.79 \
             gpustat==1.1.1 nvitop==1.7.2
         ;;
     pycuda)

@@ -139,9 +139,14 @@ impl Guest {
         self.child.id()
     }
 
+    /// Closes its standard input.
+    pub fn hang_up(&mut self) {
+        drop(self.stdin.take());
+    }
+
     /// Closes its standard input and waits for its end.
     pub fn finish(mut self) -> Ended {
-        drop(self.stdin.take());
+        self.hang_up();
         let mut stderr = self.child.stderr.take().expect("piped");
         let errors = std::thread::spawn(move || {
             let mut text = String::new();
@@ -167,7 +172,7 @@ impl Guest {
 impl Drop for Guest {
     /// A failed test leaves no guest behind: its program sees the end of its input, and `run` follows it.
     fn drop(&mut self) {
-        drop(self.stdin.take());
+        self.hang_up();
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.child.kill();
             let _ = self.child.wait();
