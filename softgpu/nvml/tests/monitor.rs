@@ -49,23 +49,29 @@ unsafe extern "C" {
     fn nvmlVgpuInstanceGetUUID() -> nvmlReturn_t;
 }
 
+/// One call of the C library.
+macro_rules! c {
+    ($call:expr) => {{
+        // SAFETY: every pointer a test passes is NULL where that is allowed, or to a local with the room that the call is told of.
+        unsafe { $call }
+    }};
+}
+
 /// The machine of this test program, named in the environment before anything reads it.
 static MACHINE: LazyLock<Observer> = LazyLock::new(|| {
     let spec = format!("name=test-nvml-{},mem=64MiB,count=2", std::process::id());
     // SAFETY: the one writer; every test comes here before it reads the environment.
     unsafe { std::env::set_var("SOFTGPU", &spec) };
     let observer = Observer::open(&spec.parse().unwrap()).unwrap();
-    // SAFETY: takes nothing.
-    assert_eq!(unsafe { nvmlInit_v2() }, nvmlReturn_t::SUCCESS);
+    assert_eq!(c!(nvmlInit_v2()), nvmlReturn_t::SUCCESS);
     observer
 });
 
 fn device(index: u32) -> nvmlDevice_t {
     LazyLock::force(&MACHINE);
     let mut device = nvmlDevice_t::NULL;
-    // SAFETY: the pointer is to a local of the type.
     assert_eq!(
-        unsafe { nvmlDeviceGetHandleByIndex_v2(index, &raw mut device) },
+        c!(nvmlDeviceGetHandleByIndex_v2(index, &raw mut device)),
         nvmlReturn_t::SUCCESS
     );
     device
@@ -109,10 +115,11 @@ fn start_tenant(pages: u64) -> Child {
 /// The list as `_v3` gives it, by its two calls.
 fn processes(device: nvmlDevice_t) -> Vec<(u32, u64)> {
     let mut count = 0;
-    // SAFETY: with no room, no entries are written.
-    let first = unsafe {
-        nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, std::ptr::null_mut())
-    };
+    let first = c!(nvmlDeviceGetComputeRunningProcesses_v3(
+        device,
+        &raw mut count,
+        std::ptr::null_mut()
+    ));
     if first == nvmlReturn_t::SUCCESS {
         assert_eq!(count, 0);
         return Vec::new();
@@ -127,10 +134,11 @@ fn processes(device: nvmlDevice_t) -> Vec<(u32, u64)> {
         };
         count as usize
     ];
-    // SAFETY: room for `count` entries. It may be fewer now: a dead process may have gone between the two calls.
-    let second = unsafe {
-        nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos.as_mut_ptr())
-    };
+    let second = c!(nvmlDeviceGetComputeRunningProcesses_v3(
+        device,
+        &raw mut count,
+        infos.as_mut_ptr()
+    ));
     assert_eq!(second, nvmlReturn_t::SUCCESS);
     infos.truncate(count as usize);
     infos
@@ -150,9 +158,12 @@ fn a_tenant_is_listed_by_every_version_of_the_list_and_gone_late_after_its_death
         pid: 0,
         usedGpuMemory: 0,
     };
-    // SAFETY: room for one entry of the first version.
     assert_eq!(
-        unsafe { nvmlDeviceGetComputeRunningProcesses(device, &raw mut count, &raw mut old) },
+        c!(nvmlDeviceGetComputeRunningProcesses(
+            device,
+            &raw mut count,
+            &raw mut old
+        )),
         nvmlReturn_t::SUCCESS
     );
     assert_eq!(
@@ -174,15 +185,13 @@ fn a_tenant_is_listed_by_every_version_of_the_list_and_gone_late_after_its_death
         numProcArrayEntries: 1,
         procArray: &raw mut detail,
     };
-    // SAFETY: the list has room for one entry.
     assert_eq!(
-        unsafe { nvmlDeviceGetRunningProcessDetailList(device, &raw mut list) },
+        c!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut list)),
         nvmlReturn_t::SUCCESS
     );
     assert_eq!((list.numProcArrayEntries, detail.pid), (1, tenant.id()));
     list.version += 1;
-    // SAFETY: as above.
-    let mismatch = unsafe { nvmlDeviceGetRunningProcessDetailList(device, &raw mut list) };
+    let mismatch = c!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut list));
     assert_eq!(mismatch, nvmlReturn_t::ARGUMENT_VERSION_MISMATCH);
 
     tenant.kill().unwrap();
@@ -201,9 +210,8 @@ fn a_tenant_is_listed_by_every_version_of_the_list_and_gone_late_after_its_death
         free: 0,
         used: 1,
     };
-    // SAFETY: a local of the type.
     assert_eq!(
-        unsafe { nvmlDeviceGetMemoryInfo(device, &raw mut memory) },
+        c!(nvmlDeviceGetMemoryInfo(device, &raw mut memory)),
         nvmlReturn_t::SUCCESS
     );
     assert_eq!(
@@ -216,9 +224,8 @@ fn a_tenant_is_listed_by_every_version_of_the_list_and_gone_late_after_its_death
 fn a_monitor_holds_nothing_and_sees_every_device() {
     let mut count = 0;
     device(0);
-    // SAFETY: a local of the type.
     assert_eq!(
-        unsafe { nvmlDeviceGetCount_v2(&raw mut count) },
+        c!(nvmlDeviceGetCount_v2(&raw mut count)),
         nvmlReturn_t::SUCCESS
     );
     assert_eq!(count, 2);
@@ -233,52 +240,51 @@ fn a_monitor_holds_nothing_and_sees_every_device() {
 #[test]
 fn a_device_is_found_by_its_names_and_not_by_others() {
     let mut text = [0; 80];
-    // SAFETY: the buffer is as long as said.
     assert_eq!(
-        unsafe { nvmlDeviceGetUUID(device(1), text.as_mut_ptr(), 80) },
+        c!(nvmlDeviceGetUUID(device(1), text.as_mut_ptr(), 80)),
         nvmlReturn_t::SUCCESS
     );
-    // SAFETY: just written, with its NUL.
-    let uuid = unsafe { CStr::from_ptr(text.as_ptr()) };
+    let uuid = c!(CStr::from_ptr(text.as_ptr()));
     assert_eq!(
         uuid.to_str().unwrap(),
         MACHINE.snapshot().unwrap().devices[1].uuid
     );
     let mut found = nvmlDevice_t::NULL;
-    // SAFETY: text with its NUL, and a local of the type.
     assert_eq!(
-        unsafe { nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found) },
+        c!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found)),
         nvmlReturn_t::SUCCESS
     );
     assert_eq!(found, device(1));
     for (id, index) in [("00000000:1B:00.0", 0), ("0000:2b:00.0", 1)] {
         let id = CString::new(id).unwrap();
-        // SAFETY: as above.
         assert_eq!(
-            unsafe { nvmlDeviceGetHandleByPciBusId_v2(id.as_ptr(), &raw mut found) },
+            c!(nvmlDeviceGetHandleByPciBusId_v2(
+                id.as_ptr(),
+                &raw mut found
+            )),
             nvmlReturn_t::SUCCESS
         );
         assert_eq!(found, device(index));
     }
-    // SAFETY: as above.
-    unsafe {
-        assert_eq!(
-            nvmlDeviceGetHandleByUUID(c"GPU-nothing".as_ptr(), &raw mut found),
-            nvmlReturn_t::NOT_FOUND
-        );
-        assert_eq!(
-            nvmlDeviceGetUUID(device(1), text.as_mut_ptr(), 40),
-            nvmlReturn_t::INSUFFICIENT_SIZE
-        );
-        assert_eq!(
-            nvmlDeviceGetHandleByIndex_v2(2, &raw mut found),
-            nvmlReturn_t::INVALID_ARGUMENT
-        );
-        assert_eq!(
-            nvmlDeviceGetUUID(nvmlDevice_t::NULL, text.as_mut_ptr(), 80),
-            nvmlReturn_t::INVALID_ARGUMENT
-        );
-    }
+    assert_eq!(
+        c!(nvmlDeviceGetHandleByUUID(
+            c"GPU-nothing".as_ptr(),
+            &raw mut found
+        )),
+        nvmlReturn_t::NOT_FOUND
+    );
+    assert_eq!(
+        c!(nvmlDeviceGetUUID(device(1), text.as_mut_ptr(), 40)),
+        nvmlReturn_t::INSUFFICIENT_SIZE
+    );
+    assert_eq!(
+        c!(nvmlDeviceGetHandleByIndex_v2(2, &raw mut found)),
+        nvmlReturn_t::INVALID_ARGUMENT
+    );
+    assert_eq!(
+        c!(nvmlDeviceGetUUID(nvmlDevice_t::NULL, text.as_mut_ptr(), 80)),
+        nvmlReturn_t::INVALID_ARGUMENT
+    );
 }
 
 #[test]
@@ -291,33 +297,27 @@ fn a_struct_of_another_version_is_refused_and_what_nobody_implements_is_not_supp
         free: 0,
         used: 0,
     };
-    // SAFETY: a local of the type; the last takes nothing and writes nothing.
-    unsafe {
-        assert_eq!(
-            nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory),
-            nvmlReturn_t::SUCCESS
-        );
-        assert_eq!(memory.total, 64 << 20);
-        memory.version = struct_version::<nvmlMemory_v2_t>(1);
-        assert_eq!(
-            nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory),
-            nvmlReturn_t::ARGUMENT_VERSION_MISMATCH
-        );
-        assert_eq!(nvmlVgpuInstanceGetUUID(), nvmlReturn_t::NOT_SUPPORTED);
-        assert_eq!(
-            CStr::from_ptr(nvmlErrorString(nvmlReturn_t::NOT_SUPPORTED)),
-            c"Not supported"
-        );
-    }
+    assert_eq!(
+        c!(nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory)),
+        nvmlReturn_t::SUCCESS
+    );
+    assert_eq!(memory.total, 64 << 20);
+    memory.version = struct_version::<nvmlMemory_v2_t>(1);
+    assert_eq!(
+        c!(nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory)),
+        nvmlReturn_t::ARGUMENT_VERSION_MISMATCH
+    );
+    assert_eq!(c!(nvmlVgpuInstanceGetUUID()), nvmlReturn_t::NOT_SUPPORTED);
+    assert_eq!(
+        c!(CStr::from_ptr(nvmlErrorString(nvmlReturn_t::NOT_SUPPORTED))),
+        c"Not supported"
+    );
 }
 
 #[test]
 fn the_library_is_open_as_often_as_it_was_initialised() {
     device(0);
-    // SAFETY: they take nothing. One hold stays, the one of `MACHINE`.
-    unsafe {
-        assert_eq!(nvmlInit_v2(), nvmlReturn_t::SUCCESS);
-        assert_eq!(nvmlShutdown(), nvmlReturn_t::SUCCESS);
-    }
+    assert_eq!(c!(nvmlInit_v2()), nvmlReturn_t::SUCCESS);
+    assert_eq!(c!(nvmlShutdown()), nvmlReturn_t::SUCCESS);
     device(0);
 }
