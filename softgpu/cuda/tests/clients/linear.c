@@ -281,6 +281,10 @@ static void attributes(void) {
     TRUE(type == 0 && (int)ordinal == -2);
 }
 
+#ifndef MANY
+#define MANY 200000
+#endif
+
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -289,7 +293,6 @@ static double seconds(void) {
 
 static void speed(void) {
     start();
-    enum { MANY = 200000 };
     static dptr at[MANY];
     double begin = seconds();
     for (int n = 0; n < MANY; n++)
@@ -297,7 +300,7 @@ static void speed(void) {
     double middle = seconds();
     for (int n = 0; n < MANY; n++)
         DO(cuMemFree_v2(at[(n * 7919LL) % MANY]));
-    printf("200000 live allocations of 512 bytes: %.0f ns each to allocate, %.0f ns to free\n", (middle - begin) * 1e9 / MANY,
+    printf("%d live allocations of 512 bytes: %.0f ns each to allocate, %.0f ns to free\n", MANY, (middle - begin) * 1e9 / MANY,
            (seconds() - middle) * 1e9 / MANY);
 }
 

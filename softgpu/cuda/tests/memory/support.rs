@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A folder with the library under test, by the names its users look for. Cargo does not build a C library for its own tests, so the
 /// first call does.
-pub fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = env::current_exe().expect("/proc is mounted");
@@ -41,7 +41,7 @@ pub fn library() -> &'static Path {
 }
 
 /// Compiles a client, once for all cases.
-pub fn client(name: &str) -> PathBuf {
+pub(crate) fn client(name: &str) -> PathBuf {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     let library = library();
@@ -65,7 +65,7 @@ pub fn client(name: &str) -> PathBuf {
 }
 
 /// Runs one case on a machine of its own and returns what it printed.
-pub fn run(name: &str, case: &str, spec: &str) -> String {
+pub(crate) fn run(name: &str, case: &str, spec: &str) -> String {
     let program = client(name);
     let output = Command::new(program)
         .arg(case)

@@ -1,6 +1,7 @@
 //! The memory families through the C library: each case is a function of a C program that was linked against it as applications are.
 
 mod support;
+mod truth;
 
 use support::run;
 
@@ -59,4 +60,6 @@ cases! {
     rights_on_a_mapping_are_by_device = "devices" "rights_by_device" "mem=256MiB,count=2";
     batches_copy_everything_or_say_what_is_wrong = "devices" "batches" "mem=256MiB";
     texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";
+
+    threads_share_the_driver_and_never_each_others_memory = "threads" "all" "mem=512MiB";
 }

@@ -1,13 +1,13 @@
 //! What the machine knows about a process that takes every kind of memory, frees it, loses its context and dies.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use softgpu::Kind;
 use softgpu::inspect::{DeviceTruth, Observer};
 use softgpu::spec::Spec;
+
+use super::support;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ struct Watched {
 impl Watched {
     fn start(case: &str, name: &str) -> Self {
         let spec = format!("mem=512MiB,name={name}-{}", std::process::id());
-        let observer = Observer::open(&spec.parse::<Spec>().unwrap()).unwrap();
+        let observer = Observer::open(&spec.parse::<Spec>().expect("the client and the machine are ours")).expect("the client and the machine are ours");
         let mut child = Command::new(support::client("truth"))
             .arg(case)
             .env("LD_LIBRARY_PATH", support::library())
@@ -30,9 +30,9 @@ impl Watched {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+            .expect("the client and the machine are ours");
+        let input = child.stdin.take().expect("the client and the machine are ours");
+        let output = BufReader::new(child.stdout.take().expect("the client and the machine are ours"));
         Self {
             child,
             input,
@@ -44,23 +44,23 @@ impl Watched {
     /// Waits until the client has done this step, and looks.
     fn at(&mut self, step: &str) -> DeviceTruth {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        self.output.read_line(&mut line).expect("the client and the machine are ours");
         assert_eq!(line.trim_end(), step);
         self.look()
     }
 
     fn look(&self) -> DeviceTruth {
-        self.observer.snapshot().unwrap().devices.remove(0)
+        self.observer.snapshot().expect("the client and the machine are ours").devices.remove(0)
     }
 
     fn go_on(&mut self) {
-        writeln!(self.input).unwrap();
+        writeln!(self.input).expect("the client and the machine are ours");
     }
 
     /// Lets what is late return.
     fn settle(&self) -> DeviceTruth {
         for _ in 0..64 {
-            self.observer.step().unwrap();
+            self.observer.step().expect("the client and the machine are ours");
         }
         self.look()
     }
