@@ -16,7 +16,6 @@
  *   trim POOL               -> trim RESULT               to nothing; pool -1 is the default pool
  *   spin NANOSECONDS STREAM -> spin RESULT               a kernel that takes that long
  *   graph BYTES COUNT       -> graph RESULT              a graph of COUNT allocations that it frees again; instantiated as next graph
- *   child BYTES             -> child RESULT              the same with one allocation in a child graph
  *   captured BYTES STREAM   -> captured RESULT           the same by capturing an allocation and its free
  *   launch GRAPH STREAM     -> launch RESULT
  *   drop GRAPH              -> drop RESULT               cuGraphExecDestroy
@@ -100,14 +99,11 @@ static int instantiate(void *graph) {
     return CALL("cuGraphInstantiateWithFlags", (void **, void *, uint64_t))(&graphs[graph_count++], graph, 0);
 }
 
-static int make_graph(size_t bytes, int count, int in_child) {
-    void *graph, *inner, *node;
+static int make_graph(size_t bytes, int count) {
+    void *graph;
     int result;
     if ((result = CALL("cuGraphCreate", (void **, unsigned))(&graph, 0))) return result;
-    if (!in_child) return (result = add_pairs(graph, bytes, count)) ? result : instantiate(graph);
-    if ((result = CALL("cuGraphCreate", (void **, unsigned))(&inner, 0))) return result;
-    if ((result = add_pairs(inner, bytes, count))) return result;
-    if ((result = CALL("cuGraphAddChildGraphNode", (void **, void *, const void **, size_t, void *))(&node, graph, NULL, 0, inner))) return result;
+    if ((result = add_pairs(graph, bytes, count))) return result;
     return instantiate(graph);
 }
 
@@ -160,8 +156,7 @@ static int run(const char *command, long long a, long long b, long long c) {
     if (!strcmp(command, "close")) return CALL("cuMemPoolDestroy", (void *))(pools[a]);
     if (!strcmp(command, "trim")) return CALL("cuMemPoolTrimTo", (void *, size_t))(a < 0 ? default_pool() : pools[a], 0);
     if (!strcmp(command, "spin")) return spin(a, (int)b);
-    if (!strcmp(command, "graph")) return make_graph(a, (int)b, 0);
-    if (!strcmp(command, "child")) return make_graph(a, 1, 1);
+    if (!strcmp(command, "graph")) return make_graph(a, (int)b);
     if (!strcmp(command, "captured")) return capture(a, (int)b);
     if (!strcmp(command, "launch")) return CALL("cuGraphLaunch", (void *, void *))(graphs[a], streams[b]);
     if (!strcmp(command, "drop")) return CALL("cuGraphExecDestroy", (void *))(graphs[a]);

@@ -34,7 +34,8 @@ pub(super) trait Arena {
     fn trim(&self);
 }
 
-/// Books the growth that a call for `need` bytes in `arena`, ordered in `stream`, may cause: `bound` at most.
+/// Books the growth that a call for `need` bytes in `arena` may cause: `bound` at most. `returning` bytes are as good as unused
+/// for this call, because it is ordered behind their free.
 ///
 /// # Errors
 /// [`Refused`] where that does not fit and the arena has no room either.
@@ -42,21 +43,23 @@ pub(super) fn before(
     arena: &dyn Arena,
     need: u64,
     bound: u64,
-    stream: Ordered,
+    stream: Option<Ordered>,
+    returning: u64,
 ) -> Result<Charge, Refused> {
     let device = arena.device();
     if let Ok(charge) = account::charge(device, bound) {
         return Ok(charge);
     }
-    // What the stream itself has freed it may have back at once, without any growth.
-    if reclaim::pooled_by(stream) < need
-        && let Ok(charge) = reclaim::reserve_slowly(device, bound, Some(stream))
+    if returning < need
+        && let Ok(charge) = reclaim::reserve_slowly(device, bound, stream)
     {
         return Ok(charge);
     }
-    match unused(arena) {
-        Some(room) if room >= need => account::charge(device, 0),
-        _ => Err(Refused),
+    let room = unused(arena).unwrap_or(0);
+    if room.max(returning) >= need {
+        account::charge(device, 0)
+    } else {
+        Err(Refused)
     }
 }
 

@@ -18,7 +18,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use super::arena::{self, Arena, Held};
 use super::ordered::Ordered;
-use super::reclaim;
+use super::reclaim::{self, Freed};
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
@@ -47,8 +47,15 @@ const DEPTH: usize = 64;
 /// Bytes that a graph allocates, by device.
 type Sizes = Vec<(DeviceKey, u64)>;
 
-/// Executable graphs that allocate.
-static EXECS: Map<Sizes> = Map::new();
+/// An executable graph that allocates.
+#[derive(Debug)]
+struct Exec {
+    sizes: Sizes,
+    /// Where it was launched last: its next launch waits for that one and uses the same memory.
+    last: Option<Ordered>,
+}
+
+static EXECS: Map<Exec> = Map::new();
 /// How many there are, so that launches of all others cost one load.
 static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
 /// What is charged for the graph memory of each device.
@@ -180,14 +187,17 @@ fn instantiating(
     }
     let uploads = flags & u64::from(CUgraphInstantiate_flags::UPLOAD.0) != 0;
     let answer = if uploads {
-        running(&sizes, Ordered::legacy(CUstream::NULL), call)
+        running(&sizes, Ordered::legacy(CUstream::NULL), false, call)
     } else {
         call()
     };
     if answer.is_success() {
         // SAFETY: the driver wrote it.
         let made = unsafe { *exec };
-        if EXECS.insert(key(made), sizes).is_none() {
+        if EXECS
+            .insert(key(made), Exec { sizes, last: None })
+            .is_none()
+        {
             ALLOCATING.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -270,46 +280,62 @@ fn launching(exec: CUgraphExec, stream: Ordered, call: impl FnOnce() -> CUresult
     if ALLOCATING.load(Ordering::Acquire) == 0 {
         return call();
     }
-    match EXECS.with(key(exec), |sizes| sizes.clone()) {
-        Some(sizes) if !stream.records() => running(&sizes, stream, call),
-        _ => call(),
+    let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last)) else {
+        return call();
+    };
+    if stream.records() {
+        return call();
     }
+    let runs_already = last.is_some_and(reclaim::is_pending);
+    let answer = running(&sizes, stream, runs_already, call);
+    if answer.is_success() {
+        EXECS.with(key(exec), |exec| exec.last = Some(stream));
+    }
+    answer
 }
 
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
-fn running(sizes: &Sizes, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+fn running(
+    sizes: &Sizes,
+    stream: Ordered,
+    runs_already: bool,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     let mut booked = Vec::with_capacity(sizes.len());
     for (device, bytes) in sizes {
         let memory = GraphMemory::of(*device);
-        match arena::before(&memory, *bytes, *bytes, stream) {
+        let returning = if runs_already { *bytes } else { 0 };
+        match arena::before(&memory, *bytes, *bytes, None, returning) {
             Ok(charge) => booked.push((memory, charge)),
             Err(refused) => return refused.into(),
         }
     }
     let answer = call();
-    for (memory, charge) in booked {
+    for ((memory, charge), (device, bytes)) in booked.into_iter().zip(sizes) {
         if arena::after(&memory, charge).is_err() {
             tracing::warn!(
-                device = memory.device.index(),
+                device = device.index(),
                 "a graph took more memory than the limit leaves; it runs already"
             );
         }
+        if answer.is_success() {
+            reclaim::freed_in(stream, stream.place(), *device, Freed::Graph(*bytes));
+        }
     }
-    reclaim::freed();
     answer
 }
 
 fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
-    let sizes = EXECS.take(key(exec));
+    let known = EXECS.take(key(exec));
     // SAFETY: the program's own argument.
     let answer = unsafe { real(exec) };
-    let Some(sizes) = sizes else { return answer };
+    let Some(known) = known else { return answer };
     if !answer.is_success() {
-        EXECS.insert(key(exec), sizes);
+        EXECS.insert(key(exec), known);
         return answer;
     }
     ALLOCATING.fetch_sub(1, Ordering::AcqRel);
-    for (device, _) in sizes {
+    for (device, _) in known.sizes {
         arena::follow(&GraphMemory::of(device));
     }
     reclaim::freed();

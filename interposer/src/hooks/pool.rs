@@ -13,7 +13,7 @@ use super::arena;
 use super::arena::Arena as _;
 use super::ordered::Ordered;
 use super::pools::{self, Pool};
-use super::reclaim;
+use super::reclaim::{self, Freed};
 use crate::account::{Charge, Refused, Units};
 use crate::device;
 use crate::driver;
@@ -160,7 +160,8 @@ fn allocate(
     let Some(pool) = pool() else { return call() };
     let bytes = bytes as u64;
     let bound = bytes.checked_next_multiple_of(STEP).unwrap_or(bytes);
-    let charge = match arena::before(&*pool, bytes, bound, stream) {
+    let returning = reclaim::pooled_by(stream);
+    let charge = match arena::before(&*pool, bytes, bound, Some(stream), returning) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
@@ -239,7 +240,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
         let (device, bytes) = (allocation.pool.device(), allocation.bytes);
         let answer = free_pooled(dptr, allocation, call);
         if answer.is_success() {
-            reclaim::freed_in(stream, stream.place(), device, bytes, Units::default());
+            reclaim::freed_in(stream, stream.place(), device, Freed::Pool(bytes));
         }
         return answer;
     }
@@ -249,7 +250,12 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
     let answer = call();
     if answer.is_success() {
-        reclaim::freed_in(stream, stream.place(), record.device(), 0, record.units());
+        reclaim::freed_in(
+            stream,
+            stream.place(),
+            record.device(),
+            Freed::Linear(record.units()),
+        );
     } else {
         table::put_back(dptr, record);
     }

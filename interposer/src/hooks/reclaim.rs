@@ -38,10 +38,42 @@ struct Frees {
     per_thread: bool,
     /// Recorded behind the last of them.
     event: CUevent,
+    freed: Sums,
+}
+
+/// Something freed in a stream's order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Freed {
     /// Bytes that went back to a pool.
-    pooled: u64,
-    /// Charges outside any pool, to be credited when the event has been passed.
+    Pool(u64),
+    /// Bytes that a graph, launched there, frees itself.
+    Graph(u64),
+    /// A charge outside any pool, to be credited when the event has been passed.
+    Linear(Units),
+}
+
+/// All of one kind together: bytes, bytes, units.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    pool: u64,
+    graph: u64,
     linear: u32,
+}
+
+impl Sums {
+    fn add(&mut self, freed: Freed) {
+        match freed {
+            Freed::Pool(bytes) => self.pool = self.pool.saturating_add(bytes),
+            Freed::Graph(bytes) => self.graph = self.graph.saturating_add(bytes),
+            Freed::Linear(units) => self.linear = self.linear.saturating_add(units.0),
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        self.pool
+            .saturating_add(self.graph)
+            .saturating_add(Units(self.linear).bytes())
+    }
 }
 
 static UNDER_WAY: ForkLocal<Mutex<Vec<Frees>>> = ForkLocal::new();
@@ -118,15 +150,15 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
     };
     pools::each(&add);
     graph::each(&add);
-    let linear: u64 = under_way()
+    let coming = under_way()
         .iter()
         .filter(|frees| frees.device == device)
-        .map(|frees| Units(frees.linear).bytes())
-        .sum();
+        .map(|frees| frees.freed.bytes())
+        .sum::<u64>();
     let left = standing
         .charged
         .saturating_sub(unused.into_inner())
-        .saturating_sub(linear);
+        .saturating_sub(coming);
     left.saturating_add(bytes) <= limit
 }
 
@@ -137,19 +169,25 @@ pub(super) fn others_pending(device: DeviceKey, stream: Option<Ordered>) -> bool
         .any(|frees| frees.device == device && !stream.is_some_and(|stream| frees.is_on(stream)))
 }
 
+/// Whether work given to `stream` before its last noted free is still under way.
+pub(super) fn is_pending(stream: Ordered) -> bool {
+    settle();
+    under_way().iter().any(|frees| frees.is_on(stream))
+}
+
 /// Bytes given back to pools by this very stream: an allocation in it may have them without waiting for anything.
 pub(super) fn pooled_by(stream: Ordered) -> u64 {
     under_way()
         .iter()
         .filter(|frees| frees.is_on(stream))
-        .map(|frees| frees.pooled)
+        .map(|frees| frees.freed.pool)
         .sum()
 }
 
 /// Notes that an allocation in `stream` was served from what was free.
 pub(super) fn reused(stream: Ordered, bytes: u64) {
     if let Some(frees) = under_way().iter_mut().find(|frees| frees.is_on(stream)) {
-        frees.pooled = frees.pooled.saturating_sub(bytes);
+        frees.freed.pool = frees.freed.pool.saturating_sub(bytes);
     }
 }
 
@@ -180,16 +218,10 @@ fn follow_all() {
     graph::each(&arena::follow);
 }
 
-/// Notes that `pooled` bytes, or memory charged with `linear` units, were freed in a stream's order.
+/// Notes that something was freed in a stream's order.
 ///
 /// Where no event can be recorded behind it, linear memory is credited at once: the driver has accepted its free.
-pub(super) fn freed_in(
-    stream: Ordered,
-    here: Option<Here>,
-    device: DeviceKey,
-    pooled: u64,
-    linear: Units,
-) {
+pub(super) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, what: Freed) {
     freed();
     let mut all = under_way();
     if all.len() >= STREAMS {
@@ -202,25 +234,26 @@ pub(super) fn freed_in(
         .find(|frees| frees.device == device && frees.is_on(stream))
         && stream.record(known.event).is_ok()
     {
-        known.pooled = known.pooled.saturating_add(pooled);
-        known.linear = known.linear.saturating_add(linear.0);
+        known.freed.add(what);
         return;
     }
     let event = here.and_then(|here| Some((here.handle, stream.mark(here.handle)?)));
-    match event {
-        Some((context, event)) => {
+    match (event, what) {
+        (Some((context, event)), what) => {
             let (stream, per_thread) = (stream.handle(), stream.is_per_thread());
+            let mut freed = Sums::default();
+            freed.add(what);
             all.push(Frees {
                 device,
                 context,
                 stream,
                 per_thread,
                 event,
-                pooled,
-                linear: linear.0,
+                freed,
             });
         }
-        None => account::release(device, linear),
+        (None, Freed::Linear(units)) => account::release(device, units),
+        (None, _) => {}
     }
 }
 
@@ -240,7 +273,7 @@ fn settle() {
         }
         // SAFETY: as above; it is not used after this.
         let _ = unsafe { driver::cuEventDestroy_v2(frees.event) };
-        account::release(frees.device, Units(frees.linear));
+        account::release(frees.device, Units(frees.freed.linear));
         false
     });
 }
@@ -250,7 +283,7 @@ pub(super) fn context_gone(context: CUcontext) {
     under_way().retain(|frees| {
         let gone = frees.context == context;
         if gone {
-            account::release(frees.device, Units(frees.linear));
+            account::release(frees.device, Units(frees.freed.linear));
         }
         !gone
     });
