@@ -287,9 +287,10 @@ fn an_illegal_address_loses_the_context_when_the_kernel_runs_and_not_before() {
         || {
             start();
             let (at, stream) = (memory(4096), free_stream());
-            spin(stream, 50 * MS);
+            let gate = Gate::close(stream);
             assert_eq!(fill(stream, at, 1 << 30, 1), OK);
             assert_eq!(fill(stream, at, 1, 1), OK);
+            gate.open();
             assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
             assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
             let mut address = 0;
@@ -343,7 +344,7 @@ fn time_between_events_is_the_hardwares_time() {
     alone("time_between_events_is_the_hardwares_time", "", || {
         start();
         let (stream, begin, end) = (free_stream(), event(), event());
-        spin(stream, 20 * MS);
+        let gate = Gate::close(stream);
         assert_eq!(cuEventRecord(begin, stream), OK);
         spin(stream, 3 * MS);
         assert_eq!(cuEventRecord(end, stream), OK);
@@ -352,6 +353,7 @@ fn time_between_events_is_the_hardwares_time() {
             cuEventElapsedTime(&raw mut time, begin, end),
             CUresult::NOT_READY
         );
+        gate.open();
         assert_eq!(cuEventSynchronize(end), OK);
         assert_eq!(cuEventElapsedTime(&raw mut time, begin, end), OK);
         assert!((time - 3.0).abs() < 1e-3, "{time}");
@@ -419,7 +421,7 @@ fn a_host_function_runs_in_order_and_may_not_call_the_driver() {
             start();
             let (words, stream) = (pinned(2), free_stream());
             assert_eq!(fill(stream, words.addr() as u64, 1, 3), OK);
-            spin(stream, 5 * MS);
+            let gate = Gate::close(stream);
             assert_eq!(
                 cuLaunchHostFunc(stream, Some(alloc_inside), words.cast()),
                 OK
@@ -429,6 +431,7 @@ fn a_host_function_runs_in_order_and_may_not_call_the_driver() {
                 cuLaunchHostFunc(stream, Some(store_seven), words.wrapping_add(1).cast()),
                 OK
             );
+            gate.open();
             assert_eq!(cuStreamSynchronize(stream), OK);
             assert_eq!(
                 (look(words), look(words.wrapping_add(1))),
@@ -450,7 +453,7 @@ fn a_lost_context_calls_callbacks_with_its_error_and_no_host_functions() {
         || {
             start();
             let (words, stream) = (pinned(2), free_stream());
-            spin(stream, 20 * MS);
+            let gate = Gate::close(stream);
             assert_eq!(fill(stream, 4096, 1, 3), OK);
             assert_eq!(
                 cuStreamAddCallback(stream, Some(store_status), words.cast(), 0),
@@ -460,6 +463,7 @@ fn a_lost_context_calls_callbacks_with_its_error_and_no_host_functions() {
                 cuLaunchHostFunc(stream, Some(store_seven), words.wrapping_add(1).cast()),
                 OK
             );
+            gate.open();
             assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
             assert_eq!(
                 (look(words), look(words.wrapping_add(1))),

@@ -92,12 +92,13 @@ fn waiting_for_one_stream_does_not_make_another_ones_work_happen() {
         || {
             start();
             let (word, one, two) = (pinned(1), free_stream(), free_stream());
-            spin(two, 500 * MS);
+            let gate = Gate::close(two);
             assert_eq!(fill(two, word.addr() as u64, 1, 7), OK);
             spin(one, MS);
             assert_eq!(cuStreamSynchronize(one), OK);
             assert_eq!(look(word), 0);
             assert_eq!(cuStreamQuery(two), CUresult::NOT_READY);
+            gate.open();
             assert_eq!(cuStreamSynchronize(two), OK);
             assert_eq!(look(word), 7);
         },
@@ -129,10 +130,11 @@ fn a_program_that_polls_a_query_gets_on_and_then_sees_the_work() {
         || {
             start();
             let (word, stream, mark) = (pinned(1), free_stream(), event());
-            spin(stream, 5 * MS);
+            let gate = Gate::close(stream);
             assert_eq!(fill(stream, word.addr() as u64, 1, 7), OK);
             assert_eq!(cuEventRecord(mark, stream), OK);
             assert_eq!(cuEventQuery(mark), CUresult::NOT_READY);
+            gate.open();
             while cuEventQuery(mark) == CUresult::NOT_READY {}
             assert_eq!(look(word), 7);
         },

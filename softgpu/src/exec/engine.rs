@@ -104,7 +104,7 @@ pub(super) struct Queue {
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
-    lanes: HashMap<(u64, EngineKind), (Arc<Words>, Lane)>,
+    lanes: HashMap<(u64, EngineKind), (Words, Lane)>,
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each context that has one.
     pub(super) legacy: HashMap<u64, StreamId>,

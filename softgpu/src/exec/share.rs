@@ -1,4 +1,5 @@
-//! Where contexts agree whose turn it is on an engine: one word per engine of a device ([`lane`](super::lane)).
+//! Where contexts agree whose turn it is on an engine: one word per engine of a device, shared by all processes of the machine
+//! ([`lane`](super::lane)).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -7,17 +8,17 @@ use super::op::EngineKind;
 use crate::world::Device;
 
 /// The words of one device.
-#[derive(Debug, Default)]
-pub(super) struct Words([AtomicU64; 3]);
+#[derive(Debug)]
+pub(super) struct Words(Arc<Device>);
 
 impl Words {
     /// Those of `device`.
-    pub(super) fn of_device(device: &Device) -> Arc<Self> {
-        device.ext()
+    pub(super) fn of_device(device: &Arc<Device>) -> Self {
+        Self(Arc::clone(device))
     }
 
     /// The word of one engine: busy until this moment of the monotonic clock (ns).
-    pub(super) const fn of(&self, engine: EngineKind) -> &AtomicU64 {
-        &self.0[engine as usize]
+    pub(super) fn of(&self, engine: EngineKind) -> &AtomicU64 {
+        self.0.lane(engine as usize)
     }
 }

@@ -294,3 +294,20 @@ pub(crate) fn first_of(nodes: *const CUgraphNode) -> CUgraphNode {
     // SAFETY: the driver told this address with a count of at least one, and nothing happened since.
     unsafe { nodes.read() }
 }
+
+/// A stream that goes on when it is told to.
+pub(crate) struct Gate(*mut u32);
+
+impl Gate {
+    /// Stops `stream` here.
+    pub(crate) fn close(stream: CUstream) -> Self {
+        let word = pinned(1);
+        assert_eq!(cuStreamWaitValue32_v2(stream, word.addr() as u64, 1, 0), OK);
+        Self(word)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn open(self) {
+        put(self.0, 1);
+    }
+}
