@@ -8,6 +8,7 @@ use super::function::Function;
 use super::kernels::LAUNCH_NS;
 use super::params::Params;
 use crate::error::Result;
+use crate::memory;
 use crate::exec::{self, Cost, Kind, Op, StreamRef};
 
 /// Threads of a block, at most.
@@ -166,7 +167,10 @@ impl Launch {
                 threads: self.shape.threads(),
             },
             move || match launch.function.builtin() {
-                Some(builtin) => builtin.run(&launch.params, launch.function.context()),
+                Some(builtin) => {
+                    let _still = memory::still();
+                    builtin.run(&launch.params, launch.function.context())
+                }
                 None => Ok(()),
             },
         )

@@ -62,4 +62,9 @@ cases! {
     texture_objects_keep_their_description = "devices" "textures" "mem=256MiB";
 
     threads_share_the_driver_and_never_each_others_memory = "threads" "all" "mem=512MiB";
+
+    kernels_reach_every_kind_of_memory = "kernels" "everywhere" "mem=512MiB";
+    a_kernel_past_the_end_of_an_allocation_faults = "kernels" "one_too_many" "mem=256MiB";
+    a_kernel_in_freed_memory_faults = "kernels" "freed" "mem=256MiB";
+    a_kernel_after_a_stream_ordered_free_faults = "kernels" "freed_in_order" "mem=256MiB";
 }

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! `unsafe` turns addresses into atomics. Invariant, kept by [`Region::new`]: the range is published for this device with the needed
-//! right, so the shadow address is mapped for its whole length; memory is retracted only after work that uses it has been drained.
+//! right, so the shadow address is mapped for its whole length; a launch holds [`memory::still`], so no mapping goes away under it.
 //! Atomics make races between kernels, copies and the host a matter of values, not of undefined behaviour.
 #![allow(unsafe_code, reason = "device memory is reached by address")]
 
@@ -13,7 +13,8 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::va::{self, Access};
+use crate::memory;
+use crate::va::Access;
 
 /// A number that memory is made of.
 pub(crate) trait Cell: Copy {
@@ -76,8 +77,7 @@ impl<T: Cell> Region<T> {
         }
         let bytes = len.checked_mul(size).ok_or(CUresult::ILLEGAL_ADDRESS)?;
         addr.checked_add(bytes).ok_or(CUresult::ILLEGAL_ADDRESS)?;
-        va::check(context.device().ordinal(), addr, bytes, access)?;
-        let base = va::bytes(addr, bytes)?.cast();
+        let base = memory::bytes(context.device().ordinal(), addr, bytes, access)?.cast();
         Ok(Self {
             base,
             len: usize::try_from(len).map_err(|_| CUresult::ILLEGAL_ADDRESS)?,
