@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
 /// The variable the rules are read from.
 pub const VARIABLE: &str = "SOFTGPU_FAIL";
@@ -100,10 +101,11 @@ fn rule(pair: &str) -> Option<Rule> {
     } else {
         Some(nth.parse().ok().filter(|nth| *nth > 0)?)
     };
-    let named = CUresult::NAMES
-        .iter()
-        .find(|(_, name)| name.to_str() == Ok(error))
-        .map(|(number, _)| *number);
+    let results = CUresult::NAMES.iter().chain(nvmlReturn_t::NAMES);
+    let named = results
+        .filter(|(_, name)| name.to_str() == Ok(error))
+        .map(|(number, _)| *number)
+        .next();
     let error = named.or_else(|| error.parse().ok())?;
     (parts.next().is_none() && !function.is_empty()).then(|| Rule {
         function: function.to_owned(),
@@ -124,6 +126,12 @@ mod tests {
         assert_eq!(due(&rules, "cuMemUnmap"), None);
         assert_eq!(due(&rules, "cuMemMap"), Some(2));
         assert_eq!(due(&rules, "cuMemMap"), None);
+    }
+
+    #[test]
+    fn errors_of_both_libraries_are_known_by_name() {
+        let rules = parse("nvmlDeviceGetMemoryInfo:1:NVML_ERROR_GPU_IS_LOST").unwrap();
+        assert_eq!(due(&rules, "nvmlDeviceGetMemoryInfo_v2"), Some(15));
     }
 
     #[test]

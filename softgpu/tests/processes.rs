@@ -178,3 +178,36 @@ fn the_last_one_out_removes_the_machine_and_a_killed_ones_is_taken_over() {
     assert_eq!(next.greeting, "ok", "a new machine, with values of its own");
     assert_eq!(look().unwrap().devices[0].used_physical, 0);
 }
+
+#[test]
+fn a_process_killed_while_it_opens_the_machine_harms_nobody() {
+    let name = format!("test-opening-{}", std::process::id());
+    let spec = format!("name={name},mem=64MiB");
+    for round in 0..40_u64 {
+        // Nobody else has it open: each victim founds it, or takes over what the last one left half-made.
+        let victim = Guest::launch(&spec);
+        // Any work will do to let it get a little further each time.
+        (0..round * 1500).for_each(|step| drop(std::hint::black_box(step.to_string())));
+        victim.kill();
+    }
+    let mut last = Guest::start(&spec);
+    assert_eq!(last.greeting, "ok");
+    last.must("take 32");
+}
+
+#[test]
+fn many_processes_open_one_machine_at_once() {
+    let machine = Machine::new("many", "mem=128MiB");
+    let mut guests: Vec<Guest> = (0..48)
+        .map(|_| Guest::launch(&machine.spec.to_string()))
+        .collect();
+    for guest in &mut guests {
+        guest.greet();
+        assert_eq!(guest.greeting, "ok");
+        guest.must("take 1");
+    }
+    let now = machine.now();
+    assert_eq!((now.used_physical, now.processes.len()), (48 * PAGE, 48));
+    drop(guests);
+    assert_eq!(machine.after(ENOUGH).used_physical, 0);
+}

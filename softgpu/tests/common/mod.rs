@@ -57,6 +57,13 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn start(spec: &str) -> Self {
+        let mut guest = Self::launch(spec);
+        guest.greet();
+        guest
+    }
+
+    /// Starts it without waiting until it has the machine open.
+    pub(crate) fn launch(spec: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_softgpu-guest"));
         command
             .env("SOFTGPU", spec)
@@ -65,14 +72,17 @@ impl Guest {
         let mut child = command.spawn().expect("the guest starts");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut guest = Self {
+        Self {
             child,
             stdin,
             stdout,
             greeting: String::new(),
-        };
-        guest.greeting = guest.answer();
-        guest
+        }
+    }
+
+    /// Waits until it has opened the machine, or failed to.
+    pub(crate) fn greet(&mut self) {
+        self.greeting = self.answer();
     }
 
     /// Tells it something; its answer.
