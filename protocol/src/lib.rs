@@ -10,3 +10,5 @@ pub mod paths;
 pub mod size;
 pub mod units;
 pub mod uuid;
+#[cfg(feature = "wire")]
+pub mod wire;

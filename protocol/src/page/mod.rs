@@ -13,6 +13,7 @@
 //!
 //! The layout is append-only within a major version: fields are added in reserved space, never moved.
 
+pub mod control;
 mod credit;
 mod layout;
 #[cfg(test)]

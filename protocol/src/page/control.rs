@@ -1,0 +1,157 @@
+//! The control page: what the daemon tells the processes of one container, in memory they can only read.
+//!
+//! One page a container, made by the daemon and mapped read-only by clients. It holds the container's grant on each
+//! device, so that a process learns of a raised or lowered grant without a message, and the daemon's heartbeat. It lives
+//! as long as its daemon; the next daemon issues a new one.
+//!
+//! # Safety
+//! [`ControlPage::from_mapping`] is the only unsafe item. Every field is an atomic.
+#![allow(
+    unsafe_code,
+    reason = "a shared mapping becomes a typed page here and nowhere else"
+)]
+
+use std::mem::{offset_of, size_of};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{MAX_DEVICES, PageError};
+
+/// First eight bytes of a control page: `gpsh-ctl` in memory order.
+pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
+/// Pages of another major version are refused.
+pub const CONTROL_MAJOR: u16 = 1;
+/// Grows when reserved space gets a meaning.
+pub const CONTROL_MINOR: u16 = 0;
+/// Size of the page and of its memfd.
+pub const CONTROL_BYTES: usize = 8192;
+
+/// What holds for the whole container.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ControlHeader {
+    /// [`CONTROL_MAGIC`].
+    pub magic: AtomicU64,
+    /// Major version in the upper 16 bits, minor in the lower.
+    pub version: AtomicU32,
+    /// [`CONTROL_BYTES`].
+    pub size: AtomicU32,
+    /// The daemon instance that issued the page.
+    pub instance: AtomicU64,
+    /// `CLOCK_MONOTONIC` in nanoseconds when the daemon last said that it lives.
+    pub heartbeat: AtomicU64,
+    /// A futex word: rises with each change of the page.
+    pub changes: AtomicU32,
+    padding: AtomicU32,
+    reserved: [AtomicU64; 123],
+}
+
+/// What holds on one device; columns are those of the usage page.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ControlDevice {
+    /// Bytes the container's processes may hold as credit together.
+    pub grant: AtomicU64,
+    /// Bytes the daemon found taken beside the charges.
+    pub overhead: AtomicU64,
+    /// Nonzero while some container waits for memory of this device: who frees says so.
+    pub waiters: AtomicU32,
+    padding: AtomicU32,
+    /// Bytes the container could be granted at this moment, for what programs are told is free.
+    pub available: AtomicU64,
+    reserved: [AtomicU64; 28],
+}
+
+/// The whole page.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct ControlPage {
+    /// The container.
+    pub header: ControlHeader,
+    /// Its devices.
+    pub devices: [ControlDevice; MAX_DEVICES],
+}
+
+const _: () = {
+    assert!(size_of::<ControlHeader>() == 1024);
+    assert!(size_of::<ControlDevice>() == 256);
+    assert!(offset_of!(ControlPage, devices) == 1024);
+    assert!(size_of::<ControlPage>() == CONTROL_BYTES);
+};
+
+impl ControlPage {
+    /// Views a mapping as a control page. Any bytes are one; [`ControlPage::check`] says whether it is one of ours.
+    ///
+    /// # Safety
+    /// `base` points to [`CONTROL_BYTES`] bytes, page-aligned and readable, which stay mapped for `'a` and are accessed by
+    /// nobody but through atomics. Stores are for whoever mapped it writable.
+    pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
+        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic integer.
+        unsafe { base.cast::<Self>().as_ref() }
+    }
+
+    /// Makes an all-zero page one of this version, issued by the daemon `instance`.
+    pub fn found(&self, instance: u64) {
+        let header = &self.header;
+        header.version.store(
+            u32::from(CONTROL_MAJOR) << 16 | u32::from(CONTROL_MINOR),
+            Ordering::Relaxed,
+        );
+        #[expect(clippy::cast_possible_truncation, reason = "a constant that fits")]
+        header.size.store(CONTROL_BYTES as u32, Ordering::Relaxed);
+        header.instance.store(instance, Ordering::Relaxed);
+        header.magic.store(CONTROL_MAGIC, Ordering::Release);
+    }
+
+    /// Whether the header is one this version can work with.
+    ///
+    /// # Errors
+    /// [`PageError`] if it is not.
+    pub fn check(&self) -> Result<(), PageError> {
+        if self.header.magic.load(Ordering::Acquire) != CONTROL_MAGIC {
+            return Err(PageError::NotAPage);
+        }
+        let major = (self.header.version.load(Ordering::Relaxed) >> 16) as u16;
+        if major != CONTROL_MAJOR {
+            return Err(PageError::Version { major });
+        }
+        let bytes = u64::from(self.header.size.load(Ordering::Relaxed));
+        if bytes < CONTROL_BYTES as u64 {
+            return Err(PageError::Size { bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blank() -> &'static ControlPage {
+        let memory = vec![0_u8; 2 * CONTROL_BYTES].leak();
+        let base = NonNull::from(&mut *memory).cast::<u8>();
+        // SAFETY: leaked zeroed memory, one page larger than needed, aligned by hand.
+        unsafe { ControlPage::from_mapping(base.add(base.align_offset(4096))) }
+    }
+
+    #[test]
+    fn zeroed_memory_is_no_control_page_until_it_is_founded() {
+        let page = blank();
+        assert_eq!(page.check(), Err(PageError::NotAPage));
+        page.found(42);
+        assert_eq!(page.check(), Ok(()));
+        assert_eq!(page.header.instance.load(Ordering::Relaxed), 42);
+    }
+
+    #[test]
+    fn a_newer_minor_is_read_and_another_major_is_not() {
+        let page = blank();
+        page.found(1);
+        page.header
+            .version
+            .store(u32::from(CONTROL_MAJOR) << 16 | 9, Ordering::Relaxed);
+        assert_eq!(page.check(), Ok(()));
+        page.header.version.store(2 << 16, Ordering::Relaxed);
+        assert_eq!(page.check(), Err(PageError::Version { major: 2 }));
+    }
+}

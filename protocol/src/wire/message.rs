@@ -1,0 +1,156 @@
+//! What a client (a process with the interposer) says to the daemon, and what it hears.
+//!
+//! A connection begins with [`Hello`] in both directions (request id 0). The socket a client came through names its
+//! container; nothing in a message does. Replies carry the id of their request and may come in any order: an
+//! [`Request::Ask`] that waits is answered when it is settled, other requests meanwhile.
+
+use super::error::WireError;
+use serde::{Deserialize, Serialize};
+
+/// The first frame in each direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`super::MAGIC`].
+    pub magic: u32,
+    /// The speaker's major version.
+    pub major: u16,
+    /// The speaker's minor version.
+    pub minor: u16,
+    /// Bits for what the speaker can do beyond its minor. None is defined yet; unknown bits are ignored.
+    pub capabilities: u64,
+    /// From the daemon: which instance it is, new at every start. From a client: the instance it knew before, or 0.
+    pub instance: u64,
+}
+
+impl Hello {
+    /// This build's greeting.
+    #[must_use]
+    pub fn of_this_build(instance: u64) -> Self {
+        Self {
+            magic: super::MAGIC,
+            major: super::MAJOR,
+            minor: super::MINOR,
+            capabilities: 0,
+            instance,
+        }
+    }
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Request {
+    /// Be known as a process of this socket's container. Answered by [`Reply::Registered`] with two descriptors: the
+    /// control page, the usage page.
+    Register(Register),
+    /// The process is about to make a context on a device: what that takes is set aside first. Answered as an ask.
+    Open {
+        /// The device column.
+        column: u8,
+    },
+    /// The container's grant on a device is too small by at least these bytes. Answered by [`Reply::Granted`] or
+    /// [`Reply::Refused`], at once or after a wait.
+    Ask(Ask),
+    /// The asker gave up (a signal, its own deadline). The ask is answered [`Refusal::Cancelled`] if still open.
+    Cancel {
+        /// The request id of the ask.
+        ask: u32,
+    },
+    /// Bytes were freed while the control page said that somebody waits.
+    Freed {
+        /// The device column.
+        column: u8,
+    },
+    /// The driver had no memory although the grant had: the ledger and the device disagree. Answered as an ask; a grant
+    /// means that the driver may be asked again.
+    DriverRefused(Ask),
+    /// The client maps the current control page and has dropped an older one.
+    Adopted {
+        /// The instance whose control page is mapped.
+        instance: u64,
+    },
+}
+
+/// See [`Request::Register`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// The process id as the process itself sees it; only shown, never trusted.
+    pub pid: u32,
+    /// Whether a usage page of an earlier daemon travels with this message as a descriptor.
+    pub presents_page: bool,
+    /// The slot held in that page, if one is presented.
+    pub slot: Option<u16>,
+}
+
+/// See [`Reply::Registered`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The container's name, for messages.
+    pub container: String,
+    /// The process's slot in the usage page.
+    pub slot: u16,
+    /// The UUIDs of the columns of both pages, in order.
+    pub columns: Vec<[u8; 16]>,
+}
+
+/// See [`Request::Ask`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The device column.
+    pub column: u8,
+    /// What all processes of the container have charged, as seen under the container's lock.
+    pub held: u64,
+    /// Bytes of the allocation.
+    pub bytes: u64,
+    /// What is left of the asker's time to wait, in milliseconds, if it waited before; the container's own timeout is the most.
+    pub patience_ms: Option<u64>,
+}
+
+/// What the daemon answers a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Reply {
+    /// To [`Request::Register`].
+    Registered(Registered),
+    /// To [`Request::Ask`]: the control page holds the new grant already.
+    Granted {
+        /// The container's whole grant on the device in bytes.
+        grant: u64,
+    },
+    /// To [`Request::Ask`]: the allocation gets an out-of-memory.
+    Refused(Refusal),
+    /// To requests that need no more than that.
+    Done,
+    /// The request failed.
+    Error(WireError),
+}
+
+/// Why an ask ended without a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It would exceed the container's limit.
+    OverLimit {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// Nobody could or may give way, and policy does not wait.
+    NoMemory,
+    /// It waited as long as it may.
+    TimedOut {
+        /// Milliseconds waited.
+        waited_ms: u64,
+    },
+    /// It was the lowest and youngest of a circle of waiters.
+    BrokeCycle,
+    /// The asker gave up.
+    Cancelled,
+    /// The container may not use that device.
+    NoQuota,
+    /// The container is being ended.
+    Ending,
+    /// The process has too many asks waiting.
+    TooMany,
+    /// The device fell off the bus.
+    DeviceLost,
+}

@@ -1,0 +1,97 @@
+//! The wire as bytes: what was released stays, hostile lengths cost nothing.
+
+use super::*;
+use proptest::prelude::*;
+
+fn frame_of(id: u32, request: &Request) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(id, request, &mut out).expect("a request fits a frame");
+    out
+}
+
+#[test]
+fn the_bytes_of_released_messages_never_change() {
+    let ask = Request::Ask(Ask {
+        column: 1,
+        held: 3,
+        bytes: 512,
+        patience_ms: None,
+    });
+    assert_eq!(
+        frame_of(7, &ask),
+        [6, 0, 0, 0, 7, 0, 0, 0, 2, 1, 3, 128, 4, 0]
+    );
+    let hello = Hello::of_this_build(5);
+    assert_eq!(
+        postcard::to_allocvec(&hello).expect("encodes"),
+        [231, 224, 205, 195, 6, 1, 0, 0, 5]
+    );
+    assert_eq!(
+        postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
+        [1, 172, 2]
+    );
+    assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
+}
+
+#[test]
+fn a_frame_too_long_is_refused_before_its_body_arrives() {
+    let mut decoder = Decoder::default();
+    decoder.push(&u32::MAX.to_le_bytes());
+    assert_eq!(
+        decoder.next_frame(),
+        Err(FrameError::TooLong {
+            claimed: u32::MAX as usize
+        })
+    );
+}
+
+#[test]
+fn an_unknown_variant_names_the_request_it_came_with() {
+    assert_eq!(
+        decode::<Request>(9, &[250]),
+        Err(FrameError::Unknown { id: 9 })
+    );
+}
+
+#[test]
+fn a_message_larger_than_a_frame_leaves_the_buffer_as_it_was() {
+    let mut out = vec![1, 2, 3];
+    let huge = Control::Create {
+        name: Some("x".repeat(MAX_FRAME)),
+        environment: vec![],
+        devices: vec![],
+    };
+    assert_eq!(encode(1, &huge, &mut out), Err(FrameError::TooLarge));
+    assert_eq!(out, [1, 2, 3]);
+}
+
+proptest! {
+    #[test]
+    fn frames_survive_any_cutting(bytes in proptest::collection::vec(0u64..u64::MAX, 1..20), cut in 1usize..50) {
+        let mut stream = Vec::new();
+        for (id, &bytes) in (0u32..).zip(&bytes) {
+            encode(id, &Request::DriverRefused(Ask { column: 3, held: 0, bytes, patience_ms: Some(1) }), &mut stream).expect("fits");
+        }
+        let mut decoder = Decoder::default();
+        let mut seen = Vec::new();
+        for piece in stream.chunks(cut) {
+            decoder.push(piece);
+            while let Some((id, body)) = decoder.next_frame().expect("well formed") {
+                seen.push((id, decode::<Request>(id, &body).expect("known")));
+            }
+        }
+        prop_assert!(decoder.is_between_frames());
+        let sent: Vec<_> = (0u32..).zip(bytes.iter().map(|&bytes| Request::DriverRefused(Ask { column: 3, held: 0, bytes, patience_ms: Some(1) }))).collect();
+        prop_assert_eq!(seen, sent);
+    }
+
+    #[test]
+    fn garbage_never_panics(garbage in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        let mut decoder = Decoder::default();
+        decoder.push(&garbage);
+        while let Ok(Some((id, body))) = decoder.next_frame() {
+            let _ = decode::<Request>(id, &body);
+            let _ = decode::<Control>(id, &body);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! One connection: bytes and descriptors in, frames out, bounded in both directions.
+//!
+//! A peer that sends garbage is cut off, one that does not read is cut off when its backlog is full; neither holds
+//! anything of others. All sockets are non-blocking.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use gpushare_protocol::wire::{Decoder, FrameError, encode};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::Serialize;
+
+/// Most bytes a peer may leave unread before it is cut off.
+pub const BACKLOG: usize = 1 << 20;
+
+/// Most descriptors taken from a peer and not yet used: one usage page is all a client ever sends.
+const MAX_DESCRIPTORS: usize = 4;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Closed {
+    /// The peer closed it, between two frames.
+    #[error("closed by the peer")]
+    Ended,
+    /// The peer closed it within a frame.
+    #[error("closed by the peer within a message")]
+    Truncated,
+    /// What it sent is not the protocol.
+    #[error(transparent)]
+    Protocol(#[from] FrameError),
+    /// It sent more descriptors than the protocol has use for.
+    #[error("more than {MAX_DESCRIPTORS} descriptors without a message that needs one")]
+    Descriptors,
+    /// It does not read its replies.
+    #[error("{BACKLOG} bytes of replies unread")]
+    SlowReader,
+    /// The socket failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A non-blocking connection.
+#[derive(Debug)]
+pub struct Connection {
+    socket: UnixStream,
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+    unsent: Vec<u8>,
+    /// Descriptors that go with the byte at this place of `unsent`.
+    passing: VecDeque<(usize, Vec<OwnedFd>)>,
+}
+
+impl Connection {
+    /// Takes over an accepted socket.
+    ///
+    /// # Errors
+    /// If it cannot be made non-blocking.
+    pub fn new(socket: UnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            decoder: Decoder::default(),
+            descriptors: VecDeque::new(),
+            unsent: Vec::new(),
+            passing: VecDeque::new(),
+        })
+    }
+
+    /// The socket, for polling and for [`crate::peer::identify`].
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Reads what has arrived, at most `at_most` bytes, so that one busy peer cannot keep the loop.
+    ///
+    /// # Errors
+    /// [`Closed`] when the connection is over.
+    pub fn receive(&mut self, at_most: usize) -> Result<(), Closed> {
+        let mut buffer = [0; 16 * 1024];
+        let mut taken = 0;
+        while taken < at_most {
+            let (bytes, descriptors) = match read(&self.socket, &mut buffer) {
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(io::Error::from(error).into()),
+                Ok(read) => read,
+            };
+            self.descriptors.extend(descriptors);
+            if self.descriptors.len() > MAX_DESCRIPTORS {
+                return Err(Closed::Descriptors);
+            }
+            if bytes == 0 {
+                let whole = self.decoder.is_between_frames();
+                return Err(if whole {
+                    Closed::Ended
+                } else {
+                    Closed::Truncated
+                });
+            }
+            self.decoder.push(&buffer[..bytes]);
+            taken += bytes;
+        }
+        Ok(())
+    }
+
+    /// The next whole frame that has arrived.
+    ///
+    /// # Errors
+    /// [`Closed::Protocol`] if there can be none.
+    pub fn next_frame(&mut self) -> Result<Option<(u32, Vec<u8>)>, Closed> {
+        Ok(self.decoder.next_frame()?)
+    }
+
+    /// The oldest descriptor received and not taken.
+    pub fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+
+    /// Queues a frame and sends what the socket takes. `descriptors` go with it.
+    ///
+    /// # Errors
+    /// [`Closed::SlowReader`] if the peer's backlog is full, [`Closed::Io`] if the socket failed.
+    pub fn send<T: Serialize>(
+        &mut self,
+        id: u32,
+        message: &T,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Closed> {
+        if !descriptors.is_empty() {
+            self.passing.push_back((self.unsent.len(), descriptors));
+        }
+        encode(id, message, &mut self.unsent)?;
+        self.flush()?;
+        if self.unsent.len() > BACKLOG {
+            return Err(Closed::SlowReader);
+        }
+        Ok(())
+    }
+
+    /// Whether bytes wait for the socket to become writable.
+    #[must_use]
+    pub fn wants_to_write(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Sends what the socket takes now.
+    ///
+    /// # Errors
+    /// [`Closed::Io`] if the socket failed.
+    pub fn flush(&mut self) -> Result<(), Closed> {
+        while !self.unsent.is_empty() {
+            let sent = match self.send_piece() {
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(io::Error::from(error).into()),
+                Ok(sent) => sent,
+            };
+            self.unsent.drain(..sent);
+            for (at, _) in &mut self.passing {
+                *at -= sent;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends up to the next byte that carries descriptors, or from it with them.
+    fn send_piece(&mut self) -> Result<usize, Errno> {
+        let due = self.passing.front().is_some_and(|(at, _)| *at == 0);
+        let end = match self.passing.get(usize::from(due)) {
+            Some((at, _)) => *at,
+            None => self.unsent.len(),
+        };
+        let bytes = [IoSlice::new(&self.unsent[..end])];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let raw: Vec<RawFd> = match self.passing.front() {
+            Some((_, descriptors)) if due => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+            _ => Vec::new(),
+        };
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let rights = if due { &rights[..] } else { &[] };
+        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &bytes, rights, flags, None)?;
+        if due {
+            self.passing.pop_front();
+        }
+        Ok(sent)
+    }
+}
+
+/// One `recvmsg`: bytes and the descriptors that came with them.
+#[expect(unsafe_code, reason = "descriptors arrive as numbers")]
+fn read(socket: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS + 1]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    let mut descriptors = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(numbers) = part {
+            // SAFETY: the kernel installed these descriptors for us with this very message; nobody else knows them.
+            descriptors.extend(
+                numbers
+                    .into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
+        }
+    }
+    Ok((message.bytes, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_protocol::wire::{Reply, decode};
+
+    fn pair() -> (Connection, Connection) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Connection::new(a).unwrap(), Connection::new(b).unwrap())
+    }
+
+    fn drain(connection: &mut Connection) -> Vec<(u32, Reply)> {
+        connection.receive(usize::MAX).unwrap();
+        std::iter::from_fn(|| connection.next_frame().unwrap())
+            .map(|(id, body)| (id, decode(id, &body).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn frames_and_descriptors_arrive_together() {
+        let (mut ours, mut theirs) = pair();
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        ours.send(1, &Reply::Done, vec![]).unwrap();
+        ours.send(2, &Reply::Granted { grant: 7 }, vec![file])
+            .unwrap();
+        let seen = drain(&mut theirs);
+        assert_eq!(seen, [(1, Reply::Done), (2, Reply::Granted { grant: 7 })]);
+        assert!(theirs.take_descriptor().is_some());
+        assert!(theirs.take_descriptor().is_none());
+    }
+
+    #[test]
+    fn a_reader_that_never_reads_is_cut_off_and_the_sender_is_not_blocked() {
+        let (mut ours, _theirs) = pair();
+        let end = (0..).find_map(|id| ours.send(id, &Reply::Done, vec![]).err());
+        assert!(matches!(end, Some(Closed::SlowReader)), "{end:?}");
+    }
+
+    #[test]
+    fn an_end_within_a_frame_is_told_from_an_end_between_two() {
+        let (mut ours, theirs) = pair();
+        drop(theirs);
+        assert!(matches!(ours.receive(1), Err(Closed::Ended)));
+        let (mut ours, theirs) = pair();
+        let mut socket = &theirs.socket;
+        io::Write::write_all(&mut socket, &[9, 0, 0, 0, 1]).unwrap();
+        drop(theirs);
+        assert!(matches!(ours.receive(usize::MAX), Err(Closed::Truncated)));
+    }
+
+    #[test]
+    fn a_flood_of_descriptors_ends_the_connection() {
+        let (mut ours, mut theirs) = pair();
+        let end = (0..=MAX_DESCRIPTORS).find_map(|_| {
+            let file = OwnedFd::from(tempfile::tempfile().unwrap());
+            ours.send(1, &Reply::Done, vec![file]).unwrap();
+            theirs.receive(usize::MAX).err()
+        });
+        assert!(matches!(end, Some(Closed::Descriptors)), "{end:?}");
+    }
+}

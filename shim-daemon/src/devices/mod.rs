@@ -1,0 +1,82 @@
+//! What the node's GPUs are and who holds memory on them, behind one trait: NVML on a machine, facts in a test.
+
+mod nvml;
+
+pub use nvml::{Nvml, NvmlError};
+
+use gpushare_protocol::units::Bytes;
+
+/// One device of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its UUID; a MIG device's own.
+    pub uuid: [u8; 16],
+    /// The product name.
+    pub name: String,
+    /// Memory that processes can use: NVML's total less what it says it keeps.
+    pub capacity: Bytes,
+    /// What the device and its driver can do.
+    pub capabilities: Capabilities,
+}
+
+/// What can be known and done on a device; carried to `gpushare devices` by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// NVML tells what each process holds. Without it overhead, limbo and unmanaged memory are estimates.
+    pub process_memory: bool,
+    /// The driver can limit a cgroup's memory by itself (r615 and later).
+    pub driver_limits: bool,
+    /// The device is a MIG instance.
+    pub mig: bool,
+}
+
+impl Capabilities {
+    /// The names of what is there.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        let rows = [
+            (self.process_memory, "process-memory"),
+            (self.driver_limits, "driver-limits"),
+            (self.mig, "mig"),
+        ];
+        let there = rows.into_iter().filter(|(there, _)| *there);
+        there.map(|(_, name)| name.to_owned()).collect()
+    }
+}
+
+/// One look at a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Memory in use, whoever holds it.
+    pub used: Bytes,
+    /// Memory the driver could still give.
+    pub free: Bytes,
+    /// (pid in the daemon's namespace, bytes held), living and dead; `None` where NVML cannot tell.
+    pub processes: Option<Vec<(u32, Bytes)>>,
+}
+
+/// Why a look failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// The device is gone for good.
+    #[error("the device is lost")]
+    Lost,
+    /// This time it did not answer.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The node's GPUs.
+pub trait Devices: Send {
+    /// All devices, in NVML's order. Asked once, at start.
+    ///
+    /// # Errors
+    /// A sentence for the log.
+    fn list(&mut self) -> Result<Vec<Device>, String>;
+
+    /// Looks at the device at `index` of [`Devices::list`].
+    ///
+    /// # Errors
+    /// [`LookError`].
+    fn look(&mut self, index: usize) -> Result<Look, LookError>;
+}

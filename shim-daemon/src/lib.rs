@@ -1,0 +1,10 @@
+//! The node daemon's hands: sockets, shared pages, processes, devices. What to do is decided in `gpushare-core`.
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod connection;
+pub mod devices;
+pub mod node;
+pub mod pages;
+pub mod peer;
+pub mod server;

@@ -1,0 +1,95 @@
+//! `gpushared`: the node daemon.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use gpushare_protocol::size::Size;
+use gpushare_protocol::units::Bytes;
+use gpushared::devices::Nvml;
+use gpushared::node::Settings;
+use gpushared::server::{Folder, Server, Start};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// One truth about the node's GPU memory: guarantees requests, lends what is unused, settles collisions.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Where sockets and registrations lie [default: /run/gpushare]
+    #[arg(long, value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
+    /// Serve one user only: sockets that others cannot reach
+    #[arg(long)]
+    private: bool,
+    /// Leave when the last container and command have gone
+    #[arg(long)]
+    transient: bool,
+    /// Bytes of each device that are never given out, such as 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    reserve: Option<Bytes>,
+    /// Treat every device as if it had at most this much memory
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    capacity: Option<Bytes>,
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    match Size::parse(text) {
+        Ok(Size::Bytes(bytes)) => Ok(Bytes(bytes)),
+        _ => Err("accepted: an amount of bytes such as 512MiB, 4GiB or 1.5G".to_owned()),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<(), String> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
+    let root = args
+        .runtime_dir
+        .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
+    let folder = Folder::open(root, args.private)
+        .map_err(|error| format!("cannot use the runtime folder: {error}"))?;
+    let settings = Settings {
+        reserve: args.reserve.unwrap_or(Bytes(0)),
+        capacity: args.capacity,
+        ..Settings::default()
+    };
+    let devices = Nvml::load().map_err(|error| error.to_string())?;
+    let control = folder.control();
+    let start = Start {
+        folder,
+        settings,
+        stop,
+        transient: args.transient,
+    };
+    let mut server = Server::new(start, Box::new(devices))?;
+    tracing::info!(socket = %control.display(), "serving");
+    server
+        .run()
+        .map_err(|error| format!("cannot go on: {error}"))
+}
+
+/// A descriptor that tells of SIGTERM and SIGINT.
+fn stop_signals() -> nix::Result<OwnedFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block()?;
+    let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    fd.as_fd()
+        .try_clone_to_owned()
+        .map_err(|_| nix::errno::Errno::EMFILE)
+}

@@ -1,0 +1,190 @@
+//! A container: its limits, its pages, its processes' slots.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{Ordering, fence};
+
+use gpushare_core::{ContainerId, ContainerSpec, DeviceId, ProcessId, Quota};
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::{MAX_SLOTS, UNIT};
+use gpushare_protocol::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::ConnId;
+use crate::devices::Device;
+use crate::pages::{ControlPages, PagesError, UsagePage};
+
+/// What a container was registered with: enough to register it again under the next daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its name.
+    pub name: String,
+    /// The variables that say its limits.
+    pub environment: Vec<(String, String)>,
+    /// Its devices, in the order its programs see them.
+    pub devices: Vec<[u8; 16]>,
+}
+
+/// A registered container.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) registration: Registration,
+    /// The limits in their stable form: what an equal name is compared by.
+    pub(super) limits: String,
+    /// The device of each column of the pages.
+    pub(super) columns: Vec<DeviceId>,
+    pub(super) usage: UsagePage,
+    pub(super) control: ControlPages,
+    pub(super) slots: Vec<Option<ProcessId>>,
+    pub(super) members: BTreeSet<ProcessId>,
+    /// Connections of commands that keep it.
+    pub(super) owners: BTreeSet<ConnId>,
+    /// Create requests that wait for its admission.
+    pub(super) pending: Vec<(ConnId, u32)>,
+    pub(super) admitted: bool,
+    /// Its counters of GPU work when last read.
+    pub(super) worked: u64,
+}
+
+impl Container {
+    pub(super) fn new(
+        registration: Registration,
+        limits: String,
+        columns: Vec<DeviceId>,
+        instance: u64,
+    ) -> Result<Self, PagesError> {
+        Ok(Self {
+            registration,
+            limits,
+            columns,
+            usage: UsagePage::create()?,
+            control: ControlPages::create(instance)?,
+            slots: vec![None; MAX_SLOTS],
+            members: BTreeSet::new(),
+            owners: BTreeSet::new(),
+            pending: Vec::new(),
+            admitted: false,
+            worked: 0,
+        })
+    }
+
+    /// Writes what its processes read of their limits into the fresh usage page.
+    pub(super) fn found(&self, spec: &ContainerSpec, devices: &[Device], limits: &Limits) {
+        let page = self.usage.view();
+        page.header.set_text(&self.limits);
+        for (ordinal, (column, device)) in (0..).zip(page.devices.iter().zip(&self.columns)) {
+            let Some(described) = index(*device).and_then(|at| devices.get(at)) else {
+                continue;
+            };
+            let capacity = described.capacity.0;
+            let view = limits
+                .for_device(ordinal, &described.uuid, capacity)
+                .map_or(capacity, |limits| limits.view_total);
+            let quota = spec.quota(*device).unwrap_or(Quota {
+                request: Bytes::ZERO,
+                limit: described.capacity,
+            });
+            column.limit.store(quota.limit.0, Ordering::Relaxed);
+            column.request.store(quota.request.0, Ordering::Relaxed);
+            column.view_total.store(view, Ordering::Relaxed);
+            column.capacity.store(capacity, Ordering::Relaxed);
+            column.claim(&described.uuid);
+        }
+        page.found(std::process::id(), 0);
+    }
+
+    /// The column of a device.
+    pub(super) fn column(&self, device: DeviceId) -> Option<usize> {
+        self.columns.iter().position(|own| *own == device)
+    }
+
+    /// What the usage page says all its processes have charged on a column.
+    pub(super) fn charged(&self, column: usize) -> Bytes {
+        self.sum(column, |split| split.charged)
+    }
+
+    /// What the usage page says all its processes hold as credit on a column.
+    pub(super) fn credit(&self, column: usize) -> Bytes {
+        self.sum(column, |split| split.credit)
+    }
+
+    fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
+        let page = self.usage.view();
+        let taken = (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some());
+        let units = taken.filter_map(|slot| page.line(slot, column));
+        Bytes(
+            units
+                .map(|line| u64::from(part(line.word.load())) * UNIT)
+                .sum(),
+        )
+    }
+
+    /// Stores a grant where its processes see it.
+    pub(super) fn grant(&self, column: usize, grant: Bytes) {
+        let page = self.control.view();
+        if let Some(device) = page.devices.get(column) {
+            device.grant.store(grant.0, Ordering::SeqCst);
+            page.header.changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Lowers a grant and takes back credit nobody uses. Returns what is still held.
+    ///
+    /// A process raises its credit first and reads the grant again afterwards; this stores the grant first and reads the
+    /// credit afterwards. With the fence between, one of the two sees the other.
+    pub(super) fn lower(&self, column: usize, grant: Bytes) -> Bytes {
+        self.grant(column, grant);
+        fence(Ordering::SeqCst);
+        let page = self.usage.view();
+        let mut above = self.credit(column).0.saturating_sub(grant.0).div_ceil(UNIT);
+        for slot in (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some()) {
+            if above == 0 {
+                break;
+            }
+            if let Some(line) = page.line(slot, column) {
+                above -= u64::from(line.word.reclaim(above));
+            }
+        }
+        self.credit(column)
+    }
+
+    /// Empties the slot of a process that is gone.
+    pub(super) fn clear(&mut self, slot: usize) {
+        let page = self.usage.view();
+        for column in 0..self.columns.len() {
+            if let Some(line) = page.line(slot, column) {
+                line.word.clear();
+                line.overhead.store(0, Ordering::Relaxed);
+                line.want.store(0, Ordering::Relaxed);
+            }
+        }
+        if let Some(header) = page.slots.get(slot) {
+            header.taken.store(0, Ordering::Release);
+        }
+        if let Some(known) = self.slots.get_mut(slot) {
+            *known = None;
+        }
+    }
+
+    /// All counters of GPU work together: they only ever need to differ.
+    pub(super) fn work(&self) -> u64 {
+        let page = self.usage.view();
+        let taken = (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some());
+        let lines = taken.flat_map(|slot| (0..self.columns.len()).map(move |at| (slot, at)));
+        lines
+            .filter_map(|(slot, column)| page.line(slot, column))
+            .fold(0_u64, |sum, line| {
+                sum.wrapping_add(line.submitted.load(Ordering::Relaxed))
+                    .wrapping_add(u64::from(line.word.load().charged))
+            })
+    }
+}
+
+/// The index of a device in the node's list.
+pub(super) fn index(device: DeviceId) -> Option<usize> {
+    usize::try_from(device.0).ok()
+}
+
+/// Ids of containers are handed out by the node.
+pub(super) fn container_id(id: u64) -> ContainerId {
+    ContainerId(id)
+}

@@ -1,0 +1,85 @@
+//! What happened, kept for `events`: a bounded ring, and the connections that follow it.
+
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gpushare_core::{ContainerId, DeviceId};
+use gpushare_protocol::wire::{ControlReply, EventRow};
+
+use super::container::index;
+use super::{ConnId, Effect, Node};
+
+/// Events kept for a follower that comes later.
+const KEPT: usize = 1024;
+
+/// The ring and its followers.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    past: VecDeque<EventRow>,
+    followers: Vec<(ConnId, u32)>,
+}
+
+impl Node {
+    pub(super) fn event(
+        &mut self,
+        kind: &str,
+        container: Option<ContainerId>,
+        device: Option<DeviceId>,
+        text: String,
+    ) {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let row = EventRow {
+            at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            kind: kind.to_owned(),
+            container: container.map(|container| self.name(container)),
+            device: device
+                .and_then(index)
+                .and_then(|at| self.devices.get(at))
+                .map(|device| device.uuid),
+            text,
+        };
+        for (to, id) in self.events.followers.clone() {
+            let reply = ControlReply::Event(row.clone());
+            self.effects.push_back(Effect::Command { to, id, reply });
+        }
+        self.events.past.push_back(row);
+        if self.events.past.len() > KEPT {
+            self.events.past.pop_front();
+        }
+    }
+
+    pub(super) fn follow(&mut self, to: ConnId, id: u32, past: u32) {
+        let past = usize::try_from(past)
+            .unwrap_or(KEPT)
+            .min(self.events.past.len());
+        for row in self.events.past.iter().skip(self.events.past.len() - past) {
+            let reply = ControlReply::Event(row.clone());
+            self.effects.push_back(Effect::Command { to, id, reply });
+        }
+        self.events.followers.push((to, id));
+    }
+
+    pub(super) fn unfollow(&mut self, connection: ConnId) {
+        self.events.followers.retain(|(to, _)| *to != connection);
+    }
+
+    /// A container's name, for messages.
+    pub(super) fn name(&self, container: ContainerId) -> String {
+        let known = self.containers.get(&container);
+        known.map_or_else(
+            || "(ended)".to_owned(),
+            |known| known.registration.name.clone(),
+        )
+    }
+
+    /// A device's name, for messages.
+    pub(super) fn device_name(&self, device: DeviceId) -> String {
+        let known = index(device).and_then(|at| Some((at, self.devices.get(at)?)));
+        known.map_or_else(
+            || "a lost device".to_owned(),
+            |(at, known)| format!("device {at} ({})", known.name),
+        )
+    }
+}

@@ -1,0 +1,228 @@
+//! The node as the daemon keeps it: containers, processes and their pages, between the sockets and the brain.
+//!
+//! Every method takes the time and returns nothing; what is to be sent, watched or looked at is collected as
+//! [`Effect`]s. No socket is touched here, so the whole of it runs in a test.
+
+mod commands;
+mod container;
+mod decisions;
+mod events;
+mod requests;
+mod restart;
+mod samples;
+mod views;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+use gpushare_core::{
+    AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, World,
+};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ControlReply, Reply};
+
+use container::Container;
+pub use container::Registration;
+use events::Events;
+pub use requests::Client;
+
+use crate::devices::Device;
+use crate::peer::Peer;
+
+/// A connection, by a number never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// Something for the server to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Answer a client's request.
+    Client {
+        /// Whom.
+        to: ConnId,
+        /// Which request.
+        id: u32,
+        /// What.
+        reply: Reply,
+        /// Descriptors that go with it.
+        descriptors: Vec<OwnedFd>,
+    },
+    /// Answer a command.
+    Command {
+        /// Whom.
+        to: ConnId,
+        /// Which request.
+        id: u32,
+        /// What.
+        reply: ControlReply,
+    },
+    /// Tell when this process ends.
+    Watch {
+        /// Which.
+        process: ProcessId,
+        /// Becomes readable at its end.
+        pidfd: OwnedFd,
+    },
+    /// Accept clients of this container on a socket of its own, and remember the registration for a next daemon.
+    Listen {
+        /// Which.
+        container: ContainerId,
+        /// What is remembered.
+        registration: Registration,
+    },
+    /// The container is over: close and forget its socket.
+    Unlisten {
+        /// Which.
+        container: ContainerId,
+        /// Its name.
+        name: String,
+    },
+    /// Look at the device of this index now.
+    Look {
+        /// Its index in the node.
+        device: usize,
+    },
+}
+
+/// A connected process.
+#[derive(Debug)]
+struct Process {
+    container: ContainerId,
+    slot: usize,
+    peer: Peer,
+    /// Where its replies go; `None` once its connection has ended.
+    connection: Option<ConnId>,
+}
+
+/// The node's settings beside the brain's.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The brain's.
+    pub policy: Policy,
+    /// Bytes of each device never given out.
+    pub reserve: Bytes,
+    /// An artificial capacity for every device, for tests on real hardware.
+    pub capacity: Option<Bytes>,
+    /// How long after a restart clients may present what they hold before anything new is granted.
+    pub recovery: Nanos,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            reserve: Bytes::ZERO,
+            capacity: None,
+            recovery: Nanos::secs(2),
+        }
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Node {
+    world: World,
+    instance: u64,
+    devices: Vec<Device>,
+    containers: BTreeMap<ContainerId, Container>,
+    processes: BTreeMap<ProcessId, Process>,
+    /// Dead processes that the driver may still list, by pid.
+    graves: BTreeMap<u32, ProcessId>,
+    /// Where the answer to an ask goes.
+    asks: BTreeMap<AskKey, (ConnId, u32)>,
+    /// Charges of a device's processes when a look at it began.
+    looking: BTreeMap<usize, samples::Began>,
+    events: Events,
+    effects: VecDeque<Effect>,
+    ids: u64,
+}
+
+impl Node {
+    /// A node with these devices. `instance` tells this daemon from all others. `recovering` says that a previous
+    /// daemon's containers may still run.
+    #[must_use]
+    pub fn new(
+        settings: &Settings,
+        devices: Vec<Device>,
+        instance: u64,
+        now: Nanos,
+        recovering: bool,
+    ) -> Self {
+        let mut world = if recovering {
+            World::recovering(settings.policy, now + settings.recovery)
+        } else {
+            World::new(settings.policy)
+        };
+        for (index, device) in (0..).zip(&devices) {
+            let capacity = settings
+                .capacity
+                .map_or(device.capacity, |least| least.min(device.capacity));
+            let spec = DeviceSpec {
+                capacity,
+                reserve: settings.reserve,
+                class: class_of(&devices, device),
+            };
+            world.handle(
+                now,
+                Event::DeviceAdded {
+                    device: DeviceId(index),
+                    spec,
+                },
+            );
+        }
+        let mut node = Self {
+            world,
+            instance,
+            devices,
+            containers: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            graves: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            looking: BTreeMap::new(),
+            events: Events::default(),
+            effects: VecDeque::new(),
+            ids: 0,
+        };
+        node.carry_out(now);
+        node
+    }
+
+    /// When [`Node::advance`] wants to be called.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        self.world.next_timeout()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, now: Nanos) {
+        self.world.advance(now);
+        self.carry_out(now);
+    }
+
+    /// The next thing for the server to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The number that tells this daemon from all others.
+    #[must_use]
+    pub fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    fn happened(&mut self, now: Nanos, event: Event) {
+        self.world.handle(now, event);
+        self.carry_out(now);
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+}
+
+/// Devices of one product name share what a context costs.
+fn class_of(devices: &[Device], device: &Device) -> CostClass {
+    let first = devices.iter().position(|other| other.name == device.name);
+    CostClass(first.unwrap_or(0) as u64)
+}

@@ -1,0 +1,336 @@
+//! What clients ask.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use gpushare_core::{AskId, ContainerId, Event, Nanos, ProcessId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{
+    Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
+};
+
+use super::{ConnId, Effect, Node, Process};
+use crate::peer::Peer;
+
+/// Who asks: a connection on a container's socket, and its process once it has registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// The connection.
+    pub connection: ConnId,
+    /// The socket's container.
+    pub container: ContainerId,
+    /// The process, once registered.
+    pub process: Option<ProcessId>,
+}
+
+impl Node {
+    /// Registers the process at the other end of a connection. Returns its id, or `None` if it was refused.
+    pub fn register(
+        &mut self,
+        now: Nanos,
+        client: Client,
+        (id, register): (u32, &Register),
+        peer: Peer,
+        presented: Option<OwnedFd>,
+    ) -> Option<ProcessId> {
+        match self.try_register(now, client, register, peer, presented) {
+            Err(error) => {
+                self.fail(client.connection, id, error);
+                None
+            }
+            Ok((process, registered, descriptors)) => {
+                self.effects.push_back(Effect::Client {
+                    to: client.connection,
+                    id,
+                    reply: Reply::Registered(registered),
+                    descriptors,
+                });
+                Some(process)
+            }
+        }
+    }
+
+    fn try_register(
+        &mut self,
+        now: Nanos,
+        client: Client,
+        register: &Register,
+        peer: Peer,
+        presented: Option<OwnedFd>,
+    ) -> Result<(ProcessId, Registered, Vec<OwnedFd>), WireError> {
+        if client.process.is_some() {
+            let text = "this connection has registered a process already";
+            return Err(WireError::new(ErrorCode::OutOfOrder, text));
+        }
+        let slot = match presented {
+            Some(page) => Some(self.adopt_page(client.container, page, register.slot)?),
+            None => None,
+        };
+        let process = ProcessId(self.fresh_id());
+        let columns = self.uuids(client.container);
+        let Some(container) = self.containers.get_mut(&client.container) else {
+            return Err(WireError::new(
+                ErrorCode::NotFound,
+                "the container has ended",
+            ));
+        };
+        let adopted = slot.is_none();
+        let Some(slot) = slot.or_else(|| container.slots.iter().position(Option::is_none)) else {
+            let text = format!(
+                "all {} processes of the container are taken",
+                container.slots.len()
+            );
+            return Err(WireError::retry(ErrorCode::Full, text));
+        };
+        let descriptors = [container.control.descriptor(), container.usage.descriptor()]
+            .into_iter()
+            .map(|page| page.try_clone_to_owned())
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|pages| Ok((pages, peer.pidfd.try_clone()?)));
+        let (descriptors, pidfd) = descriptors.map_err(|error| {
+            WireError::retry(
+                ErrorCode::Full,
+                format!("no descriptor for the process: {error}"),
+            )
+        })?;
+        container.slots[slot] = Some(process);
+        container.members.insert(process);
+        let header = &container.usage.view().slots[slot];
+        header.pid.store(register.pid, Ordering::Relaxed);
+        header.taken.store(1, Ordering::Release);
+        let registered = Registered {
+            container: container.registration.name.clone(),
+            slot: u16::try_from(slot).unwrap_or(u16::MAX),
+            columns,
+        };
+        self.graves.remove(&peer.pid.unsigned_abs());
+        self.processes.insert(
+            process,
+            Process {
+                container: client.container,
+                slot,
+                peer,
+                connection: Some(client.connection),
+            },
+        );
+        self.effects.push_back(Effect::Watch { process, pidfd });
+        self.happened(
+            now,
+            Event::ProcessStarted {
+                process,
+                container: client.container,
+                adopted,
+            },
+        );
+        if !adopted {
+            self.present(now, process);
+        }
+        Ok((process, registered, descriptors))
+    }
+
+    /// Any request but the first.
+    pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
+        let Some(process) = client.process else {
+            let error = WireError::new(ErrorCode::OutOfOrder, "register first");
+            return self.fail(client.connection, id, error);
+        };
+        match request {
+            Request::Open { column } => {
+                self.ask(now, (client, process, id), *column, |device, ask| {
+                    Event::Open {
+                        process,
+                        device,
+                        ask,
+                    }
+                })
+            }
+            Request::Ask(wanted) => {
+                self.ask(now, (client, process, id), wanted.column, |device, ask| {
+                    let (held, bytes, patience) = amounts(wanted);
+                    Event::Ask {
+                        process,
+                        device,
+                        ask,
+                        held,
+                        bytes,
+                        patience,
+                    }
+                })
+            }
+            Request::DriverRefused(wanted) => {
+                self.ask(now, (client, process, id), wanted.column, |device, ask| {
+                    let (held, bytes, patience) = amounts(wanted);
+                    Event::DriverRefused {
+                        process,
+                        device,
+                        ask,
+                        held,
+                        bytes,
+                        patience,
+                    }
+                });
+            }
+            Request::Cancel { ask } => {
+                let key = (process, AskId(u64::from(*ask)));
+                if let Some((to, asked)) = self.asks.remove(&key) {
+                    self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
+                }
+                self.happened(
+                    now,
+                    Event::Cancel {
+                        process,
+                        ask: key.1,
+                    },
+                );
+                self.reply(client.connection, id, Reply::Done);
+            }
+            Request::Freed { column } => {
+                self.read_usage(now, client.container, usize::from(*column));
+                self.reply(client.connection, id, Reply::Done);
+            }
+            Request::Adopted { instance } => {
+                if *instance == self.instance {
+                    self.happened(now, Event::Adopted { process });
+                }
+                self.reply(client.connection, id, Reply::Done);
+            }
+            Request::Register(_) => {
+                let error = WireError::new(ErrorCode::OutOfOrder, "registered already");
+                self.fail(client.connection, id, error);
+            }
+            _ => {
+                let error = WireError::new(
+                    ErrorCode::UnknownRequest,
+                    "this daemon does not know that request",
+                );
+                self.fail(client.connection, id, error);
+            }
+        }
+    }
+
+    /// A question that is answered by a decision, now or later.
+    fn ask(
+        &mut self,
+        now: Nanos,
+        (client, process, id): (Client, ProcessId, u32),
+        column: u8,
+        event: impl FnOnce(gpushare_core::DeviceId, AskId) -> Event,
+    ) {
+        let container = self.containers.get(&client.container);
+        let device = container.and_then(|known| known.columns.get(usize::from(column)).copied());
+        let Some(device) = device else {
+            let text = format!("the container has no device in column {column}");
+            return self.fail(
+                client.connection,
+                id,
+                WireError::new(ErrorCode::NotFound, text),
+            );
+        };
+        let ask = AskId(u64::from(id));
+        if self
+            .asks
+            .insert((process, ask), (client.connection, id))
+            .is_some()
+        {
+            let error = WireError::new(ErrorCode::OutOfOrder, "a request of that number is open");
+            return self.fail(client.connection, id, error);
+        }
+        self.happened(now, event(device, ask));
+    }
+
+    /// Tells the brain what a container's page says is in use: somebody freed.
+    pub(super) fn read_usage(&mut self, now: Nanos, container: ContainerId, column: usize) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        let Some(device) = known.columns.get(column).copied() else {
+            return;
+        };
+        let in_use = known.charged(column);
+        self.happened(
+            now,
+            Event::Usage {
+                container,
+                device,
+                in_use,
+            },
+        );
+    }
+
+    /// A client's connection ended. Its process may live on; only its pidfd tells.
+    pub fn disconnected(&mut self, now: Nanos, client: Client) {
+        let Some(process) = client.process else {
+            return;
+        };
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.connection = None;
+        }
+        let open: Vec<_> = self
+            .asks
+            .keys()
+            .filter(|(asker, _)| *asker == process)
+            .copied()
+            .collect();
+        for key in open {
+            self.asks.remove(&key);
+            self.happened(
+                now,
+                Event::Cancel {
+                    process,
+                    ask: key.1,
+                },
+            );
+        }
+    }
+
+    /// A process ended, by its pidfd.
+    pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
+        let Some(known) = self.processes.remove(&process) else {
+            return;
+        };
+        self.asks.retain(|(asker, _), _| *asker != process);
+        let mut charged = Vec::new();
+        if let Some(container) = self.containers.get(&known.container) {
+            let page = container.usage.view();
+            for (column, device) in container.columns.iter().enumerate() {
+                if let Some(line) = page.line(known.slot, column) {
+                    let units = u64::from(line.word.load().charged);
+                    charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
+                }
+            }
+        }
+        self.graves.insert(known.peer.pid.unsigned_abs(), process);
+        self.happened(now, Event::ProcessGone { process, charged });
+        if let Some(container) = self.containers.get_mut(&known.container) {
+            container.clear(known.slot);
+            container.members.remove(&process);
+        }
+        self.end_if_unused(now, known.container);
+    }
+
+    fn uuids(&self, container: ContainerId) -> Vec<[u8; 16]> {
+        let columns = self.containers.get(&container).map(|known| &known.columns);
+        let devices = columns.into_iter().flatten().filter_map(|device| {
+            super::container::index(*device).and_then(|at| self.devices.get(at))
+        });
+        devices.map(|device| device.uuid).collect()
+    }
+
+    pub(super) fn reply(&mut self, to: ConnId, id: u32, reply: Reply) {
+        self.effects.push_back(Effect::Client {
+            to,
+            id,
+            reply,
+            descriptors: Vec::new(),
+        });
+    }
+
+    fn fail(&mut self, to: ConnId, id: u32, error: WireError) {
+        self.reply(to, id, Reply::Error(error));
+    }
+}
+
+fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {
+    let patience = ask.patience_ms.map(Nanos::millis);
+    (Bytes(ask.held), Bytes(ask.bytes), patience)
+}

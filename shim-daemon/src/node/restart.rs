@@ -1,0 +1,110 @@
+//! After a restart: containers are registered again from what was remembered, processes present the page they have.
+
+use std::os::fd::OwnedFd;
+
+use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
+use gpushare_protocol::page::UNIT;
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{ErrorCode, WireError};
+
+use super::Node;
+use super::commands::parse;
+use super::container::Registration;
+use crate::pages::UsagePage;
+
+impl Node {
+    /// Registers a container of the previous daemon as it is, whatever room there is.
+    ///
+    /// # Errors
+    /// If its limits or devices do not hold on this node any more.
+    pub fn restore(
+        &mut self,
+        now: Nanos,
+        registration: &Registration,
+    ) -> Result<ContainerId, WireError> {
+        let limits = parse(&registration.environment)?;
+        let columns = self.columns(&registration.devices)?;
+        let spec = self.spec(&limits, &columns)?;
+        let container = self.add(registration.clone(), &limits, columns, &spec)?;
+        self.happened(
+            now,
+            Event::Register {
+                container,
+                spec,
+                running: true,
+            },
+        );
+        Ok(container)
+    }
+
+    /// Once nobody can present anything any more: containers of the previous daemon without a process are over.
+    pub fn recovered(&mut self, now: Nanos) {
+        let all: Vec<ContainerId> = self.containers.keys().copied().collect();
+        for container in all {
+            self.end_if_unused(now, container);
+        }
+    }
+
+    /// Takes the page a process of the previous daemon presents as its container's, or sees that it is the one already
+    /// taken. Returns the slot the process holds in it.
+    pub(super) fn adopt_page(
+        &mut self,
+        container: ContainerId,
+        presented: OwnedFd,
+        slot: Option<u16>,
+    ) -> Result<usize, WireError> {
+        let refuse = |why: &str| WireError::new(ErrorCode::BadPage, why);
+        let Some(known) = self.containers.get_mut(&container) else {
+            return Err(WireError::new(
+                ErrorCode::NotFound,
+                "the container has ended",
+            ));
+        };
+        let slot = slot
+            .map(usize::from)
+            .filter(|slot| known.slots.get(*slot) == Some(&None));
+        let slot = slot.ok_or_else(|| refuse("the slot is not the presenter's to claim"))?;
+        if known.usage.is(&presented) {
+            return Ok(slot);
+        }
+        if !known.members.is_empty() {
+            return Err(refuse("the container's processes share another page"));
+        }
+        let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
+        known.usage = page;
+        Ok(slot)
+    }
+
+    /// Tells the brain what a process of the previous daemon holds.
+    pub(super) fn present(&mut self, now: Nanos, process: ProcessId) {
+        let Some(known) = self.processes.get(&process) else {
+            return;
+        };
+        let Some(container) = self.containers.get(&known.container) else {
+            return;
+        };
+        let mut held = Vec::new();
+        for (column, device) in container.columns.iter().enumerate() {
+            if let Some(line) = container.usage.view().line(known.slot, column) {
+                let word = line.word.load();
+                let bytes = |units: u32| Bytes(u64::from(units) * UNIT);
+                held.push((
+                    *device,
+                    bytes(word.charged),
+                    bytes(word.credit),
+                    container.credit(column),
+                ));
+            }
+        }
+        for (device, charged, credit, grant) in held {
+            let event = Event::Presented {
+                process,
+                device,
+                charged,
+                credit,
+                grant,
+            };
+            self.happened(now, event);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Looks at devices, matched with what the books say of the same instant.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample};
+use gpushare_protocol::page::UNIT;
+use gpushare_protocol::units::Bytes;
+
+use super::container::index;
+use super::{Effect, Node};
+use crate::devices::{Look, LookError};
+
+/// What processes had charged when a look began, and what the last look showed.
+#[derive(Debug, Default)]
+pub(super) struct Began {
+    at: Nanos,
+    under_way: bool,
+    charged: BTreeMap<ProcessId, Bytes>,
+    /// What the last look showed for each process.
+    shown: BTreeMap<ProcessId, Bytes>,
+}
+
+impl Node {
+    /// Once a second: reads the pages, says that the daemon lives, looks at every device.
+    pub fn tick(&mut self, now: Nanos) {
+        for device in 0..self.devices.len() {
+            self.look(device);
+        }
+        let containers: Vec<ContainerId> = self.containers.keys().copied().collect();
+        for container in containers {
+            self.beat(now, container);
+        }
+        self.advance(now);
+    }
+
+    fn beat(&mut self, now: Nanos, container: ContainerId) {
+        let Some(known) = self.containers.get_mut(&container) else {
+            return;
+        };
+        let work = known.work();
+        let worked = work != known.worked;
+        known.worked = work;
+        let columns = known.columns.len();
+        let header = &known.control.view().header;
+        header.heartbeat.store(now.0, Ordering::Relaxed);
+        if worked {
+            self.world.handle(now, Event::Worked { container });
+        }
+        for column in 0..columns {
+            self.read_usage(now, container, column);
+        }
+        self.show_standing(container);
+    }
+
+    /// Lets a container's programs know what is free for them and what the driver takes beside their charges.
+    fn show_standing(&self, container: ContainerId) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
+            let available = self.world.grantable(container, *device);
+            shown.available.store(available.0, Ordering::Relaxed);
+            if let Some(account) = self.world.account(container, *device) {
+                shown.overhead.store(account.overhead.0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Lets everybody on a device know whether somebody waits for its memory.
+    pub(super) fn show_waiters(&self) {
+        for known in self.containers.values() {
+            for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
+                let waiting = self.world.device(*device).map_or(0, |view| view.waiting);
+                let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+                if shown.waiters.load(Ordering::Relaxed) != waiting {
+                    shown.waiters.store(waiting, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Begins a look, unless one is under way.
+    pub(super) fn look(&mut self, device: usize) {
+        let charged = self.charges_on(device);
+        let began = self.looking.entry(device).or_default();
+        if began.under_way {
+            return;
+        }
+        began.under_way = true;
+        began.charged = charged;
+        self.effects.push_back(Effect::Look { device });
+    }
+
+    /// A look that began under [`Effect::Look`] has ended; `taken` is when.
+    pub fn looked(
+        &mut self,
+        now: Nanos,
+        device: usize,
+        taken: Nanos,
+        look: Result<Look, LookError>,
+    ) {
+        let after = self.charges_on(device);
+        let id = DeviceId(device as u64);
+        let Some(began) = self.looking.get_mut(&device) else {
+            return;
+        };
+        began.under_way = false;
+        began.at = taken;
+        let look = match look {
+            Ok(look) => look,
+            Err(LookError::Lost) => return self.happened(now, Event::DeviceLost { device: id }),
+            Err(LookError::Failed(error)) => {
+                return self.event("look-failed", None, Some(id), error);
+            }
+        };
+        let before = std::mem::take(&mut began.charged);
+        let by_pid: BTreeMap<u32, ProcessId> = self
+            .processes
+            .iter()
+            .map(|(process, known)| (known.peer.pid.unsigned_abs(), *process))
+            .chain(self.graves.iter().map(|(pid, process)| (*pid, *process)))
+            .collect();
+        let ours = |(pid, used): &(u32, Bytes)| {
+            let process = *by_pid.get(pid)?;
+            let steady = before.get(&process) == after.get(&process);
+            let charged = after.get(&process).copied().filter(|_| steady);
+            Some(ProcessSample {
+                process,
+                used: *used,
+                charged,
+            })
+        };
+        let listed = look.processes.as_ref();
+        let processes: Option<Vec<_>> = listed.map(|all| all.iter().filter_map(ours).collect());
+        if let Some(shown) = &processes {
+            let shown = shown
+                .iter()
+                .map(|sample| (sample.process, sample.used))
+                .collect();
+            if let Some(began) = self.looking.get_mut(&device) {
+                began.shown = shown;
+            }
+            let pids: Vec<u32> = listed.into_iter().flatten().map(|(pid, _)| *pid).collect();
+            self.forget_graves(device, &pids);
+        }
+        let sample = Sample {
+            taken,
+            used: look.used,
+            free: look.free,
+            processes,
+        };
+        self.happened(now, Event::Sampled { device: id, sample });
+    }
+
+    /// Dead processes that no device lists any more are forgotten.
+    fn forget_graves(&mut self, device: usize, listed: &[u32]) {
+        let looking = &self.looking;
+        self.graves.retain(|pid, process| {
+            listed.contains(pid)
+                || looking
+                    .iter()
+                    .any(|(other, began)| *other != device && began.shown.contains_key(process))
+        });
+    }
+
+    /// What the last look showed for a container's processes, where it could tell.
+    pub(super) fn used_by(&self, container: ContainerId, device: DeviceId) -> Option<Bytes> {
+        let at = index(device)?;
+        if !self.devices.get(at)?.capabilities.process_memory {
+            return None;
+        }
+        let shown = &self.looking.get(&at)?.shown;
+        let members = &self.containers.get(&container)?.members;
+        Some(Bytes(
+            members
+                .iter()
+                .filter_map(|member| shown.get(member))
+                .map(|used| used.0)
+                .sum(),
+        ))
+    }
+
+    fn charges_on(&self, device: usize) -> BTreeMap<ProcessId, Bytes> {
+        let id = DeviceId(device as u64);
+        let charge = |(process, known): (&ProcessId, &super::Process)| {
+            let container = self.containers.get(&known.container)?;
+            let line = container
+                .usage
+                .view()
+                .line(known.slot, container.column(id)?)?;
+            Some((*process, Bytes(u64::from(line.word.load().charged) * UNIT)))
+        };
+        self.processes.iter().filter_map(charge).collect()
+    }
+}

@@ -1,0 +1,281 @@
+//! Shared pages: sealed memfds that the daemon makes, maps and hands to a container's processes.
+//!
+//! # Safety
+//! A mapping of [`Mapped`] is as long as its file, whose size the seals fix before anybody else gets the descriptor, so
+//! no access to it can fault. What is mapped is only ever viewed through the protocol's pages of atomics.
+#![allow(
+    unsafe_code,
+    reason = "maps shared memory and views it as the protocol's pages"
+)]
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
+use gpushare_protocol::page::{PAGE_BYTES, Page, PageError};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+
+/// Why a page could not be made or a presented one is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PagesError {
+    /// The kernel refused; the first field says what it was asked.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, #[source] Errno),
+    /// The descriptor is not a memfd sealed as ours are: its owner could shrink it under us.
+    #[error("the descriptor is not sealed against resizing")]
+    Unsealed,
+    /// The descriptor's size is not that of a page.
+    #[error("the descriptor holds {found} bytes, a page has {expected}")]
+    Size {
+        /// Its size.
+        found: i64,
+        /// What it must be.
+        expected: usize,
+    },
+    /// The bytes are no page of this protocol.
+    #[error(transparent)]
+    Content(#[from] PageError),
+}
+
+/// A shared mapping of a sealed memfd.
+#[derive(Debug)]
+struct Mapped {
+    base: NonNull<u8>,
+    bytes: NonZeroUsize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the value and moves with it; all access is by atomics.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// Makes a memfd of `bytes` zero bytes, all of them allocated now so that a full host shows here and not as SIGBUS.
+    fn create(name: &std::ffi::CStr, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(name, flags).map_err(failed("make shared memory"))?;
+        let length = i64::try_from(bytes.get()).map_err(|_| PagesError::Size {
+            found: 0,
+            expected: bytes.get(),
+        })?;
+        ftruncate(&file, length).map_err(failed("size shared memory"))?;
+        fallocate(&file, FallocateFlags::empty(), 0, length)
+            .map_err(failed("allocate shared memory"))?;
+        Self::map(file, bytes)
+    }
+
+    /// Maps a memfd that came from elsewhere, if it is sealed and sized as ours are.
+    fn adopt(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+        let needed = size_seals();
+        match fcntl(&file, FcntlArg::F_GET_SEALS) {
+            Ok(seals) if SealFlag::from_bits_truncate(seals).contains(needed) => {}
+            Ok(_) | Err(Errno::EINVAL) => return Err(PagesError::Unsealed),
+            Err(error) => return Err(PagesError::System("read the seals", error)),
+        }
+        let found = fstat(&file)
+            .map_err(failed("inspect the descriptor"))?
+            .st_size;
+        if usize::try_from(found) != Ok(bytes.get()) {
+            return Err(PagesError::Size {
+                found,
+                expected: bytes.get(),
+            });
+        }
+        Self::map(file, bytes)
+    }
+
+    fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long as the mapping.
+        let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
+            .map_err(failed("map shared memory"))?
+            .cast::<u8>();
+        Ok(Self { base, bytes, file })
+    }
+
+    fn seal(&self, seals: SealFlag) -> Result<(), PagesError> {
+        fcntl(&self.file, FcntlArg::F_ADD_SEALS(seals))
+            .map(drop)
+            .map_err(failed("seal shared memory"))
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping, made in `map`; views of it borrow this value. It cannot fail for a whole mapping.
+        let _ = unsafe { munmap(self.base.cast(), self.bytes.get()) };
+    }
+}
+
+fn size_seals() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> PagesError {
+    move |errno| PagesError::System(what, errno)
+}
+
+const fn size(bytes: usize) -> NonZeroUsize {
+    match NonZeroUsize::new(bytes) {
+        Some(bytes) => bytes,
+        None => panic!("a page has bytes"),
+    }
+}
+
+/// A container's usage page: its processes write it, the daemon reads it as hostile input.
+#[derive(Debug)]
+pub struct UsagePage(Mapped);
+
+impl UsagePage {
+    /// Makes and seals a blank page.
+    ///
+    /// # Errors
+    /// [`PagesError::System`] when the host is out of memory or descriptors.
+    pub fn create() -> Result<Self, PagesError> {
+        let mapped = Mapped::create(c"gpushare-usage", size(PAGE_BYTES.next_multiple_of(4096)))?;
+        mapped.seal(size_seals())?;
+        Ok(Self(mapped))
+    }
+
+    /// Takes a page that a client of an earlier daemon presents.
+    ///
+    /// # Errors
+    /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents* stay untrusted.
+    pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
+        let mapped = Mapped::adopt(file, size(PAGE_BYTES.next_multiple_of(4096)))?;
+        let page = Self(mapped);
+        page.view().check()?;
+        Ok(page)
+    }
+
+    /// Whether a descriptor is of this very page.
+    #[must_use]
+    pub fn is(&self, other: &OwnedFd) -> bool {
+        match (fstat(&self.0.file), fstat(other)) {
+            (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
+            _ => false,
+        }
+    }
+
+    /// The page.
+    pub fn view(&self) -> &Page {
+        // SAFETY: the mapping is page-aligned, at least as long as the page, and lives as long as `self`.
+        unsafe { Page::from_mapping(self.0.base) }
+    }
+
+    /// What clients get.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}
+
+/// A container's control page: the daemon writes it, clients can only read it.
+#[derive(Debug)]
+pub struct ControlPages(Mapped);
+
+impl ControlPages {
+    /// Makes the page of daemon `instance` and seals it so that no later mapping can write.
+    ///
+    /// # Errors
+    /// [`PagesError::System`] when the host is out of memory or descriptors.
+    pub fn create(instance: u64) -> Result<Self, PagesError> {
+        let mapped = Mapped::create(c"gpushare-control", size(CONTROL_BYTES))?;
+        mapped.seal(SealFlag::F_SEAL_FUTURE_WRITE | size_seals())?;
+        let page = Self(mapped);
+        page.view().found(instance);
+        Ok(page)
+    }
+
+    /// The page.
+    pub fn view(&self) -> &ControlPage {
+        // SAFETY: the mapping is page-aligned, as long as the page, and lives as long as `self`.
+        unsafe { ControlPage::from_mapping(self.0.base) }
+    }
+
+    /// What clients get.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
+        descriptor.try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn a_usage_page_comes_back_with_what_was_written() {
+        let page = UsagePage::create().unwrap();
+        page.view().found(7, 9);
+        page.view().header.set_text("limits");
+        let adopted = UsagePage::adopt(again(page.descriptor())).unwrap();
+        assert_eq!(adopted.view().header.text(), "limits");
+    }
+
+    #[test]
+    fn a_blank_or_unsealed_or_short_descriptor_is_no_usage_page() {
+        let blank = UsagePage::create().unwrap();
+        assert!(matches!(
+            UsagePage::adopt(again(blank.descriptor())),
+            Err(PagesError::Content(PageError::NotAPage))
+        ));
+        let unsealed = memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        assert!(matches!(
+            UsagePage::adopt(unsealed),
+            Err(PagesError::Unsealed)
+        ));
+        let plain = OwnedFd::from(tempfile::tempfile().unwrap());
+        assert!(matches!(UsagePage::adopt(plain), Err(PagesError::Unsealed)));
+        let control = ControlPages::create(1).unwrap();
+        assert!(matches!(
+            UsagePage::adopt(again(control.descriptor())),
+            Err(PagesError::Size { .. })
+        ));
+    }
+
+    #[test]
+    fn nobody_can_resize_a_page_or_map_the_control_page_writable() {
+        let control = ControlPages::create(5).unwrap();
+        assert_eq!(ftruncate(control.descriptor(), 0), Err(Errno::EPERM));
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let length = size(CONTROL_BYTES);
+        // SAFETY: a new mapping, if it were to succeed, that nobody uses.
+        let writable = unsafe {
+            mmap(
+                None,
+                length,
+                access,
+                MapFlags::MAP_SHARED,
+                control.descriptor(),
+                0,
+            )
+        };
+        assert_eq!(writable.map(|_| ()), Err(Errno::EPERM));
+        control.view().devices[2].grant.store(11, Ordering::Relaxed);
+        // SAFETY: a new read-only mapping of a sealed page.
+        let seen = unsafe {
+            mmap(
+                None,
+                length,
+                ProtFlags::PROT_READ,
+                MapFlags::MAP_SHARED,
+                control.descriptor(),
+                0,
+            )
+        }
+        .unwrap();
+        // SAFETY: as long as a control page, never unmapped.
+        let seen = unsafe { ControlPage::from_mapping(seen.cast()) };
+        assert_eq!(seen.check(), Ok(()));
+        assert_eq!(seen.devices[2].grant.load(Ordering::Relaxed), 11);
+    }
+}

@@ -1,0 +1,170 @@
+//! Who is at the other end of a socket: what the kernel says, never what the peer says.
+//!
+//! # Safety
+//! One `getsockopt` nix does not wrap (`SO_PEERPIDFD`); the result is a descriptor the kernel made for us.
+#![allow(
+    unsafe_code,
+    reason = "SO_PEERPIDFD and pidfd_open have no safe wrapper"
+)]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::{fs, io};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+/// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// A process as the kernel knows it.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its pid in the daemon's pid namespace; 0 if it is not visible there.
+    pub pid: i32,
+    /// Its effective user when it connected.
+    pub uid: u32,
+    /// Tells its death, and signals this very process, whatever became of its pid.
+    pub pidfd: OwnedFd,
+    /// Its cgroup, as `/proc/<pid>/cgroup` has it.
+    pub cgroup: String,
+}
+
+/// Identifies the process that connected `socket`.
+///
+/// # Errors
+/// If it is already gone, or lives outside the daemon's pid namespace so that its death could not be seen.
+pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let credentials = getsockopt(&socket, PeerCredentials)?;
+    let pidfd = match peer_pidfd(socket) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(credentials.pid())?,
+        found => found?,
+    };
+    let cgroup = fs::read_to_string(format!("/proc/{}/cgroup", credentials.pid()))?;
+    // Read before this: a pid that was reused in between would have left the pidfd dead.
+    if is_dead(&pidfd)? {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(Peer {
+        pid: credentials.pid(),
+        uid: credentials.uid(),
+        pidfd,
+        cgroup: own_cgroup(&cgroup).to_owned(),
+    })
+}
+
+/// The line that names the container: the unified hierarchy's, else the first.
+fn own_cgroup(table: &str) -> &str {
+    let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(str::len);
+    let line = table
+        .lines()
+        .find(|line| line.starts_with("0::"))
+        .filter(|line| *line != "0::/")
+        .or_else(|| table.lines().find(|line| !line.starts_with("0::")))
+        .unwrap_or("0::/");
+    &line[line.len() - path(line).unwrap_or(0)..]
+}
+
+fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: the result is one int of four bytes, as `length` says.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A pidfd of the process that has this pid now.
+fn open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the process of a pidfd has ended.
+///
+/// # Errors
+/// If the descriptor cannot be polled.
+pub fn is_dead(pidfd: &OwnedFd) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    Ok(poll(&mut fds, PollTimeout::ZERO)? > 0)
+}
+
+/// Sends `signal` to the process of a pidfd.
+///
+/// # Errors
+/// `ESRCH` if it is gone.
+pub fn signal(pidfd: &OwnedFd, signal: nix::sys::signal::Signal) -> io::Result<()> {
+    // SAFETY: no pointers but a null one, which means "as kill(2) would".
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal as libc::c_int,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_peer_is_who_the_kernel_says() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let peer = identify(ours.as_fd()).unwrap();
+        assert_eq!(peer.pid.unsigned_abs(), std::process::id());
+        assert!(!is_dead(&peer.pidfd).unwrap());
+        assert!(peer.cgroup.starts_with('/'));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_very_process_and_its_death_shows() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pidfd = open(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(!is_dead(&pidfd).unwrap());
+        signal(&pidfd, nix::sys::signal::Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(is_dead(&pidfd).unwrap());
+        let late = signal(&pidfd, nix::sys::signal::Signal::SIGKILL).unwrap_err();
+        assert_eq!(late.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn the_unified_cgroup_names_the_container_and_the_first_one_does_elsewhere() {
+        assert_eq!(own_cgroup("0::/kubepods/pod1/abc\n"), "/kubepods/pod1/abc");
+        assert_eq!(own_cgroup("12:memory:/docker/abc\n0::/\n"), "/docker/abc");
+        assert_eq!(own_cgroup("0::/\n"), "/");
+        assert_eq!(own_cgroup(""), "/");
+    }
+}

@@ -1,0 +1,22 @@
+//! The one place that asks what time it is.
+
+use gpushare_core::Nanos;
+use nix::time::{ClockId, clock_gettime};
+
+/// `CLOCK_MONOTONIC`, which clients can read too.
+pub(super) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
+    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec()).unwrap_or(0);
+    Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
+}
+
+/// A number no other daemon of this machine has: the wall clock and the pid at its start.
+pub(super) fn instance() -> u64 {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    (nanos ^ u64::from(std::process::id()) << 40).max(1)
+}

@@ -1,0 +1,247 @@
+//! A daemon on devices made of facts, and clients that speak the wire by hand.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gpushare_protocol::page::Page;
+use gpushare_protocol::units::{Bytes, GIB};
+use gpushare_protocol::wire::*;
+use gpushared::devices::{Capabilities, Device, Devices, Look, LookError};
+use gpushared::node::Settings;
+use gpushared::pages::UsagePage;
+use gpushared::server::{CONTROL, Folder, SOCKET, Server, Start};
+use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+pub const GPU: [u8; 16] = *b"one GPU, 16 GiB.";
+
+/// What the fake device shows.
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub processes: Vec<(u32, Bytes)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct FakeDevices(pub Arc<Mutex<Facts>>);
+
+impl Devices for FakeDevices {
+    fn list(&mut self) -> Result<Vec<Device>, String> {
+        Ok(vec![Device {
+            uuid: GPU,
+            name: "Fact 1".to_owned(),
+            capacity: Bytes(16 * GIB),
+            capabilities: Capabilities { process_memory: true, ..Capabilities::default() },
+        }])
+    }
+
+    fn look(&mut self, _: usize) -> Result<Look, LookError> {
+        let processes = self.0.lock().unwrap().processes.clone();
+        let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
+        Ok(Look { used: Bytes(used), free: Bytes(16 * GIB - used), processes: Some(processes) })
+    }
+}
+
+/// A running daemon; stopped when dropped.
+pub struct Daemon {
+    pub folder: PathBuf,
+    pub devices: FakeDevices,
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub fn start(folder: &Path) -> Self {
+        Self::with(folder, FakeDevices::default())
+    }
+
+    pub fn with(folder: &Path, devices: FakeDevices) -> Self {
+        let stop = Arc::new(EventFd::new().unwrap());
+        let start = Start {
+            folder: Folder::open(folder.to_owned(), true).unwrap(),
+            settings: Settings::default(),
+            stop: stop.as_fd().try_clone_to_owned().unwrap(),
+            transient: false,
+        };
+        let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        Self { folder: folder.to_owned(), devices, stop, thread: Some(thread) }
+    }
+
+    pub fn command(&self) -> Wire {
+        Wire::connect(&self.folder.join(CONTROL))
+    }
+
+    /// Registers a container with these limits and waits for its admission.
+    pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> (Wire, PathBuf) {
+        let mut command = self.command();
+        let id = command.ask(&create(name, environment));
+        match command.answer::<ControlReply>(id) {
+            ControlReply::Created { folder, .. } => (command, PathBuf::from(folder).join(SOCKET)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn create(name: &str, environment: &[(&str, &str)]) -> Control {
+    let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Control::Create {
+        name: Some(name.to_owned()),
+        environment: environment.iter().map(pair).collect(),
+        devices: vec![],
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop.write(1).unwrap();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A connection that has said hello. Replies that are not asked for yet are kept.
+pub struct Wire {
+    pub socket: UnixStream,
+    decoder: Decoder,
+    kept: Vec<(u32, Vec<u8>)>,
+    pub descriptors: Vec<OwnedFd>,
+    next: u32,
+}
+
+impl Wire {
+    pub fn connect(path: &Path) -> Self {
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut wire = Self { socket, decoder: Decoder::default(), kept: vec![], descriptors: vec![], next: 0 };
+        wire.send(0, &Hello::of_this_build(0));
+        let hello: Hello = wire.answer(0);
+        assert_eq!((hello.magic, hello.major), (MAGIC, MAJOR));
+        wire
+    }
+
+    pub fn send<T: serde::Serialize>(&mut self, id: u32, message: &T) {
+        let mut frame = Vec::new();
+        encode(id, message, &mut frame).unwrap();
+        self.socket.write_all(&frame).unwrap();
+    }
+
+    pub fn ask<T: serde::Serialize>(&mut self, message: &T) -> u32 {
+        self.next += 1;
+        self.send(self.next, message);
+        self.next
+    }
+
+    /// Waits for the answer to request `id`.
+    pub fn answer<T: serde::de::DeserializeOwned>(&mut self, id: u32) -> T {
+        loop {
+            if let Some(at) = self.kept.iter().position(|(known, _)| *known == id) {
+                let (_, body) = self.kept.remove(at);
+                return decode(id, &body).unwrap();
+            }
+            assert!(self.read(), "the daemon closed the connection");
+        }
+    }
+
+    /// Whether an answer to `id` is here already, without waiting.
+    pub fn has_answer(&mut self, id: u32) -> bool {
+        self.kept.iter().any(|(known, _)| *known == id)
+    }
+
+    pub fn call<T: serde::Serialize, R: serde::de::DeserializeOwned>(&mut self, message: &T) -> R {
+        let id = self.ask(message);
+        self.answer(id)
+    }
+
+    /// Reads once; false at the end of the connection.
+    pub fn read(&mut self) -> bool {
+        let mut buffer = vec![0; 65536];
+        let mut space = nix::cmsg_space!([i32; 4]);
+        let bytes = {
+            let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
+            let message =
+                recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
+            for part in message.cmsgs().unwrap() {
+                if let ControlMessageOwned::ScmRights(numbers) = part {
+                    // SAFETY: the kernel made them for this message.
+                    self.descriptors.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                }
+            }
+            message.bytes
+        };
+        self.decoder.push(&buffer[..bytes]);
+        while let Some(frame) = self.decoder.next_frame().unwrap() {
+            self.kept.push(frame);
+        }
+        bytes > 0
+    }
+
+    /// Whether the daemon ends the connection; everything it still sends is read.
+    pub fn is_cut_off(mut self) -> bool {
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let mut rest = Vec::new();
+        self.socket.read_to_end(&mut rest).is_ok()
+    }
+}
+
+/// A registered process: this test's own, by another connection each.
+pub struct Client {
+    pub wire: Wire,
+    pub slot: usize,
+    pub usage: UsagePage,
+}
+
+impl Client {
+    pub fn register(socket: &Path) -> Self {
+        let mut wire = Wire::connect(socket);
+        let pid = std::process::id();
+        let register = Register { pid, presents_page: false, slot: None };
+        match wire.call(&Request::Register(register)) {
+            Reply::Registered(registered) => {
+                assert_eq!(registered.columns, [GPU]);
+                let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
+                Self { wire, slot: usize::from(registered.slot), usage }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn page(&self) -> &Page {
+        self.usage.view()
+    }
+
+    pub fn open(&mut self) -> Reply {
+        self.wire.call(&Request::Open { column: 0 })
+    }
+
+    pub fn ask(&mut self, held: u64, bytes: u64) -> u32 {
+        self.wire.ask(&Request::Ask(Ask { column: 0, held, bytes, patience_ms: None }))
+    }
+
+    /// Asks and waits for the answer.
+    pub fn grow(&mut self, held: u64, bytes: u64) -> Reply {
+        let id = self.ask(held, bytes);
+        self.wire.answer(id)
+    }
+
+    /// Books `bytes` in the page, as a client does once its grant suffices.
+    pub fn charge(&self, bytes: u64) {
+        let units = u32::try_from(bytes / 512).unwrap();
+        self.page().line(self.slot, 0).unwrap().word.charge_anyway(units);
+    }
+
+    /// Gives `bytes` back and says so.
+    pub fn free(&mut self, bytes: u64) {
+        let units = u32::try_from(bytes / 512).unwrap();
+        self.page().line(self.slot, 0).unwrap().word.release(units);
+        let done: Reply = self.wire.call(&Request::Freed { column: 0 });
+        assert_eq!(done, Reply::Done);
+    }
+}
