@@ -9,12 +9,14 @@
 mod device;
 mod error;
 mod layer;
+mod policy;
 mod table;
 mod unavailable;
 
 pub use device::DeviceLimits;
 pub use error::LimitError;
 pub use layer::Selector;
+pub use policy::{Policy, Preemptible, Resolver};
 pub use table::flag;
 
 use layer::Layer;
@@ -51,6 +53,7 @@ pub struct Limits {
     layers: [Layer; OWNERS],
     view: View,
     disabled: bool,
+    policy: Policy,
     decided: Decided,
 }
 
@@ -92,6 +95,20 @@ impl Limits {
     /// Whether `GPUSHARE_DISABLE=1` asks the library to stay out of this process.
     pub fn disabled(&self) -> bool {
         self.disabled
+    }
+
+    /// Priority, resolvers, waiting, idleness, preemption.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// These limits where no daemon is.
+    ///
+    /// # Errors
+    /// Names the first variable that only a daemon can honour.
+    pub fn without_daemon(self) -> Result<Self, LimitError> {
+        self.policy.without_daemon()?;
+        Ok(self)
     }
 
     /// Whether any device has a limit or a request.
@@ -139,7 +156,8 @@ impl fmt::Display for Limits {
             write!(out, " disabled")?;
         }
         self.effective()
-            .try_for_each(|layer| write!(out, " {layer}"))
+            .try_for_each(|layer| write!(out, " {layer}"))?;
+        write!(out, "{}", self.policy)
     }
 }
 

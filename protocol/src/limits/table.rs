@@ -1,8 +1,8 @@
 //! The one table of variables: a row each, with its grammar.
 
 use super::layer::{Entry, Selector};
-use super::unavailable;
 use super::{LimitError, Limits, Owner, View};
+use super::{policy, unavailable};
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ pub(super) struct Setting<'a> {
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
-const TABLE: [(&str, Suffix, Read); 19] = [
+const TABLE: [(&str, Suffix, Read); 18] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -38,21 +38,16 @@ const TABLE: [(&str, Suffix, Read); 19] = [
     ("GPUSHARE_MEM_VIEW", Suffix::None, view),
     ("GPUSHARE_SM_LIMIT", Suffix::Device, unavailable::sm_limit),
     ("GPUSHARE_SM_REQUEST", Suffix::Device, unavailable::refuse),
-    ("GPUSHARE_PRIORITY", Suffix::None, unavailable::refuse),
-    ("GPUSHARE_ON_COLLISION", Suffix::None, |_, set| {
-        unavailable::only(set, "fail")
-    }),
-    ("GPUSHARE_WAIT_TIMEOUT", Suffix::None, unavailable::refuse),
-    ("GPUSHARE_IDLE_AFTER", Suffix::None, unavailable::refuse),
-    ("GPUSHARE_PREEMPTIBLE", Suffix::None, |_, set| {
-        unavailable::only(set, "never")
-    }),
+    ("GPUSHARE_PRIORITY", Suffix::None, policy::priority),
+    ("GPUSHARE_ON_COLLISION", Suffix::None, policy::on_collision),
+    ("GPUSHARE_WAIT_TIMEOUT", Suffix::None, policy::wait_timeout),
+    ("GPUSHARE_IDLE_AFTER", Suffix::None, policy::idle_after),
+    ("GPUSHARE_PREEMPTIBLE", Suffix::None, policy::preemptible),
     (
         "GPUSHARE_OVERSUBSCRIBE",
         Suffix::None,
         unavailable::oversubscribe,
     ),
-    ("GPUSHARE_SOCKET", Suffix::None, unavailable::refuse),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
     (
         "CUDA_DEVICE_SM_LIMIT",

@@ -151,7 +151,7 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 40] = [
+const REFUSED: [(&str, &str, &str); 45] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
@@ -177,13 +177,18 @@ const REFUSED: [(&str, &str, &str); 40] = [
     ("GPUSHARE_SM_LIMIT_0", "99", "100"),
     ("GPUSHARE_SM_LIMIT", "all", "percentage"),
     ("GPUSHARE_SM_REQUEST", "50", "unset"),
-    ("GPUSHARE_PRIORITY", "500", "unset"),
-    ("GPUSHARE_ON_COLLISION", "swap,wait", "fail"),
-    ("GPUSHARE_WAIT_TIMEOUT", "30s", "unset"),
-    ("GPUSHARE_IDLE_AFTER", "5s", "unset"),
+    ("GPUSHARE_PRIORITY", "1001", "0 to 1000"),
+    ("GPUSHARE_PRIORITY", "high", "0 to 1000"),
+    ("GPUSHARE_ON_COLLISION", "swap,wait", "swap yet"),
+    ("GPUSHARE_ON_COLLISION", "wait,priority", "ever tried"),
+    ("GPUSHARE_ON_COLLISION", "priority,priority", "twice"),
+    ("GPUSHARE_ON_COLLISION", "", "not understood"),
+    ("GPUSHARE_WAIT_TIMEOUT", "30", "span"),
+    ("GPUSHARE_WAIT_TIMEOUT", "0s", "span"),
+    ("GPUSHARE_IDLE_AFTER", "9000h", "a year"),
+    ("GPUSHARE_PREEMPTIBLE", "maybe", "never or kill"),
     ("GPUSHARE_PREEMPTIBLE", "swap", "never"),
     ("GPUSHARE_OVERSUBSCRIBE", "uvm", "off"),
-    ("GPUSHARE_SOCKET", "/run/gpushare.sock", "unset"),
     ("GPUSHARE_DISABLE", "yes", "1 or 0"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi", "4g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "0.5g", "4g"),
@@ -441,4 +446,54 @@ proptest! {
             let _ = (limits.to_string(), limits.for_device(0, &UUID, 16 * GIB));
         }
     }
+}
+
+#[test]
+fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
+    for (name, value) in [
+        ("GPUSHARE_PRIORITY", "900"),
+        ("GPUSHARE_ON_COLLISION", "priority,wait"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1500ms"),
+        ("GPUSHARE_IDLE_AFTER", "2m"),
+        ("GPUSHARE_PREEMPTIBLE", "kill"),
+    ] {
+        let limits = read(&[(name, value)]).unwrap();
+        let error = limits.without_daemon().unwrap_err();
+        assert_eq!(
+            (error.variable.as_str(), error.value.as_str()),
+            (name, value)
+        );
+    }
+    let kept = [
+        ("GPUSHARE_ON_COLLISION", "fail"),
+        ("GPUSHARE_PREEMPTIBLE", "never"),
+    ];
+    assert!(read(&kept).unwrap().without_daemon().is_ok());
+}
+
+#[test]
+fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
+    let limits = read(&[
+        ("GPUSHARE_PRIORITY", "900"),
+        ("GPUSHARE_ON_COLLISION", "priority,wait"),
+        ("GPUSHARE_WAIT_TIMEOUT", "2m"),
+    ])
+    .unwrap();
+    assert_eq!(limits.policy().priority, 900);
+    assert_eq!(
+        limits.policy().on_collision,
+        [Resolver::Priority, Resolver::Wait]
+    );
+    assert_eq!(limits.policy().wait_timeout.as_secs(), 120);
+    assert!(
+        limits
+            .to_string()
+            .ends_with(" priority=900 on-collision=priority,wait wait-timeout=120000ms")
+    );
+    let spelt_out = read(&[
+        ("GPUSHARE_PRIORITY", "500"),
+        ("GPUSHARE_WAIT_TIMEOUT", "30000ms"),
+    ])
+    .unwrap();
+    assert_eq!(spelt_out.to_string(), read(&[]).unwrap().to_string());
 }

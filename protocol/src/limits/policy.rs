@@ -1,0 +1,205 @@
+//! What only a node daemon can do for a container: priority, resolvers, waiting, idleness, preemption.
+//!
+//! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver somebody relies on must
+//! not silently be absent.
+
+use super::table::Setting;
+use super::{LimitError, Limits};
+use std::fmt;
+use std::time::Duration;
+
+/// What to do when a wanted grant does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolver {
+    /// Out-of-memory at once.
+    Fail,
+    /// Wait until others free enough.
+    Wait,
+    /// End lower or idle containers that hold borrowed memory and allow it.
+    Priority,
+}
+
+/// The worst that others' collisions may do to a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preemptible {
+    /// Nothing.
+    #[default]
+    Never,
+    /// It may be ended while it holds more than its request.
+    Kill,
+}
+
+/// A container's terms beside its amounts of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// 0 to 1000, higher first.
+    pub priority: u16,
+    /// Resolvers in order; each at most once.
+    pub on_collision: Vec<Resolver>,
+    /// Longest an allocation may block before it returns out-of-memory.
+    pub wait_timeout: Duration,
+    /// No GPU work for this long is idle.
+    pub idle_after: Duration,
+    /// See [`Preemptible`].
+    pub preemptible: Preemptible,
+    /// The first variable that only a daemon can honour, with its value.
+    needs_daemon: Option<(String, String)>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            priority: 500,
+            on_collision: vec![Resolver::Wait],
+            wait_timeout: Duration::from_secs(30),
+            idle_after: Duration::from_secs(5),
+            preemptible: Preemptible::Never,
+            needs_daemon: None,
+        }
+    }
+}
+
+const RESOLVERS: [(&str, Resolver); 3] = [
+    ("fail", Resolver::Fail),
+    ("wait", Resolver::Wait),
+    ("priority", Resolver::Priority),
+];
+
+impl Policy {
+    fn needs_daemon(&mut self, set: &Setting<'_>) {
+        self.needs_daemon
+            .get_or_insert_with(|| (set.variable.to_owned(), set.value.to_owned()));
+    }
+
+    /// Refuses what needs a daemon.
+    pub(super) fn without_daemon(&self) -> Result<(), LimitError> {
+        match &self.needs_daemon {
+            None => Ok(()),
+            Some((variable, value)) => Err(LimitError::new(
+                variable,
+                value,
+                "it takes the node daemon, and there is none here",
+                "unset it, or start the program where a daemon runs (`gpushare run` starts one)",
+            )),
+        }
+    }
+}
+
+/// Equal if and only if the terms are; empty where all are the defaults.
+impl fmt::Display for Policy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        if self.priority != default.priority {
+            write!(out, " priority={}", self.priority)?;
+        }
+        if self.on_collision != default.on_collision {
+            let name = |wanted: &Resolver| {
+                RESOLVERS
+                    .iter()
+                    .find(|(_, known)| known == wanted)
+                    .map_or("", |(name, _)| name)
+            };
+            let names: Vec<_> = self.on_collision.iter().map(name).collect();
+            write!(out, " on-collision={}", names.join(","))?;
+        }
+        if self.wait_timeout != default.wait_timeout {
+            write!(out, " wait-timeout={}ms", self.wait_timeout.as_millis())?;
+        }
+        if self.idle_after != default.idle_after {
+            write!(out, " idle-after={}ms", self.idle_after.as_millis())?;
+        }
+        if self.preemptible != default.preemptible {
+            write!(out, " preemptible=kill")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn priority(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let digits = !set.value.is_empty() && set.value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = set
+        .value
+        .parse()
+        .ok()
+        .filter(|number| digits && *number <= 1000);
+    limits.policy.priority = number
+        .ok_or_else(|| set.refuse("not understood", "a whole number, 0 to 1000, higher first"))?;
+    limits.policy.needs_daemon(set);
+    Ok(())
+}
+
+pub(super) fn on_collision(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let accepted =
+        "a list of fail, wait, priority, each at most once, fail or wait last (priority,wait)";
+    let mut wanted = Vec::new();
+    for name in set.value.split(',') {
+        if name == "swap" {
+            return Err(set.refuse("this release cannot swap yet", accepted));
+        }
+        let known = RESOLVERS.iter().find(|(known, _)| *known == name);
+        let (_, resolver) = known.ok_or_else(|| set.refuse("not understood", accepted))?;
+        if wanted.contains(resolver) {
+            return Err(set.refuse(format!("{name} is named twice"), accepted));
+        }
+        wanted.push(*resolver);
+    }
+    let ends = |resolver: &&Resolver| **resolver != Resolver::Priority;
+    if wanted.iter().rev().skip(1).any(|resolver| ends(&resolver)) {
+        return Err(set.refuse("nothing after fail or wait is ever tried", accepted));
+    }
+    // Without a daemon a collision is an out-of-memory: that can be kept anywhere.
+    if wanted != [Resolver::Fail] {
+        limits.policy.needs_daemon(set);
+    }
+    limits.policy.on_collision = wanted;
+    Ok(())
+}
+
+pub(super) fn wait_timeout(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    limits.policy.wait_timeout = duration(set)?;
+    limits.policy.needs_daemon(set);
+    Ok(())
+}
+
+pub(super) fn idle_after(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    limits.policy.idle_after = duration(set)?;
+    limits.policy.needs_daemon(set);
+    Ok(())
+}
+
+pub(super) fn preemptible(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let accepted = "never or kill";
+    limits.policy.preemptible = match set.value {
+        "never" => Preemptible::Never,
+        "kill" => Preemptible::Kill,
+        "swap" => return Err(set.refuse("this release cannot swap yet", accepted)),
+        _ => return Err(set.refuse("not understood", accepted)),
+    };
+    if limits.policy.preemptible == Preemptible::Kill {
+        limits.policy.needs_daemon(set);
+    }
+    Ok(())
+}
+
+/// The longest span accepted: a year is more than any allocation or idle notebook needs.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+fn duration(set: &Setting<'_>) -> Result<Duration, LimitError> {
+    let accepted = "a whole number with ms, s, m or h, more than zero, at most a year (30s)";
+    let split = set.value.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = set.value.split_at(split);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(set.refuse("not understood as a span of time", accepted)),
+    };
+    let span = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(millis))
+        .map(Duration::from_millis);
+    span.filter(|span| !span.is_zero() && *span <= LONGEST)
+        .ok_or_else(|| set.refuse("not understood as a span of time", accepted))
+}
