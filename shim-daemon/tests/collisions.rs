@@ -23,14 +23,20 @@ fn a_container_is_granted_up_to_its_limit_and_no_further() {
     assert!(granted(&client.grow(0, 4 * GIB)) >= 4 * GIB);
     client.charge(4 * GIB);
     let refused = client.grow(4 * GIB, 512);
-    assert_eq!(refused, Reply::Refused(Refusal::OverLimit { limit: 4 * GIB }));
+    assert_eq!(
+        refused,
+        Reply::Refused(Refusal::OverLimit { limit: 4 * GIB })
+    );
 }
 
 #[test]
 fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let limits = [("GPUSHARE_MEM_REQUEST", "1GiB"), ("GPUSHARE_MEM_LIMIT", "12GiB")];
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
     let (_a, a_socket) = daemon.container("a", &limits);
     let (_b, b_socket) = daemon.container("b", &limits);
     let (mut a, mut b) = (Client::register(&a_socket), Client::register(&b_socket));
@@ -62,7 +68,10 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout() {
     granted(&b.open());
     granted(&a.grow(0, 10 * GIB));
     a.charge(10 * GIB);
-    assert!(matches!(b.grow(0, 10 * GIB), Reply::Refused(Refusal::TimedOut { .. })));
+    assert!(matches!(
+        b.grow(0, 10 * GIB),
+        Reply::Refused(Refusal::TimedOut { .. })
+    ));
     granted(&b.grow(0, GIB));
 }
 
@@ -70,14 +79,29 @@ fn a_wait_ends_in_out_of_memory_at_its_timeout() {
 fn within_its_request_a_container_is_never_refused() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_a, a_socket) = daemon.container("a", &[("GPUSHARE_MEM_REQUEST", "1GiB"), ("GPUSHARE_MEM_LIMIT", "16GiB")]);
-    let (_b, b_socket) = daemon.container("b", &[("GPUSHARE_MEM_LIMIT", "8GiB"), ("GPUSHARE_WAIT_TIMEOUT", "100ms")]);
+    let (_a, a_socket) = daemon.container(
+        "a",
+        &[
+            ("GPUSHARE_MEM_REQUEST", "1GiB"),
+            ("GPUSHARE_MEM_LIMIT", "16GiB"),
+        ],
+    );
+    let (_b, b_socket) = daemon.container(
+        "b",
+        &[
+            ("GPUSHARE_MEM_LIMIT", "8GiB"),
+            ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
+        ],
+    );
     let (mut a, mut b) = (Client::register(&a_socket), Client::register(&b_socket));
     granted(&a.open());
     granted(&b.open());
     let took = (1..15).take_while(|_| {
         let held = a.page().line(a.slot, 0).unwrap().word.load().charged;
-        let fits = matches!(a.grow(u64::from(held) * 512, GIB / 2), Reply::Granted { .. });
+        let fits = matches!(
+            a.grow(u64::from(held) * 512, GIB / 2),
+            Reply::Granted { .. }
+        );
         fits.then(|| a.charge(GIB / 2)).is_some()
     });
     assert!(took.count() > 1, "it may borrow what nobody was promised");

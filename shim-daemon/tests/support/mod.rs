@@ -1,5 +1,5 @@
 //! A daemon on devices made of facts, and clients that speak the wire by hand.
-#![allow(dead_code, reason = "each test file takes what it needs")]
+#![allow(dead_code, unreachable_pub, reason = "each test file takes what it needs")]
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -37,14 +37,21 @@ impl Devices for FakeDevices {
             uuid: GPU,
             name: "Fact 1".to_owned(),
             capacity: Bytes(16 * GIB),
-            capabilities: Capabilities { process_memory: true, ..Capabilities::default() },
+            capabilities: Capabilities {
+                process_memory: true,
+                ..Capabilities::default()
+            },
         }])
     }
 
     fn look(&mut self, _: usize) -> Result<Look, LookError> {
         let processes = self.0.lock().unwrap().processes.clone();
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
-        Ok(Look { used: Bytes(used), free: Bytes(16 * GIB - used), processes: Some(processes) })
+        Ok(Look {
+            used: Bytes(used),
+            free: Bytes(16 * GIB - used),
+            processes: Some(processes),
+        })
     }
 }
 
@@ -71,7 +78,12 @@ impl Daemon {
         };
         let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { folder: folder.to_owned(), devices, stop, thread: Some(thread) }
+        Self {
+            folder: folder.to_owned(),
+            devices,
+            stop,
+            thread: Some(thread),
+        }
     }
 
     pub fn command(&self) -> Wire {
@@ -119,8 +131,16 @@ pub struct Wire {
 impl Wire {
     pub fn connect(path: &Path) -> Self {
         let socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut wire = Self { socket, decoder: Decoder::default(), kept: vec![], descriptors: vec![], next: 0 };
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut wire = Self {
+            socket,
+            decoder: Decoder::default(),
+            kept: vec![],
+            descriptors: vec![],
+            next: 0,
+        };
         wire.send(0, &Hello::of_this_build(0));
         let hello: Hello = wire.answer(0);
         assert_eq!((hello.magic, hello.major), (MAGIC, MAJOR));
@@ -166,12 +186,21 @@ impl Wire {
         let mut space = nix::cmsg_space!([i32; 4]);
         let bytes = {
             let mut parts = [std::io::IoSliceMut::new(&mut buffer)];
-            let message =
-                recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).unwrap();
+            let message = recvmsg::<()>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut space),
+                MsgFlags::empty(),
+            )
+            .unwrap();
             for part in message.cmsgs().unwrap() {
                 if let ControlMessageOwned::ScmRights(numbers) = part {
                     // SAFETY: the kernel made them for this message.
-                    self.descriptors.extend(numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                    self.descriptors.extend(
+                        numbers
+                            .into_iter()
+                            .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+                    );
                 }
             }
             message.bytes
@@ -202,12 +231,20 @@ impl Client {
     pub fn register(socket: &Path) -> Self {
         let mut wire = Wire::connect(socket);
         let pid = std::process::id();
-        let register = Register { pid, presents_page: false, slot: None };
+        let register = Register {
+            pid,
+            presents_page: false,
+            slot: None,
+        };
         match wire.call(&Request::Register(register)) {
             Reply::Registered(registered) => {
                 assert_eq!(registered.columns, [GPU]);
                 let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
-                Self { wire, slot: usize::from(registered.slot), usage }
+                Self {
+                    wire,
+                    slot: usize::from(registered.slot),
+                    usage,
+                }
             }
             other => panic!("{other:?}"),
         }
@@ -222,7 +259,12 @@ impl Client {
     }
 
     pub fn ask(&mut self, held: u64, bytes: u64) -> u32 {
-        self.wire.ask(&Request::Ask(Ask { column: 0, held, bytes, patience_ms: None }))
+        self.wire.ask(&Request::Ask(Ask {
+            column: 0,
+            held,
+            bytes,
+            patience_ms: None,
+        }))
     }
 
     /// Asks and waits for the answer.
@@ -234,7 +276,11 @@ impl Client {
     /// Books `bytes` in the page, as a client does once its grant suffices.
     pub fn charge(&self, bytes: u64) {
         let units = u32::try_from(bytes / 512).unwrap();
-        self.page().line(self.slot, 0).unwrap().word.charge_anyway(units);
+        self.page()
+            .line(self.slot, 0)
+            .unwrap()
+            .word
+            .charge_anyway(units);
     }
 
     /// Gives `bytes` back and says so.
