@@ -51,8 +51,9 @@ pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limi
         origins.insert(VIEW.1.to_owned(), VIEW.0);
         environment.insert(VIEW.1.into(), view.into());
     }
-    let limits =
-        Limits::from_env(environment.clone()).map_err(|error| in_flags(error, &origins))?;
+    let limits = Limits::from_env(environment.clone())
+        .and_then(Limits::without_daemon)
+        .map_err(|error| in_flags(error, &origins))?;
     if limits.disabled() && !origins.is_empty() {
         return Err(Failure::ours(
             "GPUSHARE_DISABLE=1 is set, so the limits asked for would not be kept; unset it, or give no limits",

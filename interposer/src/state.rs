@@ -155,7 +155,7 @@ fn prepare() -> Phase {
     ));
     crate::log::open();
     watch_forks();
-    match Limits::from_env(std::env::vars_os()) {
+    match Limits::from_env(std::env::vars_os()).and_then(Limits::without_daemon) {
         Ok(limits) if limits.disabled() => Phase::Inactive,
         Ok(limits) => {
             tracing::info!(%limits, "started");

@@ -27,7 +27,7 @@ pub(super) struct Setting<'a> {
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
-const TABLE: [(&str, Suffix, Read); 18] = [
+const TABLE: [(&str, Suffix, Read); 19] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -48,6 +48,7 @@ const TABLE: [(&str, Suffix, Read); 18] = [
         Suffix::None,
         unavailable::oversubscribe,
     ),
+    ("GPUSHARE_SOCKET", Suffix::None, unavailable::refuse),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
     (
         "CUDA_DEVICE_SM_LIMIT",

@@ -151,7 +151,7 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 45] = [
+const REFUSED: [(&str, &str, &str); 46] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
@@ -189,6 +189,7 @@ const REFUSED: [(&str, &str, &str); 45] = [
     ("GPUSHARE_PREEMPTIBLE", "maybe", "never or kill"),
     ("GPUSHARE_PREEMPTIBLE", "swap", "never"),
     ("GPUSHARE_OVERSUBSCRIBE", "uvm", "off"),
+    ("GPUSHARE_SOCKET", "/run/gpushare.sock", "unset"),
     ("GPUSHARE_DISABLE", "yes", "1 or 0"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi", "4g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "0.5g", "4g"),

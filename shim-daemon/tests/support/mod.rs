@@ -1,5 +1,9 @@
 //! A daemon on devices made of facts, and clients that speak the wire by hand.
-#![allow(dead_code, unreachable_pub, reason = "each test file takes what it needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

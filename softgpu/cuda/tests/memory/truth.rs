@@ -22,7 +22,12 @@ struct Watched {
 impl Watched {
     fn start(case: &str, name: &str) -> Self {
         let spec = format!("mem=512MiB,name={name}-{}", std::process::id());
-        let observer = Observer::open(&spec.parse::<Spec>().expect("the client and the machine are ours")).expect("the client and the machine are ours");
+        let observer = Observer::open(
+            &spec
+                .parse::<Spec>()
+                .expect("the client and the machine are ours"),
+        )
+        .expect("the client and the machine are ours");
         let mut child = Command::new(support::client("truth"))
             .arg(case)
             .env("LD_LIBRARY_PATH", support::library())
@@ -31,8 +36,16 @@ impl Watched {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the client and the machine are ours");
-        let input = child.stdin.take().expect("the client and the machine are ours");
-        let output = BufReader::new(child.stdout.take().expect("the client and the machine are ours"));
+        let input = child
+            .stdin
+            .take()
+            .expect("the client and the machine are ours");
+        let output = BufReader::new(
+            child
+                .stdout
+                .take()
+                .expect("the client and the machine are ours"),
+        );
         Self {
             child,
             input,
@@ -44,13 +57,19 @@ impl Watched {
     /// Waits until the client has done this step, and looks.
     fn at(&mut self, step: &str) -> DeviceTruth {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("the client and the machine are ours");
+        self.output
+            .read_line(&mut line)
+            .expect("the client and the machine are ours");
         assert_eq!(line.trim_end(), step);
         self.look()
     }
 
     fn look(&self) -> DeviceTruth {
-        self.observer.snapshot().expect("the client and the machine are ours").devices.remove(0)
+        self.observer
+            .snapshot()
+            .expect("the client and the machine are ours")
+            .devices
+            .remove(0)
     }
 
     fn go_on(&mut self) {
@@ -60,7 +79,9 @@ impl Watched {
     /// Lets what is late return.
     fn settle(&self) -> DeviceTruth {
         for _ in 0..64 {
-            self.observer.step().expect("the client and the machine are ours");
+            self.observer
+                .step()
+                .expect("the client and the machine are ours");
         }
         self.look()
     }
