@@ -4,11 +4,12 @@
 #
 #   dist/gpushare            the command line
 #   dist/lib/libgpushare.so  the library it preloads
+#   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3
@@ -27,8 +28,6 @@ say "building against glibc $glibc"
 # Paths of the machine that builds have no place in what is shipped.
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
-export CARGO_ZIGBUILD_ZIG_PATH="$tools/bin/python3 -m ziglang"
-unset CARGO_ZIGBUILD_ZIG_PATH
 build="$CARGO_TARGET_DIR/package"
 CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-interposer >&2
 
@@ -38,6 +37,10 @@ mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
 install -m 755 "$build/$target/release/gpushare" dist/gpushare
 install -m 755 "$build/$target/release/libgpushare.so" dist/lib/libgpushare.so
+for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
+    mkdir -p "dist/lib/gpushare-preload/$lib"
+    ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
+done
 have strip && strip --strip-debug dist/gpushare dist/lib/libgpushare.so
 install -m 644 LICENSE README.md dist/
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so

@@ -17,7 +17,7 @@ cargo build --release --locked -p gpushare -p gpushare-interposer -p softgpu-cud
 gpushare="$CARGO_TARGET_DIR/release/gpushare"
 
 say "2/4 a GPU"
-if "$gpushare" devices 2>/dev/null >&2; then
+if "$gpushare" devices >&2 2>/dev/null; then
     gpu=auto
     note "using this real GPU"
 else

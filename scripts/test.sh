@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# All checks, in the order that tells most soonest; under 25 minutes on two cores from nothing. Each runs even if one
+# before it failed. Ends with the test runner's own summary and a line `N run, M not runnable here`, by name.
+#
+#   scripts/test.sh          what CI runs
+#   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, cargo-deny installed if it is missing
+source "$(dirname "$0")/common.sh"
+all=false
+case "${1:-}" in
+    "") ;;
+    --all) all=true ;;
+    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    *) die "unknown option $1" ;;
+esac
+need cargo gcc python3
+export GPUSHARE_TESTS_NOT_RUNNABLE="$CARGO_TARGET_DIR/not-runnable"
+log="$CARGO_TARGET_DIR/test.log"
+mkdir -p "$CARGO_TARGET_DIR"
+: >"$GPUSHARE_TESTS_NOT_RUNNABLE"
+failed=()
+
+step() {
+    local name=$1 started=$SECONDS
+    shift
+    say "$name"
+    if "$@"; then note "$name: $((SECONDS - started)) s"; else failed+=("$name"); note "$name: FAILED after $((SECONDS - started)) s"; fi
+}
+
+not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
+
+tests() {
+    local ignored=()
+    export GPUSHARE_TESTS_BUILT=1
+    if have cargo-nextest; then
+        $all && ignored=(--run-ignored all)
+        cargo nextest run --workspace --locked --no-fail-fast --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log"
+    else
+        note "cargo-nextest is not installed; cargo test does the same, slower"
+        $all && ignored=(-- --include-ignored)
+        cargo test --workspace --locked --no-fail-fast "${ignored[@]}" 2>&1 | tee "$log"
+    fi
+}
+
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+    cargo test --workspace --doc --locked --quiet
+}
+
+licences() {
+    if ! have cargo-deny && $all; then
+        note "installing cargo-deny from crates.io"
+        cargo install --locked --quiet cargo-deny
+    fi
+    if have cargo-deny; then
+        cargo deny --workspace --all-features check
+    else
+        not_here cargo-deny "not installed, and building it takes minutes; scripts/test.sh --all installs it"
+    fi
+}
+
+step "format" cargo fmt --all --check
+step "build" cargo build --workspace --locked
+step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+step "package" scripts/package.sh
+$all && step "PyCUDA" scripts/clients.sh pycuda
+step "tests" tests
+step "documentation" documentation
+step "licences and advisories" licences
+
+say "summary"
+# nextest prints one line for all, cargo test one for each program.
+grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far as a summary"
+count=$(grep -aoE '[0-9]+ tests? run|ok\. [0-9]+ passed|FAILED\. [0-9]+ passed|; [0-9]+ failed' "$log" | grep -oE '[0-9]+' | paste -sd+ | bc)
+skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
+sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
+# A test that found itself not runnable was counted by the runner as run.
+by_tests=$(grep -vc '^cargo-deny' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+echo "$((${count:-0} - by_tests)) run, $skipped not runnable here"
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'FAILED: %s\n' "${failed[@]}"
+    exit 1
+fi
