@@ -1,0 +1,79 @@
+/* An NVML program, as a monitoring tool would be: prints what device 0 has, in each version of each question.
+ * usage: monitor [pid]    with a pid, the exit status says whether that process is listed */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { unsigned long long total, free, used; } memory_v1;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
+typedef struct { unsigned pid; unsigned long long bytes; } entry_v1;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; } entry_v2;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned instance, compute; unsigned long long protected_bytes; } detail;
+typedef struct { unsigned version, mode, count; detail *entries; } detail_list;
+
+static void *library;
+static void *symbol(const char *name) {
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+
+static void print(const char *what, int result, unsigned count) {
+    printf("%s: %d, %u\n", what, result, count);
+}
+
+int main(int argc, char **argv) {
+    void *device;
+    memory_v1 one = {0};
+    memory_v2 two = {0};
+    entry_v1 old[64];
+    entry_v2 new[64];
+    detail details[64];
+    unsigned wanted = argc > 1 ? (unsigned)atoi(argv[1]) : 0, count, listed = 0;
+    library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!library || CALL("nvmlInit_v2", (void))()) return 2;
+    if (CALL("nvmlDeviceGetHandleByIndex_v2", (unsigned, void **))(0, &device)) return 2;
+
+    int result = CALL("nvmlDeviceGetMemoryInfo", (void *, memory_v1 *))(device, &one);
+    printf("memory: %d, total %llu, used %llu, free %llu\n", result, one.total, one.used, one.free);
+    two.version = sizeof two | 2 << 24;
+    result = CALL("nvmlDeviceGetMemoryInfo_v2", (void *, memory_v2 *))(device, &two);
+    printf("memory_v2: %d, total %llu, used %llu, free %llu\n", result, two.total, two.used + two.reserved, two.free);
+    two.version = 7;
+    printf("memory of no version: %d\n", CALL("nvmlDeviceGetMemoryInfo_v2", (void *, memory_v2 *))(device, &two));
+    printf("memory nowhere: %d\n", CALL("nvmlDeviceGetMemoryInfo", (void *, memory_v1 *))(device, NULL));
+
+    count = 64;
+    result = CALL("nvmlDeviceGetComputeRunningProcesses", (void *, unsigned *, entry_v1 *))(device, &count, old);
+    print("processes", result, count);
+    for (unsigned i = 0; !result && i < count; i++) listed |= old[i].pid == wanted ? 1 : 0;
+    for (int version = 2; version < 4; version++) {
+        char name[64];
+        snprintf(name, sizeof name, "nvmlDeviceGetComputeRunningProcesses_v%d", version);
+        count = 64;
+        result = CALL(name, (void *, unsigned *, entry_v2 *))(device, &count, new);
+        print(name, result, count);
+        for (unsigned i = 0; !result && i < count; i++) listed |= new[i].pid == wanted ? 1 << (version - 1) : 0;
+    }
+    count = 0;
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, NULL);
+    print("how many", result, count);
+    result = CALL("nvmlDeviceGetComputeRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, new);
+    print("exactly as many", result, count);
+    count = 64;
+    result = CALL("nvmlDeviceGetGraphicsRunningProcesses_v3", (void *, unsigned *, entry_v2 *))(device, &count, new);
+    print("graphics", result, count);
+    detail_list list = {sizeof list | 1 << 24, 0, 64, details};
+    result = CALL("nvmlDeviceGetRunningProcessDetailList", (void *, detail_list *))(device, &list);
+    print("details", result, list.count);
+    for (unsigned i = 0; !result && i < list.count; i++) listed |= details[i].pid == wanted ? 8 : 0;
+    list.version = 5;
+    printf("details of no version: %d\n", CALL("nvmlDeviceGetRunningProcessDetailList", (void *, detail_list *))(device, &list));
+    if (wanted) printf("listed: %u\n", listed);
+    return 0;
+}

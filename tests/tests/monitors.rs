@@ -1,0 +1,126 @@
+//! NVML inside a container shows the container: its limit, what it uses, its own processes, also to tools that never start CUDA.
+
+use gpushare_tests::guest::{command, plain};
+use gpushare_tests::{GIB, Gpu, Guest, MIB, clients};
+
+/// What the monitor prints when run next to `name`'s programs, with the pid it is to look for.
+fn monitor(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
+    let mut run = command(gpu, flags);
+    run.arg(clients::compile("monitor", &[])).arg(pid);
+    Guest::start(run).finish().silently()
+}
+
+/// Starts the quota client in a container and allocates.
+fn busy(gpu: &Gpu, flags: &[&str], bytes: u64) -> Guest {
+    let mut guest = Guest::client(gpu, flags, "quota");
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
+    guest
+}
+
+/// The program under `gpushare run`, its only child.
+fn program_of(guest: &Guest) -> String {
+    let id = guest.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))
+        .expect("/proc is mounted");
+    children
+        .split_whitespace()
+        .last()
+        .expect("run has a child")
+        .to_owned()
+}
+
+#[track_caller]
+fn number(text: &str, line: &str, word: &str) -> u64 {
+    let line = text
+        .lines()
+        .find(|found| found.starts_with(line))
+        .expect(line);
+    let rest = line.split(&format!("{word} ")).nth(1).expect(word);
+    rest.split(',')
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .expect("a number")
+}
+
+#[test]
+fn a_tool_in_the_container_sees_its_limit_its_use_and_its_processes_only() {
+    let gpu = Gpu::new("mem=16GiB");
+    let (mine, theirs) = (
+        format!("{}-mine", gpu.name()),
+        format!("{}-theirs", gpu.name()),
+    );
+    let (mine, theirs) = (
+        ["--mem-limit", "2GiB", "--name", &mine],
+        ["--mem-limit", "4GiB", "--name", &theirs],
+    );
+    let own = busy(&gpu, &mine, 512 * MIB);
+    let neighbour = busy(&gpu, &theirs, 3 * GIB);
+
+    let seen = monitor(&gpu, &mine, &program_of(&own));
+    for line in ["memory:", "memory_v2:"] {
+        assert_eq!(number(&seen, line, "total"), 2 * GIB, "{seen}");
+        let used = number(&seen, line, "used");
+        assert!((512 * MIB..GIB).contains(&used), "{seen}");
+        assert!(number(&seen, line, "free") + used <= 2 * GIB, "{seen}");
+    }
+    assert!(
+        seen.ends_with("listed: 15\n"),
+        "all four lists have it: {seen}"
+    );
+    for list in [
+        "processes",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "details",
+    ] {
+        assert!(seen.contains(&format!("{list}: 0, 1\n")), "{seen}");
+    }
+    assert!(
+        seen.contains("how many: 7, 1\nexactly as many: 0, 1\n"),
+        "{seen}"
+    );
+
+    let seen = monitor(&gpu, &mine, &program_of(&neighbour));
+    assert!(seen.ends_with("listed: 0\n"), "{seen}");
+    for guest in [own, neighbour] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn versions_and_bad_arguments_are_refused_by_nvml_itself() {
+    let gpu = Gpu::new("");
+    let mut bare = plain(&gpu, &clients::compile("monitor", &[]));
+    bare.arg("1");
+    let bare = Guest::start(bare).finish().silently();
+    let seen = monitor(&gpu, &["--mem-limit", "2GiB"], "1");
+    for line in [
+        "memory of no version: 25",
+        "memory nowhere: 2",
+        "details of no version: 25",
+    ] {
+        assert!(bare.contains(line) && seen.contains(line), "{bare}\n{seen}");
+    }
+}
+
+#[test]
+fn a_container_that_has_not_started_cuda_shows_its_limit_and_nobody() {
+    let gpu = Gpu::new("");
+    let neighbour = busy(&gpu, &["--mem-limit", "1GiB"], 512 * MIB);
+    let seen = monitor(&gpu, &["--mem-limit", "2GiB"], &program_of(&neighbour));
+    assert_eq!(number(&seen, "memory:", "total"), 2 * GIB, "{seen}");
+    assert_eq!(number(&seen, "memory:", "used"), 0, "{seen}");
+    assert!(
+        seen.contains("processes: 0, 0\n") && seen.contains("how many: 0, 0\n"),
+        "{seen}"
+    );
+    neighbour.finish().silently();
+}
+
+#[test]
+fn without_a_limit_memory_is_the_devices_own() {
+    let gpu = Gpu::new("mem=8GiB");
+    let seen = monitor(&gpu, &[], "1");
+    assert_eq!(number(&seen, "memory:", "total"), 8 * GIB, "{seen}");
+}
