@@ -11,7 +11,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::engine::{OpId, Phase, Timeline};
 use super::rng::Rng;
-use super::{DONE, lock, wait_on};
+use super::{DONE, lock};
 
 /// What is left of an order: how many predecessors each operation still has, who follows it, and who has none left.
 struct Order {
@@ -90,7 +90,7 @@ pub(super) fn apply<'a>(
             match timeline.nodes.get(&op).map(|node| node.phase) {
                 None => break,
                 // Another thread is at it: its end is awaited, without anything held that it could need.
-                Some(Phase::Applying) => timeline = wait_on(&DONE, timeline, None),
+                Some(Phase::Applying) => timeline = DONE.wait(timeline, None),
                 Some(_) => timeline = apply_one(timeline, op),
             }
         }
@@ -118,6 +118,6 @@ fn apply_one(mut timeline: MutexGuard<'_, Timeline>, op: OpId) -> MutexGuard<'_,
         timeline = lock();
     }
     timeline.forget(op);
-    DONE.notify_all();
+    DONE.ring(&timeline);
     timeline
 }

@@ -118,6 +118,8 @@ pub(super) struct Timeline {
     pub(super) rng: Rng,
     /// When the thread that watches the hardware looks next; `u64::MAX` while it sleeps.
     pub(super) watch: u64,
+    /// Whether the thread that applies late effects sleeps until there are some.
+    pub(super) dozing: bool,
 }
 
 impl Timeline {
@@ -134,6 +136,7 @@ impl Timeline {
             values: Vec::new(),
             rng: Rng::new(seed),
             watch: 0,
+            dozing: false,
         }
     }
 

@@ -5,6 +5,7 @@
 //! in which legal order effects happen; [`threads`] are what runs behind the application's back.
 
 mod apply;
+mod bell;
 pub mod clock;
 mod engine;
 pub mod event;
@@ -19,8 +20,7 @@ mod threads;
 mod value;
 mod wait;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
@@ -36,6 +36,7 @@ pub(crate) use value::ValueWait;
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::capture;
+use bell::Bell;
 use engine::Timeline;
 use event::EventId;
 
@@ -52,13 +53,13 @@ pub enum DefaultStream {
 const DEPTH: usize = 1024;
 
 /// Something was finished or applied.
-static DONE: Condvar = Condvar::new();
+static DONE: Bell = Bell::new();
 /// The watching thread has earlier work than it knows.
-static WATCH: Condvar = Condvar::new();
-/// There are effects to be applied late.
-static LATE: Condvar = Condvar::new();
+static WATCH: Bell = Bell::new();
+/// There are effects to be applied late, where there were none.
+static LATE: Bell = Bell::new();
 /// There are host functions to be called.
-static CALLS: Condvar = Condvar::new();
+static CALLS: Bell = Bell::new();
 
 /// The timeline of this process.
 fn lock() -> MutexGuard<'static, Timeline> {
@@ -68,22 +69,6 @@ fn lock() -> MutexGuard<'static, Timeline> {
         Mutex::new(Timeline::new(seed))
     });
     timeline.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Sleeps on `bell`, for `time` at most.
-fn wait_on<'a>(
-    bell: &Condvar,
-    timeline: MutexGuard<'a, Timeline>,
-    time: Option<Duration>,
-) -> MutexGuard<'a, Timeline> {
-    match time {
-        None => bell.wait(timeline).unwrap_or_else(PoisonError::into_inner),
-        Some(time) => {
-            bell.wait_timeout(timeline, time)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
-        }
-    }
 }
 
 /// Submits `op` to `stream`, or records it if the stream captures. Waits for the hardware if the stream is full.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::engine::{Timeline, Work};
-use super::{CALLS, DONE, LATE, WATCH, clock, host, lock, wait_on};
+use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
 
 /// How much later than the hardware the watching thread may look (ns): it costs nobody anything and saves it most of its work.
@@ -73,13 +73,13 @@ pub(super) fn nudge(timeline: &Timeline) {
         Some(0)
     };
     if next.is_some_and(|at| at.saturating_add(GRAIN) < timeline.watch) {
-        WATCH.notify_one();
+        WATCH.ring(timeline);
     }
-    if !timeline.late.is_empty() {
-        LATE.notify_one();
+    if timeline.dozing && !timeline.late.is_empty() {
+        LATE.ring(timeline);
     }
     if !timeline.calls.is_empty() {
-        CALLS.notify_one();
+        CALLS.ring(timeline);
     }
 }
 
@@ -97,7 +97,7 @@ fn watch() {
             Some(POLL)
         };
         timeline.watch = rest.map_or(u64::MAX, |rest| now + rest);
-        timeline = wait_on(&WATCH, timeline, rest.map(Duration::from_nanos));
+        timeline = WATCH.wait(timeline, rest.map(Duration::from_nanos));
         timeline.watch = 0;
     }
 }
@@ -115,7 +115,7 @@ fn look_at_values(timeline: &mut Timeline, now: u64) {
     timeline.values = open;
     if !come.is_empty() {
         come.into_iter().for_each(|op| timeline.finish(op, now));
-        DONE.notify_all();
+        DONE.ring(timeline);
     }
 }
 
@@ -125,10 +125,12 @@ fn late() {
         let now = clock::now();
         match timeline.late.first().copied() {
             Some((at, op)) if at <= now => timeline = super::apply::apply(timeline, &[op]),
-            Some((at, _)) => {
-                timeline = wait_on(&LATE, timeline, Some(Duration::from_nanos(at - now)))
+            Some((at, _)) => timeline = LATE.wait(timeline, Some(Duration::from_nanos(at - now))),
+            None => {
+                timeline.dozing = true;
+                timeline = LATE.wait(timeline, None);
+                timeline.dozing = false;
             }
-            None => timeline = wait_on(&LATE, timeline, None),
         }
     }
 }
@@ -137,7 +139,7 @@ fn calls() {
     let mut timeline = lock();
     loop {
         let Some(op) = timeline.calls.pop_front() else {
-            timeline = wait_on(&CALLS, timeline, None);
+            timeline = CALLS.wait(timeline, None);
             continue;
         };
         let before = timeline
@@ -149,7 +151,7 @@ fn calls() {
         timeline = call(timeline, op);
         timeline.catch_up();
         timeline.finish(op, clock::now());
-        DONE.notify_all();
+        DONE.ring(&timeline);
         nudge(&timeline);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::apply::apply;
 use super::clock;
 use super::engine::{OpId, Timeline};
-use super::{DONE, lock, wait_on};
+use super::{DONE, lock};
 
 /// Waits shorter than this are spun: waking from a sleep costs as much (ns).
 const SPIN: u64 = 60_000;
@@ -35,8 +35,7 @@ pub(super) fn until(
             .next_event()
             .map_or(PATIENCE, |at| at.saturating_sub(now));
         if rest > SPIN {
-            timeline = wait_on(
-                &DONE,
+            timeline = DONE.wait(
                 timeline,
                 Some(Duration::from_nanos(rest.min(PATIENCE) - SPIN / 2)),
             );

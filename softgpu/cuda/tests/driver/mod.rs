@@ -188,7 +188,9 @@ pub(crate) fn memory(bytes: usize) -> CUdeviceptr {
 
 /// Host memory that the device sees at the same address.
 pub(crate) fn pinned(words: usize) -> *mut u32 {
-    get(null_mut(), |out| cuMemHostAlloc(out, words * 4, 0)).cast()
+    let at: *mut c_void = get(null_mut(), |out| cuMemHostAlloc(out, words * 4, 0));
+    at.expose_provenance();
+    at.cast()
 }
 
 /// Looks at host memory as it is now.

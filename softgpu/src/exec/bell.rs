@@ -1,0 +1,52 @@
+//! A condition variable of the timeline that costs nothing to ring while nobody listens.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::engine::Timeline;
+
+/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring is lost.
+pub(super) struct Bell {
+    condition: Condvar,
+    listeners: AtomicUsize,
+}
+
+impl Bell {
+    pub(super) const fn new() -> Self {
+        Self {
+            condition: Condvar::new(),
+            listeners: AtomicUsize::new(0),
+        }
+    }
+
+    /// Lets go of the timeline until the bell rings, for `time` at most. May return for no reason.
+    pub(super) fn wait<'a>(
+        &self,
+        timeline: MutexGuard<'a, Timeline>,
+        time: Option<Duration>,
+    ) -> MutexGuard<'a, Timeline> {
+        self.listeners.fetch_add(1, Ordering::Relaxed);
+        let timeline = match time {
+            None => self
+                .condition
+                .wait(timeline)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                self.condition
+                    .wait_timeout(timeline, time)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+        };
+        self.listeners.fetch_sub(1, Ordering::Relaxed);
+        timeline
+    }
+
+    /// Wakes everybody. The reference shows that the caller holds the timeline.
+    pub(super) fn ring(&self, _: &Timeline) {
+        if self.listeners.load(Ordering::Relaxed) > 0 {
+            self.condition.notify_all();
+        }
+    }
+}
