@@ -106,6 +106,19 @@ impl Guest {
     /// Sends one line and returns the one it answers with.
     #[track_caller]
     pub fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.line()
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// Sends one line.
+    #[track_caller]
+    pub fn send(&mut self, line: &str) {
         let stdin = self
             .stdin
             .as_mut()
@@ -113,7 +126,6 @@ impl Guest {
         writeln!(stdin, "{line}")
             .and_then(|()| stdin.flush())
             .unwrap_or_else(|error| panic!("{line}: {error}"));
-        self.line()
     }
 
     /// The next line of standard output, without its end.

@@ -2,7 +2,7 @@
 //! out-of-memory, frees to where it began, and stops there again. Whether it did is softgpu's word, not ours.
 
 use gpushare_tests::{Gpu, Guest, MIB, clients, guest};
-use softgpu::inspect::{Observer, Snapshot};
+use softgpu::inspect::Observer;
 
 const BINDINGS: [&str; 5] = ["dlsym", "v1", "v2", "twins", "v2-per-thread"];
 const LIMIT: u64 = 256 * MIB;
@@ -16,7 +16,8 @@ fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
         let gpu = Gpu::new("mem=2GiB");
         let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))
             .expect("softgpu's state opens");
-        let requested = |snapshot: Snapshot| snapshot.devices[0].requested_now;
+        let look = || observer.snapshot().expect("softgpu's state is there");
+        let requested = || look().devices[0].requested_now;
         let mut command = guest::command(&gpu, &["--mem-limit", "256MiB"]);
         command
             .arg(clients::compile("matrix", &[]))
@@ -28,7 +29,7 @@ fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
             let took = guest.ask("take");
             let words: Vec<&str> = took.split(' ').collect();
             assert_eq!(words[2], "2", "{path} by {binding}, round {round}: {took}");
-            let truth = requested(observer.snapshot().unwrap());
+            let truth = requested();
             assert!(
                 truth <= LIMIT,
                 "{path} by {binding}: {truth} bytes under a limit of {LIMIT}"
@@ -40,7 +41,7 @@ fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
             counts.push(words[1].to_owned());
             assert_eq!(guest.ask("give"), "give 0", "{path} by {binding}");
             assert_eq!(
-                requested(observer.snapshot().unwrap()),
+                requested(),
                 0,
                 "{path} by {binding} leaves something"
             );
@@ -54,7 +55,7 @@ fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
             counts[0], counts[1],
             "{path} by {binding} stops elsewhere the second time"
         );
-        let peak = observer.snapshot().unwrap().devices[0].requested_peak;
+        let peak = look().devices[0].requested_peak;
         assert!(
             peak <= LIMIT,
             "{path} by {binding}: {peak} bytes at the peak"
@@ -76,6 +77,11 @@ fn pitched_memory() {
 #[test]
 fn managed_memory() {
     every_binding_stops_at_the_limit("managed", 0);
+}
+
+#[test]
+fn stream_ordered_memory() {
+    every_binding_stops_at_the_limit("async", STEP);
 }
 
 #[test]

@@ -330,7 +330,10 @@ fn claim_slot(
         if file.hold_slot(slot).is_err() {
             continue;
         }
-        file.allocate(slot_range(slot)).map_err(fault)?;
+        if let Err(error) = file.allocate(slot_range(slot)) {
+            file.drop_slot(slot);
+            return Err(fault(error));
+        }
         super::slots::occupy(page, slot, request.me, process::namespace());
         return Ok(Some(slot));
     }

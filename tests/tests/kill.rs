@@ -1,0 +1,270 @@
+//! Processes killed inside the library: stopped after each of their stores to the shared page in turn, then killed there; and killed
+//! at arbitrary moments. Afterwards the books equal softgpu's truth, with forked children that live on and without.
+
+use gpushare_protocol::page::Snapshot;
+use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients, guest};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use softgpu::inspect::{DeviceTruth, Observer};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+const LIMIT: u64 = 192 * MIB;
+const KEPT: u64 = 10 * MIB;
+/// More than a victim asks for at once.
+const LARGEST: u64 = 6 * MIB;
+/// Looks until softgpu must have given back a dead process's memory: it does so at the eighth operation at the latest.
+const LOOKS: u32 = 40;
+
+/// The library with its kill points, which no other build has.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = artefacts::cache().join("killpoints");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo
+            .current_dir(artefacts::repository())
+            .env("CARGO_TARGET_DIR", &target);
+        cargo.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "-p",
+            "gpushare-interposer",
+            "--features",
+            "killpoints",
+        ]);
+        assert!(
+            cargo.status().expect("cargo runs").success(),
+            "the library does not build with kill points"
+        );
+        target.join("debug/libgpushare.so")
+    })
+}
+
+/// A container on a machine of its own, with one process that lives through everything.
+struct Container {
+    gpu: Gpu,
+    observer: Observer,
+    runtime: tempfile::TempDir,
+    keeper: Option<Guest>,
+}
+
+impl Container {
+    fn start() -> Self {
+        let gpu = Gpu::new("mem=1GiB,ctx=2MiB");
+        let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))
+            .expect("softgpu's state opens");
+        let runtime = tempfile::tempdir().expect("a temporary folder");
+        fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o700))
+            .expect("our own folder");
+        let mut container = Self {
+            gpu,
+            observer,
+            runtime,
+            keeper: None,
+        };
+        let mut keeper = Guest::start(container.command("quota"));
+        assert_eq!(keeper.ask("init"), "init 0");
+        assert_eq!(keeper.ask(&format!("alloc {KEPT}")), "alloc 0");
+        container.keeper = Some(keeper);
+        container
+    }
+
+    /// Where a victim's child writes its pid.
+    fn child_file(&self) -> PathBuf {
+        self.runtime.path().join("child")
+    }
+
+    /// A client in this container.
+    fn command(&self, client: &str) -> Command {
+        let mut command = guest::plain(&self.gpu, &clients::compile(client, &[]));
+        command
+            .env("LD_PRELOAD", library())
+            .env("XDG_RUNTIME_DIR", self.runtime.path());
+        command
+            .env("GPUSHARE_CONTAINER", "kill")
+            .env("GPUSHARE_MEM_LIMIT", LIMIT.to_string());
+        command
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.keeper.as_mut().expect("it lives").ask(line)
+    }
+
+    /// Bytes charged in all, and granted as credit, by the page itself.
+    fn books(&self) -> (u64, u64) {
+        let page =
+            fs::read(self.runtime.path().join("gpushare/c/kill/usage")).expect("the usage page");
+        let snapshot = Snapshot::parse(&page).expect("a page");
+        let credit = snapshot
+            .processes
+            .iter()
+            .flat_map(|process| &process.uses)
+            .map(|device| device.credit)
+            .sum();
+        (snapshot.charged(0), credit)
+    }
+
+    fn device(&self) -> DeviceTruth {
+        self.observer
+            .snapshot()
+            .expect("softgpu's state is there")
+            .devices
+            .remove(0)
+    }
+
+    fn truth(&self) -> u64 {
+        self.device().requested_now
+    }
+
+    /// Books that never say less than the truth and, once the dead's memory has returned, the same. While a child of a dead
+    /// process lives they may be above it by `unsure`: the request its parent died in, of which nobody knows how it ended.
+    fn agree(&mut self, when: &str, unsure: u64) {
+        for _ in 0..LOOKS {
+            self.ask("info");
+            let ((charged, credit), device) = (self.books(), self.device());
+            let truth = device.requested_now;
+            assert!(
+                charged >= truth,
+                "{when}: {charged} bytes charged, {truth} requested"
+            );
+            assert!(
+                charged <= credit && credit <= LIMIT,
+                "{when}: {charged} charged, {credit} credit"
+            );
+            if charged <= truth + unsure && device.processes.iter().all(|process| process.alive) {
+                return;
+            }
+        }
+        panic!(
+            "{when}: {} bytes charged, {} requested",
+            self.books().0,
+            self.truth()
+        );
+    }
+
+    /// Every byte of the limit can be had by the one that is left, and none more.
+    fn all_can_be_had(&mut self, when: &str) {
+        let others = self.books().0 - KEPT;
+        let whole = LIMIT - KEPT - others;
+        assert_eq!(self.ask(&format!("alloc {whole}")), "alloc 0", "{when}");
+        assert_eq!(self.ask("alloc 512"), "alloc 2", "{when}");
+        assert_eq!(self.ask("free 1"), "free 0", "{when}");
+    }
+}
+
+impl Drop for Container {
+    /// A failed test leaves no victim's child behind.
+    fn drop(&mut self) {
+        if let Some(child) = fs::read_to_string(self.child_file())
+            .ok()
+            .and_then(|pid| pid.trim().parse().ok())
+        {
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+    }
+}
+
+/// How a victim ended.
+enum End {
+    Stopped,
+    Finished,
+}
+
+/// Waits until the victim stops itself or ends.
+fn wait(victim: &Child) -> End {
+    let pid = Pid::from_raw(i32::try_from(victim.id()).expect("a pid"));
+    match waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("our child") {
+        WaitStatus::Stopped(_, Signal::SIGSTOP) => End::Stopped,
+        WaitStatus::Exited(_, 0) => End::Finished,
+        other => panic!("the victim ended as {other:?}"),
+    }
+}
+
+fn end(victim: &mut Child) {
+    victim.kill().expect("our child");
+    victim.wait().expect("our child");
+}
+
+/// Kills a victim after each of its stores. `forks` has it fork a child that lives on for a while. Returns the number of kills.
+fn kill_after_each_store(forks: bool) -> u64 {
+    // Orphans come to us, so that their end can be awaited.
+    nix::sys::prctl::set_child_subreaper(true).expect("every process may");
+    let mut container = Container::start();
+    let child_file = container.child_file();
+    for store in 1.. {
+        let when = format!(
+            "killed after store {store}{}",
+            if forks { ", with a child" } else { "" }
+        );
+        let mut command = container.command("victim");
+        command
+            .env("GPUSHARE_KILLPOINT", store.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if forks {
+            command.arg(&child_file);
+        }
+        let mut victim = command.spawn().expect("the victim starts");
+        let finished = matches!(wait(&victim), End::Finished);
+        if !finished {
+            end(&mut victim);
+        }
+        if let Ok(child) = fs::read_to_string(&child_file) {
+            container.agree(&format!("{when}, which lives"), LARGEST);
+            assert!(
+                finished || container.truth() > KEPT,
+                "{when}: the child holds its parent's memory"
+            );
+            container.all_can_be_had(&format!("{when}, which lives"));
+            let child = Pid::from_raw(child.trim().parse().expect("a pid"));
+            kill(child, Signal::SIGKILL).expect("it lives");
+            waitpid(child, None).expect("orphans are ours");
+            fs::remove_file(&child_file).expect("it was there");
+        }
+        container.agree(&when, 0);
+        container.all_can_be_had(&when);
+        assert_eq!(container.truth(), KEPT, "{when}");
+        if finished {
+            return store - 1;
+        }
+    }
+    unreachable!("a victim makes fewer than 2^64 stores")
+}
+
+#[test]
+fn a_process_killed_after_any_of_its_stores_leaves_true_books() {
+    let kills = kill_after_each_store(false);
+    println!("{kills} kills, all of them inside the library");
+    assert!(kills >= 50, "only {kills} stores were tried");
+}
+
+#[test]
+fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
+    let kills = kill_after_each_store(true);
+    println!("{kills} kills, all of them inside the library");
+    assert!(kills >= 50, "only {kills} stores were tried");
+}
+
+#[test]
+fn processes_killed_at_any_moment_leave_true_books() {
+    let mut container = Container::start();
+    for round in 0..20_u64 {
+        let mut racer = Guest::start(container.command("race"));
+        assert_eq!(racer.ask("init"), "init 0");
+        racer.send(&format!("greedy {} 100000000 {round}", 8 * MIB));
+        // The keeper's own calls pass the time: the racer is somewhere in the middle of its own.
+        for _ in 0..=round {
+            container.ask("info");
+        }
+        racer.kill();
+        let when = format!("killed in round {round}");
+        container.agree(&when, 0);
+        container.all_can_be_had(&when);
+    }
+}

@@ -1,0 +1,132 @@
+//! Processes of one container race for its memory: never more than the limit at any instant, by softgpu's word, and nothing that
+//! fits is refused.
+
+use gpushare_tests::{Gpu, Guest, MIB};
+use softgpu::inspect::Observer;
+use std::thread;
+
+const PROCESSES: u64 = 8;
+const LIMIT: u64 = 256 * MIB;
+
+struct Container {
+    observer: Observer,
+    guests: Vec<Guest>,
+}
+
+impl Container {
+    fn start() -> Self {
+        let gpu = Gpu::new("mem=4GiB");
+        let observer = Observer::open(&gpu.spec().parse().expect("a valid SPEC"))
+            .expect("softgpu's state opens");
+        let flags = ["--mem-limit", "256MiB", "--name", gpu.name()];
+        let mut guests: Vec<Guest> = (0..PROCESSES)
+            .map(|_| Guest::client(&gpu, &flags, "race"))
+            .collect();
+        for guest in &mut guests {
+            assert_eq!(guest.ask("init"), "init 0");
+        }
+        Self { observer, guests }
+    }
+
+    /// Tells every guest its line at once, and returns what they answer.
+    fn all(&mut self, line: impl Fn(usize) -> String) -> Vec<String> {
+        thread::scope(|scope| {
+            let asked: Vec<_> = self
+                .guests
+                .iter_mut()
+                .enumerate()
+                .map(|(index, guest)| {
+                    let line = line(index);
+                    scope.spawn(move || guest.ask(&line))
+                })
+                .collect();
+            asked
+                .into_iter()
+                .map(|answer| answer.join().expect("the guest answers"))
+                .collect()
+        })
+    }
+
+    /// The most that was ever requested of the device, and what is now.
+    fn requested(&self) -> (u64, u64) {
+        let device = &self
+            .observer
+            .snapshot()
+            .expect("softgpu's state is there")
+            .devices[0];
+        (device.requested_peak, device.requested_now)
+    }
+
+    fn finish(self) {
+        self.guests
+            .into_iter()
+            .for_each(|guest| drop(guest.finish().silently()));
+    }
+}
+
+#[test]
+fn what_fits_beside_the_others_is_never_refused() {
+    let mut container = Container::start();
+    let answers = container.all(|index| format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1));
+    assert!(
+        answers.iter().all(|answer| answer == "fit 0"),
+        "{answers:?}"
+    );
+    assert!(
+        container.requested().0 <= LIMIT,
+        "{:?}",
+        container.requested()
+    );
+    container.all(|_| "drop".to_owned());
+    assert_eq!(container.requested().1, 0);
+    container.finish();
+}
+
+#[test]
+fn greedy_processes_never_pass_the_limit_together() {
+    let mut container = Container::start();
+    let answers = container.all(|index| format!("greedy {} 2000 {}", 24 * MIB, index + 1));
+    assert!(
+        answers.iter().all(|answer| answer != "greedy 0"),
+        "everybody meets the limit: {answers:?}"
+    );
+    let (peak, _) = container.requested();
+    assert!(
+        peak <= LIMIT,
+        "{peak} bytes at the peak under a limit of {LIMIT}"
+    );
+    assert!(
+        peak > LIMIT - 24 * MIB,
+        "{peak} bytes at the peak: the limit was never reached"
+    );
+    container.all(|_| "drop".to_owned());
+    // Whatever credit the race left where, one process can have it all.
+    assert_eq!(
+        container.guests[0].ask(&format!("huge {LIMIT} 1")),
+        "huge 1"
+    );
+    assert_eq!(
+        container.guests[1].ask(&format!("huge {} 1", LIMIT + 1)),
+        "huge 0"
+    );
+    container.finish();
+}
+
+#[test]
+fn huge_requests_that_are_refused_disturb_nobody() {
+    let mut container = Container::start();
+    // Everybody holds something at all times, so that the whole limit never fits.
+    container.all(|index| format!("fit {} 10 {}", LIMIT / PROCESSES, index + 1));
+    let answers = container.all(|index| match index {
+        0 => format!("huge {LIMIT} 2000"),
+        1 => format!("huge {} 2000", 1_u64 << 40),
+        _ => format!("fit {} 2000 {}", LIMIT / PROCESSES, index + 1),
+    });
+    assert_eq!(answers[..2], ["huge 0", "huge 0"]);
+    assert!(
+        answers[2..].iter().all(|answer| answer == "fit 0"),
+        "{answers:?}"
+    );
+    assert!(container.requested().0 <= LIMIT);
+    container.finish();
+}
