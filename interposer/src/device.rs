@@ -44,11 +44,6 @@ pub(crate) fn ordinal_of(device: DeviceKey) -> Option<CUdevice> {
     CUdevice::try_from(account::ordinal(device.index())?).ok()
 }
 
-/// The device of a UUID, if the program sees it.
-pub(crate) fn by_uuid(uuid: &[u8; 16]) -> Option<DeviceKey> {
-    account::column_of_uuid(uuid).and_then(DeviceKey::of_column)
-}
-
 /// All devices the driver shows this process, in its order.
 pub(crate) fn enumerate() -> Result<Vec<Visible>, StartError> {
     let mut count = 0;

@@ -192,6 +192,10 @@ fn end(victim: &mut Child) {
 }
 
 /// Kills a victim after each of its stores. `forks` has it fork a child that lives on for a while. Returns the number of kills.
+#[expect(
+    clippy::zombie_processes,
+    reason = "a victim that has finished was waited for by its pid"
+)]
 fn kill_after_each_store(forks: bool) -> u64 {
     // Orphans come to us, so that their end can be awaited.
     nix::sys::prctl::set_child_subreaper(true).expect("every process may");

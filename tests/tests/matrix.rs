@@ -40,11 +40,7 @@ fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
             );
             counts.push(words[1].to_owned());
             assert_eq!(guest.ask("give"), "give 0", "{path} by {binding}");
-            assert_eq!(
-                requested(),
-                0,
-                "{path} by {binding} leaves something"
-            );
+            assert_eq!(requested(), 0, "{path} by {binding} leaves something");
             assert_eq!(
                 guest.ask("free"),
                 began,

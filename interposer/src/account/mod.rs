@@ -109,11 +109,6 @@ pub(crate) fn start() -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether [`start`] has succeeded in this process.
-pub(crate) fn is_started() -> bool {
-    member().is_some()
-}
-
 /// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
 pub(crate) fn after_fork_in_child() {
     crate::fork::forget_parent();
@@ -128,16 +123,6 @@ pub(crate) fn column(ordinal: usize) -> Option<usize> {
 /// The program's ordinal of a column.
 pub(crate) fn ordinal(column: usize) -> Option<usize> {
     member()?.columns.iter().position(|known| *known == column)
-}
-
-/// The column of a UUID, if the program sees that device.
-pub(crate) fn column_of_uuid(uuid: &[u8; 16]) -> Option<usize> {
-    let member = member()?;
-    member
-        .columns
-        .iter()
-        .copied()
-        .find(|column| member.page.devices[*column].uuid().as_ref() == Some(uuid))
 }
 
 /// The UUID of a device.

@@ -138,10 +138,7 @@ fn credit_forced_above_the_limit_is_given_back_with_the_bytes() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
     assert!(charge(&a, 90 * MIB) && charge(&b, 10 * MIB));
-    assert_eq!(
-        grow::anyway(&a, 0, (32 * MIB / UNIT) as u32),
-        (32 * MIB / UNIT) as u32
-    );
+    assert_eq!(grow::anyway(&a, 0, units(32 * MIB)), units(32 * MIB));
     assert_eq!(charged(&a), 132 * MIB);
     release(&a, 122 * MIB);
     grow::pay_back(&a, 0);

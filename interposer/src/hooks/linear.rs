@@ -50,8 +50,8 @@ fn alloc_v1(real: cuMemAlloc, dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUres
     if dptr.is_null() || bytesize == 0 {
         return ask();
     }
-    // SAFETY: the driver has written the address.
     allocate::pointer(Kind::Linear, bytesize.into(), ask, || {
+        // SAFETY: the driver has written the address.
         unsafe { *dptr }.into()
     })
 }

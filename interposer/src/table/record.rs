@@ -68,6 +68,7 @@ impl Record {
     }
 
     /// In which context it was made.
+    #[expect(clippy::cast_possible_truncation, reason = "masked to twelve bits")]
     pub(crate) fn context(self) -> ContextId {
         ContextId((self.0 >> 32 & u64::from(ContextId::MAX)) as u16)
     }
