@@ -67,4 +67,8 @@ cases! {
     a_kernel_past_the_end_of_an_allocation_faults = "kernels" "one_too_many" "mem=256MiB";
     a_kernel_in_freed_memory_faults = "kernels" "freed" "mem=256MiB";
     a_kernel_after_a_stream_ordered_free_faults = "kernels" "freed_in_order" "mem=256MiB";
+
+    a_graphs_memory_is_there_from_launch_to_free_and_kept_until_trimmed = "graphs" "launches" "mem=512MiB";
+    memory_a_graph_does_not_free_outlives_its_launch = "graphs" "outlives" "mem=512MiB";
+    a_launch_that_finds_no_memory_changes_nothing = "graphs" "runs_out" "mem=512MiB";
 }
