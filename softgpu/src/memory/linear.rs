@@ -16,6 +16,8 @@ use crate::{exec, memory};
 
 /// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded of `cuMemAllocPitch`).
 pub const PITCH: u64 = 512;
+/// The longest row, as the device attribute says.
+pub const MAX_PITCH: u64 = i32::MAX as u64;
 
 /// The heap of a context's small linear allocations.
 #[derive(Debug, Default)]
@@ -68,12 +70,15 @@ fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
 /// Allocates `height` rows of `width` bytes and returns the address and the distance between rows.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or an element that is not 4, 8 or 16 bytes, `OUT_OF_MEMORY` if the device has not got them.
+/// `INVALID_VALUE` for no bytes, rows that are too long or an element that is not 4, 8 or 16 bytes, `OUT_OF_MEMORY` if the device has not got them.
 pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
     if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return Err(CUresult::INVALID_VALUE);
     }
     let pitch = round_up(width, PITCH).ok_or(CUresult::OUT_OF_MEMORY)?;
+    if pitch > MAX_PITCH {
+        return Err(CUresult::INVALID_VALUE);
+    }
     let size = pitch.checked_mul(height).ok_or(CUresult::OUT_OF_MEMORY)?;
     Ok((alloc(context, size)?, pitch))
 }

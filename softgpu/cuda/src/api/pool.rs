@@ -5,8 +5,8 @@ use std::os::fd::IntoRawFd;
 
 use gpushare_cuda_abi::cuda::{
     CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
-    CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
 use softgpu::exec;
 use softgpu::memory::graph;
@@ -91,6 +91,18 @@ driver! {
     fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) {
         pool::set_current(world::process()?.device(dev)?, number(pool))
     }
+    fn cuMemGetDefaultMemPool(pool_out: *mut CUmemoryPool, location: *mut CUmemLocation, kind: CUmemAllocationType) {
+        pinned(kind)?;
+        out(pool_out, handle(pool::default(&device_of(&input(location)?)?).handle()))
+    }
+    fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: CUmemAllocationType) {
+        pinned(kind)?;
+        out(pool, handle(pool::current(&device_of(&input(location)?)?).handle()))
+    }
+    fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) {
+        pinned(kind)?;
+        pool::set_current(&device_of(&input(location)?)?, number(pool))
+    }
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
         out(value.cast::<u64>(), graph::attribute(world::process()?.device(device)?, attr)?)
     }
@@ -100,6 +112,15 @@ driver! {
     fn cuDeviceGraphMemTrim(device: CUdevice) {
         graph::trim(world::process()?.device(device)?);
         Ok(())
+    }
+}
+
+/// Pools of pinned memory are the only ones here.
+fn pinned(kind: CUmemAllocationType) -> Result {
+    match kind {
+        CUmemAllocationType::PINNED => Ok(()),
+        CUmemAllocationType::MANAGED => Err(CUresult::NOT_SUPPORTED),
+        _ => Err(CUresult::INVALID_VALUE),
     }
 }
 

@@ -34,6 +34,7 @@ const MAX_1D: u64 = 131_072;
 const MAX_2D: (u64, u64) = (131_072, 65_536);
 const MAX_3D: u64 = 16_384;
 const MAX_LAYERS: u64 = 2048;
+const MAX_LAYERED: u64 = 32_768;
 
 static ARRAYS: Handles<Array> = Handles::new();
 
@@ -185,7 +186,7 @@ fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
         (0, 0, _) => width <= MAX_1D && !layered,
         (_, 0, false) => width <= MAX_2D.0 && height <= MAX_2D.1,
         (_, layers, true) => {
-            layers > 0 && layers <= MAX_LAYERS && width <= MAX_2D.0 && height <= MAX_2D.1
+            layers > 0 && layers <= MAX_LAYERS && width <= MAX_LAYERED && height <= MAX_LAYERED
         }
         (0, _, false) => false,
         _ => width.max(height).max(depth) <= MAX_3D,

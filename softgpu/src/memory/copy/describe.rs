@@ -7,6 +7,7 @@ use gpushare_cuda_abi::cuda::{
 
 use super::{Place, Shape, Side, Transfer};
 use crate::Result;
+use crate::memory::linear::MAX_PITCH;
 
 /// The place an API description names.
 fn place(kind: CUmemorytype, host: usize, device: u64, array: CUarray) -> Result<Place> {
@@ -102,6 +103,13 @@ impl Transfer {
             copy.dstDevice,
             copy.dstArray,
         )?;
+        // A 2D copy is refused for rows too far apart; a copy of three dimensions is not.
+        let device = |place: &Place| matches!(place, Place::Address(_));
+        if device(&src) && copy.srcPitch as u64 > MAX_PITCH
+            || device(&dst) && copy.dstPitch as u64 > MAX_PITCH
+        {
+            return Err(CUresult::INVALID_VALUE);
+        }
         let side = |place, x: usize, y: usize, pitch: usize| Side {
             place,
             x: x as u64,
