@@ -17,7 +17,6 @@ use crate::error::Result;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
 use crate::world::{Device, Ext};
-use overhead::Grown;
 
 pub use settings::{CTX_FLAGS, Settings};
 pub use stack::{current, current_unchecked, pop, push, set_current};
@@ -37,7 +36,6 @@ pub struct Context {
     error: AtomicU32,
     /// `cuCtxAttach`/`cuCtxDetach` count.
     attached: AtomicU32,
-    grown: Mutex<Grown>,
     settings: Mutex<Settings>,
     ext: Ext,
 }
@@ -101,7 +99,6 @@ impl Context {
             destroyed: AtomicBool::new(true),
             error: AtomicU32::new(0),
             attached: AtomicU32::new(1),
-            grown: Mutex::default(),
             settings: Mutex::default(),
             ext: Ext::default(),
         })
@@ -123,7 +120,6 @@ impl Context {
         hooks::gone(self);
         self.ext.clear();
         peer::forget(self.handle);
-        overhead::shrink(&self.device, &self.grown);
         overhead::let_go(&self.device);
         *self.settings() = Settings::default();
     }
@@ -208,14 +204,6 @@ impl Context {
         self.check()?;
         pool::synchronised(&self.device);
         Ok(())
-    }
-
-    /// Takes `bytes` more overhead for this context, as loading a module or a kernel lazily does; returned with the context.
-    ///
-    /// # Errors
-    /// `OUT_OF_MEMORY` if the device has not got them.
-    pub fn grow(&self, bytes: u64) -> Result {
-        overhead::grow(&self.device, &self.grown, bytes)
     }
 
     /// Room for what other parts keep about this context; forgotten when it is destroyed or reset.

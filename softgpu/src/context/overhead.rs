@@ -1,4 +1,4 @@
-//! Memory the driver takes for contexts and modules, behind the application's back.
+//! Memory the driver takes for contexts, behind the application's back.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,13 +10,6 @@ use crate::world::{Device, Kind, PageRun};
 #[derive(Debug, Default)]
 struct Held {
     contexts: Mutex<(u32, Vec<PageRun>)>,
-}
-
-/// What one context holds for its modules.
-#[derive(Debug, Default)]
-pub(super) struct Grown {
-    bytes: u64,
-    runs: Vec<PageRun>,
 }
 
 /// A context begins.
@@ -38,21 +31,4 @@ pub(super) fn let_go(device: &Device) {
     if held.0 == 0 {
         device.give(&std::mem::take(&mut held.1));
     }
-}
-
-/// A context takes `bytes` more for modules; pages are taken as the sum fills them.
-pub(super) fn grow(device: &Device, grown: &Mutex<Grown>, bytes: u64) -> Result {
-    let mut grown = grown.lock().unwrap_or_else(PoisonError::into_inner);
-    let more = (grown.bytes + bytes).div_ceil(PAGE) - grown.bytes.div_ceil(PAGE);
-    if more > 0 {
-        grown.runs.extend(device.take(Kind::Module, more)?);
-    }
-    grown.bytes += bytes;
-    Ok(())
-}
-
-/// The context's modules are gone.
-pub(super) fn shrink(device: &Device, grown: &Mutex<Grown>) {
-    let runs = std::mem::take(&mut *grown.lock().unwrap_or_else(PoisonError::into_inner)).runs;
-    device.give(&runs);
 }

@@ -8,8 +8,8 @@ use super::function::Function;
 use super::kernels::LAUNCH_NS;
 use super::params::Params;
 use crate::error::Result;
-use crate::memory;
 use crate::exec::{self, Cost, Kind, Op, StreamRef};
+use crate::memory;
 
 /// Threads of a block, at most.
 const BLOCK_THREADS: u32 = 1024;

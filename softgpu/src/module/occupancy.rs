@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(blocks_per_sm(1025, 0), 0);
         assert_eq!(blocks_per_sm(32, 228 << 10), 0);
         assert_eq!(best_block(4, 0, |_| 0), (8, 1024));
-        assert_eq!(best_block(4, 48, |_| 0).1, 32);
+        assert_eq!(best_block(4, 48, |_| 0).1, 48);
         assert_eq!(shared_for(2, 1024), Some(113 << 10));
         assert_eq!(shared_for(3, 1024), None);
     }
