@@ -349,9 +349,24 @@ impl Timeline {
         self.legacy.remove(&context);
     }
 
-    /// The host call or value wait that `op` is; `None` for all others.
-    pub(super) fn work(&self, op: OpId) -> Option<(&Work, &Arc<Context>)> {
-        self.nodes.get(&op).map(|node| (&node.work, &node.context))
+    /// The call that `op` makes into the application, and for which context; `None` if it is none.
+    pub(super) fn host_call(&self, op: OpId) -> Option<(HostCall, Arc<Context>)> {
+        let node = self.nodes.get(&op)?;
+        if let Work::Host(call) = node.work {
+            Some((call, Arc::clone(&node.context)))
+        } else {
+            None
+        }
+    }
+
+    /// The value that `op` waits for, and for which context; `None` if it is no such operation.
+    pub(super) fn value_wait(&self, op: OpId) -> Option<(ValueWait, Arc<Context>)> {
+        let node = self.nodes.get(&op)?;
+        if let Work::Value(value) = &node.work {
+            Some((value.clone(), Arc::clone(&node.context)))
+        } else {
+            None
+        }
     }
 
     /// Advances to the present; returns it.

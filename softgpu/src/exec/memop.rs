@@ -11,6 +11,7 @@ use super::{Cost, Op, StreamRef, ValueWait, Work, enqueue, submit, threads};
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::capture;
+use crate::memory;
 use crate::module::kernels::access::{Cell, Region};
 use crate::va::{self, Access};
 
@@ -163,6 +164,7 @@ fn wait(stream: &StreamRef, addr: u64, value: u64, width: Width, flags: u32) -> 
 }
 
 fn read(context: &Context, addr: u64, width: Width) -> Result<u64> {
+    let _still = memory::still();
     Ok(match width {
         Width::Four => u64::from(Region::<u32>::new(context, addr, 1, Access::Read)?.get(0)),
         Width::Eight => Region::<u64>::new(context, addr, 1, Access::Read)?.get(0),
@@ -184,6 +186,7 @@ fn compares(seen: u64, value: u64, width: Width, flags: u32) -> bool {
 }
 
 fn perform(context: &Context, op: MemOp) -> Result {
+    let _still = memory::still();
     match op {
         MemOp::Write {
             addr,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::engine::{Timeline, Work};
+use super::engine::Timeline;
 use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
 
@@ -86,8 +86,8 @@ pub(super) fn nudge(timeline: &Timeline) {
 fn watch() {
     let mut timeline = lock();
     loop {
+        timeline = look_at_values(timeline);
         let now = timeline.catch_up();
-        look_at_values(&mut timeline, now);
         nudge(&timeline);
         let rest = if timeline.values.is_empty() {
             timeline
@@ -102,21 +102,31 @@ fn watch() {
     }
 }
 
-/// Finishes the value waits whose value has come (or never can: their context is lost).
-fn look_at_values(timeline: &mut Timeline, now: u64) {
-    let waiting = std::mem::take(&mut timeline.values);
-    let (come, open): (Vec<_>, Vec<_>) =
-        waiting
-            .into_iter()
-            .partition(|op| match timeline.work(*op) {
-                Some((Work::Value(value), context)) => context.check().is_err() || value.has_come(),
-                _ => true,
-            });
-    timeline.values = open;
-    if !come.is_empty() {
-        come.into_iter().for_each(|op| timeline.finish(op, now));
-        DONE.ring(timeline);
+/// Finishes the value waits whose value has come (or never can: their context is lost). Memory is looked at outside the lock: it
+/// has locks of its own.
+fn look_at_values(mut timeline: MutexGuard<'static, Timeline>) -> MutexGuard<'static, Timeline> {
+    if timeline.values.is_empty() {
+        return timeline;
     }
+    let waiting = std::mem::take(&mut timeline.values);
+    let waits: Vec<_> = waiting
+        .iter()
+        .map(|op| (*op, timeline.value_wait(*op)))
+        .collect();
+    drop(timeline);
+    let (come, open): (Vec<_>, Vec<_>) = waits.into_iter().partition(|(_, wait)| match wait {
+        Some((value, context)) => context.check().is_err() || value.has_come(),
+        None => true,
+    });
+    let mut timeline = lock();
+    timeline.values.extend(open.into_iter().map(|(op, _)| op));
+    if !come.is_empty() {
+        let now = timeline.catch_up();
+        come.into_iter()
+            .for_each(|(op, _)| timeline.finish(op, now));
+        DONE.ring(&timeline);
+    }
+    timeline
 }
 
 fn late() {
@@ -158,10 +168,10 @@ fn calls() {
 
 /// Calls into the application, outside the lock.
 fn call(timeline: MutexGuard<'_, Timeline>, op: u64) -> MutexGuard<'_, Timeline> {
-    let Some((Work::Host(call), context)) = timeline.work(op) else {
+    let Some((call, context)) = timeline.host_call(op) else {
         return timeline;
     };
-    let (call, state) = (*call, context.check());
+    let state = context.check();
     drop(timeline);
     host::invoke(call, state);
     lock()

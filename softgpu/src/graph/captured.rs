@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::{CUmemPoolProps, CUresult};
 
 use super::allocation::{self, Allocation};
-use super::capture::{active, add_node, add_work};
+use super::session::{active, add_node, add_work};
 use super::store::{GraphId, NodeWork, store};
 use crate::context::Context;
 use crate::error::Result;

@@ -9,6 +9,8 @@ pub mod capture;
 mod captured;
 pub mod instance;
 pub mod objects;
+mod rules;
+mod session;
 pub mod store;
 pub mod update;
 
@@ -20,5 +22,5 @@ use crate::context::Context;
 
 /// Forgets what belongs to a context that is being destroyed.
 pub fn context_gone(context: &Arc<Context>) {
-    capture::context_gone(context.id());
+    rules::context_gone(context.id());
 }

@@ -10,6 +10,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
+pub(crate) mod graphs;
+
 use std::ffi::{CString, c_char, c_void};
 use std::process::Command;
 use std::ptr::null_mut;

@@ -1,0 +1,143 @@
+//! Faults lose the context; host functions run in order and are told.
+
+mod driver;
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use driver::*;
+use gpushare_cuda_abi::cuda::*;
+
+unsafe extern "C" fn alloc_inside(data: *mut c_void) {
+    let mut address = 0;
+    put(data.cast(), cuMemAlloc_v2(&raw mut address, 512).0);
+}
+
+unsafe extern "C" fn store_seven(data: *mut c_void) {
+    put(data.cast(), 7);
+}
+
+unsafe extern "C" fn store_status(_: CUstream, status: CUresult, data: *mut c_void) {
+    put(data.cast(), status.0 + 1);
+}
+
+#[test]
+fn an_illegal_address_loses_the_context_when_the_kernel_runs_and_not_before() {
+    alone(
+        "an_illegal_address_loses_the_context_when_the_kernel_runs_and_not_before",
+        "",
+        || {
+            start();
+            let (at, stream) = (memory(4096), free_stream());
+            let gate = Gate::close(stream);
+            assert_eq!(fill(stream, at, 1 << 30, 1), OK);
+            assert_eq!(fill(stream, at, 1, 1), OK);
+            gate.open();
+            assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
+            assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
+            let mut address = 0;
+            assert_eq!(
+                cuMemAlloc_v2(&raw mut address, 512),
+                CUresult::ILLEGAL_ADDRESS
+            );
+            assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+        },
+    );
+}
+
+#[test]
+fn a_misaligned_address_is_another_fault() {
+    alone("a_misaligned_address_is_another_fault", "", || {
+        start();
+        assert_eq!(fill(CUstream::NULL, memory(4096) + 2, 1, 1), OK);
+        assert_eq!(cuCtxSynchronize(), CUresult::MISALIGNED_ADDRESS);
+    });
+}
+
+#[test]
+fn freed_memory_faults() {
+    alone("freed_memory_faults", "", || {
+        start();
+        let at = memory(4 << 20);
+        assert_eq!(cuMemFree_v2(at), OK);
+        assert_eq!(fill(CUstream::NULL, at, 1, 1), OK);
+        assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+    });
+}
+
+#[test]
+fn a_host_function_runs_in_order_and_may_not_call_the_driver() {
+    alone(
+        "a_host_function_runs_in_order_and_may_not_call_the_driver",
+        "",
+        || {
+            start();
+            let (words, stream) = (pinned(2), free_stream());
+            assert_eq!(fill(stream, words.addr() as u64, 1, 3), OK);
+            let gate = Gate::close(stream);
+            assert_eq!(
+                cuLaunchHostFunc(stream, Some(alloc_inside), words.cast()),
+                OK
+            );
+            assert_eq!(look(words.wrapping_add(1)), 0);
+            assert_eq!(
+                cuLaunchHostFunc(stream, Some(store_seven), words.wrapping_add(1).cast()),
+                OK
+            );
+            gate.open();
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(
+                (look(words), look(words.wrapping_add(1))),
+                (CUresult::NOT_PERMITTED.0, 7)
+            );
+            assert_eq!(
+                cuLaunchHostFunc(stream, None, null_mut()),
+                CUresult::INVALID_VALUE
+            );
+        },
+    );
+}
+
+#[test]
+fn a_lost_context_calls_callbacks_with_its_error_and_no_host_functions() {
+    alone(
+        "a_lost_context_calls_callbacks_with_its_error_and_no_host_functions",
+        "",
+        || {
+            start();
+            let (words, stream) = (pinned(2), free_stream());
+            let gate = Gate::close(stream);
+            assert_eq!(fill(stream, 4096, 1, 3), OK);
+            assert_eq!(
+                cuStreamAddCallback(stream, Some(store_status), words.cast(), 0),
+                OK
+            );
+            assert_eq!(
+                cuLaunchHostFunc(stream, Some(store_seven), words.wrapping_add(1).cast()),
+                OK
+            );
+            gate.open();
+            assert_eq!(cuStreamSynchronize(stream), CUresult::ILLEGAL_ADDRESS);
+            assert_eq!(
+                (look(words), look(words.wrapping_add(1))),
+                (CUresult::ILLEGAL_ADDRESS.0 + 1, 0)
+            );
+        },
+    );
+}
+
+#[test]
+fn a_reset_primary_context_starts_anew() {
+    alone("a_reset_primary_context_starts_anew", "", || {
+        start();
+        let stream = stream(0);
+        assert_eq!(fill(CUstream::NULL, 4096, 1, 1), OK);
+        assert_eq!(cuCtxSynchronize(), CUresult::ILLEGAL_ADDRESS);
+        assert_eq!(cuDevicePrimaryCtxReset_v2(0), OK);
+        start();
+        assert_eq!(cuStreamQuery(stream), CUresult::INVALID_HANDLE);
+        let at = memory(4096);
+        assert_eq!(fill(CUstream::NULL, at, 1, 5), OK);
+        assert_eq!(read(at, 1), [5]);
+    });
+}

@@ -1,0 +1,158 @@
+//! Memory that lives in graphs: an address for ever, bytes from launch to free.
+
+mod driver;
+
+use std::ptr::null;
+
+use driver::graphs::*;
+use driver::*;
+use gpushare_cuda_abi::cuda::*;
+
+const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;
+
+/// An allocation of `bytes` on the first device: the node and the address.
+fn alloc_node(graph: CUgraph, bytes: usize) -> (CUgraphNode, CUdeviceptr) {
+    // SAFETY: plain data, for which all zeroes is a value.
+    #[expect(unsafe_code, reason = "a C struct with reserved fields")]
+    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };
+    params.poolProps.allocType = CUmemAllocationType::PINNED;
+    params.poolProps.location.type_ = CUmemLocationType::DEVICE;
+    params.bytesize = bytes;
+    let node = get(CUgraphNode::NULL, |out| {
+        cuGraphAddMemAllocNode(out, graph, null(), 0, &raw mut params)
+    });
+    (node, params.dptr)
+}
+
+fn free_node(graph: CUgraph, after: CUgraphNode, at: CUdeviceptr) -> CUgraphNode {
+    get(CUgraphNode::NULL, |out| {
+        cuGraphAddMemFreeNode(out, graph, &raw const after, 1, at)
+    })
+}
+
+fn reserved() -> u64 {
+    let mut bytes = 0_u64;
+    let attribute = CUgraphMem_attribute::RESERVED_MEM_CURRENT;
+    assert_eq!(
+        cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut bytes).cast()),
+        OK
+    );
+    bytes
+}
+
+#[test]
+fn memory_that_a_graph_frees_itself_is_there_at_every_launch_and_stays_reserved_until_trimmed() {
+    let name = "memory_that_a_graph_frees_itself_is_there_at_every_launch_and_stays_reserved_until_trimmed";
+    alone(name, "", || {
+        start();
+        let (stream, graph) = (free_stream(), graph());
+        let (alloc, at) = alloc_node(graph, 5 << 20);
+        let used = fill_node(graph, &[alloc], at, 1024, 7);
+        free_node(graph, used, at);
+        let mut again = CUgraphNode::NULL;
+        assert_eq!(
+            cuGraphAddMemFreeNode(&raw mut again, graph, &raw const used, 1, at),
+            CUresult::INVALID_VALUE
+        );
+        assert_eq!(
+            answer(CUgraph::NULL, |out| cuGraphClone(out, graph)),
+            CUresult::NOT_SUPPORTED
+        );
+        assert_eq!(cuGraphDestroyNode(used), OK);
+        assert_eq!(cuGraphDestroyNode(alloc), CUresult::NOT_SUPPORTED);
+        assert_eq!(reserved(), 0);
+        let exec = instance(graph, 0);
+        assert_eq!(
+            answer(CUgraphExec::NULL, |out| cuGraphInstantiateWithFlags(
+                out, graph, 0
+            )),
+            CUresult::INVALID_VALUE
+        );
+        assert_eq!(reserved(), 0);
+        for _ in 0..5 {
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+        }
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(reserved(), 6 << 20);
+        assert_eq!(cuDeviceGraphMemTrim(0), OK);
+        assert_eq!(reserved(), 0);
+        assert_eq!(cuGraphLaunch(exec, stream), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(reserved(), 6 << 20);
+    });
+}
+
+#[test]
+fn a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is() {
+    alone(
+        "a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is",
+        "",
+        || {
+            start();
+            let (stream, graph) = (free_stream(), graph());
+            let (alloc, at) = alloc_node(graph, 1 << 20);
+            fill_node(graph, &[alloc], at, 4, 7);
+            let exec = instance(graph, 0);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuGraphLaunch(exec, stream), CUresult::INVALID_VALUE);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(read(at, 4), [7; 4]);
+            assert_eq!(cuMemFreeAsync(at, stream), OK);
+            assert_eq!(cuMemFreeAsync(at, stream), CUresult::INVALID_VALUE);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(cuMemFree_v2(at), OK);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(read(at, 4), [7; 4]);
+            assert_eq!(cuMemFree_v2(at), OK);
+            assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
+        },
+    );
+}
+
+#[test]
+fn automatic_free_lets_a_graph_be_launched_again_and_another_graph_may_free_too() {
+    let name = "automatic_free_lets_a_graph_be_launched_again_and_another_graph_may_free_too";
+    alone(name, "", || {
+        start();
+        let (stream, allocs, frees) = (free_stream(), graph(), graph());
+        let (alloc, at) = alloc_node(allocs, 1 << 20);
+        fill_node(allocs, &[alloc], at, 4, 7);
+        let exec = instance(allocs, AUTO_FREE);
+        for _ in 0..3 {
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+        }
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(read(at, 4), [7; 4]);
+        get(CUgraphNode::NULL, |out| {
+            cuGraphAddMemFreeNode(out, frees, null(), 0, at)
+        });
+        assert_eq!(cuGraphLaunch(instance(frees, 0), stream), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
+    });
+}
+
+#[test]
+fn a_launch_that_finds_no_memory_fails_and_changes_nothing() {
+    alone(
+        "a_launch_that_finds_no_memory_fails_and_changes_nothing",
+        "mem=256MiB",
+        || {
+            start();
+            let (stream, graph) = (free_stream(), graph());
+            let (first, one) = alloc_node(graph, 64 << 20);
+            let (second, two) = alloc_node(graph, 64 << 20);
+            free_node(graph, first, one);
+            free_node(graph, second, two);
+            let exec = instance(graph, 0);
+            let hog = memory(96 << 20);
+            assert_eq!(cuGraphLaunch(exec, stream), CUresult::OUT_OF_MEMORY);
+            assert_eq!(cuGraphLaunch(exec, stream), CUresult::OUT_OF_MEMORY);
+            assert_eq!(cuMemFree_v2(hog), OK);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+        },
+    );
+}

@@ -1,0 +1,165 @@
+//! What is forbidden while streams capture, and what happens to captures whose streams go away.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread;
+
+use gpushare_cuda_abi::cuda::{CUresult, CUstreamCaptureMode};
+
+use super::session::{Session, active};
+use crate::context::Context;
+use crate::error::Result;
+use crate::exec::StreamRef;
+use crate::exec::event::{Event, EventId};
+use crate::exec::stream::Stream;
+
+thread_local! {
+    static MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CUstreamCaptureMode::GLOBAL) };
+}
+
+/// Exchanges the calling thread's mode, which says what it may do while captures go on.
+///
+/// # Errors
+/// `INVALID_VALUE` for an unknown mode.
+pub fn exchange_mode(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
+    if mode > CUstreamCaptureMode::RELAXED {
+        Err(CUresult::INVALID_VALUE)
+    } else {
+        Ok(MODE.replace(mode))
+    }
+}
+
+/// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in global mode) another thread has a
+/// global one. The captures are invalidated.
+pub(crate) fn forbids() -> Result {
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    let (mine, mode) = (thread::current().id(), MODE.get());
+    let mut refused = false;
+    for session in captures.sessions.values_mut() {
+        let disturbed = match mode {
+            CUstreamCaptureMode::RELAXED => false,
+            _ if session.thread == mine => session.mode != CUstreamCaptureMode::RELAXED,
+            CUstreamCaptureMode::GLOBAL => session.mode == CUstreamCaptureMode::GLOBAL,
+            _ => false,
+        };
+        if disturbed {
+            session.valid = false;
+            refused = true;
+        }
+    }
+    if refused {
+        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses to wait for a stream that captures, or for the legacy default stream beside one.
+pub(crate) fn check_wait(stream: &StreamRef) -> Result {
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    captures.refuse_legacy(stream, true)?;
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(());
+    };
+    if !session.valid {
+        return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
+    }
+    session.valid = false;
+    Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// Refuses what has no node, on a stream that captures.
+pub(crate) fn forbids_plain(stream: &StreamRef) -> Result {
+    check_wait(stream)
+}
+
+/// Refuses to wait for a context one of whose streams captures.
+pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    let mut refused = false;
+    for session in captures.sessions.values_mut() {
+        if session
+            .members
+            .values()
+            .any(|member| member.context == context.id())
+        {
+            session.valid = false;
+            refused = true;
+        }
+    }
+    if refused {
+        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+    } else {
+        Ok(())
+    }
+}
+
+/// Refuses to look at or wait for an event last recorded in a capture.
+pub(crate) fn check_event(event: &Event) -> Result {
+    let Some(mut captures) = active() else {
+        return Ok(());
+    };
+    let Some(&(session, _)) = captures.events.get(&event.id()) else {
+        return Ok(());
+    };
+    captures.invalidate(session);
+    Err(CUresult::CAPTURED_EVENT)
+}
+
+/// Whether `stream` captures.
+pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
+    match captures.of(stream.id()) {
+        None => Ok(false),
+        Some((_, session)) if session.valid => Ok(true),
+        Some(_) => Err(CUresult::STREAM_CAPTURE_INVALIDATED),
+    }
+}
+
+/// A stream is destroyed: a capture that began on it is over, one it joined is invalid.
+pub(crate) fn stream_gone(stream: &Stream) {
+    let Some(mut captures) = active() else { return };
+    let Some((id, session)) = captures.of(stream.id()) else {
+        return;
+    };
+    session.valid = false;
+    session.members.remove(&stream.id());
+    let origin = session.origin == stream.id();
+    captures.streams.remove(&stream.id());
+    if origin {
+        captures.drop_session(id);
+    }
+}
+
+/// An event is destroyed.
+pub(crate) fn event_gone(event: EventId) {
+    let Some(mut captures) = active() else { return };
+    captures.events.remove(&event);
+    captures.count();
+}
+
+/// A context is destroyed: captures on its streams are over.
+pub(super) fn context_gone(context: u64) {
+    let Some(mut captures) = active() else { return };
+    let hit = |session: &Session| {
+        session
+            .members
+            .values()
+            .any(|member| member.context == context)
+    };
+    let gone: Vec<u64> = captures
+        .sessions
+        .iter()
+        .filter(|(_, session)| hit(session))
+        .map(|(id, _)| *id)
+        .collect();
+    gone.into_iter().for_each(|id| captures.drop_session(id));
+}

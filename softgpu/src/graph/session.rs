@@ -1,0 +1,177 @@
+//! Capture sessions: who belongs to them, what their next nodes come after.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use gpushare_cuda_abi::cuda::{CUgraphEdgeData, CUgraphNode, CUresult, CUstreamCaptureMode};
+
+use super::store::{GraphId, NodeId, NodeWork, PLAIN, store};
+use crate::error::Result;
+use crate::exec::StreamRef;
+use crate::exec::event::EventId;
+use crate::exec::stream::{Stream, StreamId};
+
+/// What a member's next node comes after.
+pub(super) type Tail = Vec<(NodeId, CUgraphEdgeData)>;
+
+/// A stream in a session.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) tail: Tail,
+    pub(super) context: u64,
+    pub(super) blocking: bool,
+    /// What `cuStreamGetCaptureInfo` last pointed to.
+    pub(super) told: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
+}
+
+/// One capture.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) graph: GraphId,
+    /// The graph was made for this capture.
+    pub(super) owned: bool,
+    pub(super) origin: StreamId,
+    pub(super) mode: CUstreamCaptureMode,
+    pub(super) thread: ThreadId,
+    pub(super) valid: bool,
+    pub(super) members: HashMap<StreamId, Member>,
+}
+
+/// All captures of the process.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    pub(super) sessions: HashMap<u64, Session>,
+    /// The session of each member.
+    pub(super) streams: HashMap<StreamId, u64>,
+    /// Events last recorded in a session, which may have ended.
+    pub(super) events: HashMap<EventId, (u64, Tail)>,
+    pub(super) last: u64,
+}
+
+/// Sessions and captured events, so that a process without any pays one load.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// The captures, `None` if there are none.
+pub(super) fn active() -> Option<MutexGuard<'static, Captures>> {
+    if ACTIVE.load(Ordering::Acquire) == 0 {
+        None
+    } else {
+        Some(captures())
+    }
+}
+
+pub(super) fn captures() -> MutexGuard<'static, Captures> {
+    static CAPTURES: LazyLock<Mutex<Captures>> = LazyLock::new(Mutex::default);
+    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Captures {
+    pub(super) fn count(&self) {
+        ACTIVE.store(self.sessions.len() + self.events.len(), Ordering::Release);
+    }
+
+    /// The session that `stream` is in.
+    pub(super) fn of(&mut self, stream: StreamId) -> Option<(u64, &mut Session)> {
+        let id = *self.streams.get(&stream)?;
+        Some((id, self.sessions.get_mut(&id)?))
+    }
+
+    pub(super) fn invalidate(&mut self, session: u64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.valid = false;
+        }
+    }
+
+    pub(super) fn join(&mut self, session: u64, stream: &Stream, tail: Tail) {
+        let member = Member {
+            tail,
+            context: stream.context().id(),
+            blocking: stream.is_blocking(),
+            told: (Vec::new(), Vec::new()),
+        };
+        if let Some(found) = self.sessions.get_mut(&session) {
+            found.members.insert(stream.id(), member);
+            self.streams.insert(stream.id(), session);
+        }
+    }
+
+    /// Refuses the legacy default stream while a blocking stream of its context captures.
+    pub(super) fn refuse_legacy(&mut self, stream: &Stream, invalidates: bool) -> Result {
+        if !stream.is_legacy() {
+            return Ok(());
+        }
+        let context = stream.context().id();
+        let mut refused = false;
+        for session in self.sessions.values_mut() {
+            if session
+                .members
+                .values()
+                .any(|member| member.blocking && member.context == context)
+            {
+                session.valid &= !invalidates;
+                refused = true;
+            }
+        }
+        if refused {
+            Err(CUresult::STREAM_CAPTURE_IMPLICIT)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes a session away with everything that points to it, except events, which remember.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Session> {
+        let session = self.sessions.remove(&id)?;
+        self.streams.retain(|_, of| *of != id);
+        self.count();
+        Some(session)
+    }
+
+    pub(super) fn drop_session(&mut self, id: u64) {
+        if let Some(session) = self.remove(id).filter(|session| session.owned) {
+            let _ = store().destroy(session.graph);
+        }
+    }
+}
+
+/// A plain dependency on one node.
+pub(super) fn after(node: NodeId) -> Tail {
+    vec![(node, PLAIN)]
+}
+
+/// Adds a node for `stream` to its session's graph; an error invalidates the session.
+pub(super) fn add_node(
+    session: &mut Session,
+    stream: StreamId,
+    add: impl FnOnce(GraphId, &Tail) -> Result<NodeId>,
+) -> Result<NodeId> {
+    if !session.valid {
+        return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
+    }
+    let graph = session.graph;
+    let member = session.members.get_mut(&stream).ok_or(CUresult::UNKNOWN)?;
+    match add(graph, &member.tail) {
+        Ok(node) => {
+            member.tail = after(node);
+            Ok(node)
+        }
+        Err(error) => {
+            session.valid = false;
+            Err(error)
+        }
+    }
+}
+
+/// The work of a captured node, added with the context it runs in.
+pub(super) fn add_work(
+    session: &mut Session,
+    stream: &StreamRef,
+    work: NodeWork,
+) -> Result<NodeId> {
+    let context = Some(Arc::clone(stream.context()));
+    add_node(session, stream.id(), |graph, tail| {
+        store().add(graph, tail, work, context)
+    })
+}
