@@ -5,8 +5,7 @@
     reason = "each test file takes what it needs"
 )]
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use gpushared::server::{CONTROL, Folder, SOCKET, Server, Start};
 use nix::sys::eventfd::EventFd;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 pub const GPU: [u8; 16] = *b"one GPU, 16 GiB.";
 
@@ -130,6 +129,7 @@ pub struct Wire {
     kept: Vec<(u32, Vec<u8>)>,
     pub descriptors: Vec<OwnedFd>,
     next: u32,
+    pub instance: u64,
 }
 
 impl Wire {
@@ -144,10 +144,12 @@ impl Wire {
             kept: vec![],
             descriptors: vec![],
             next: 0,
+            instance: 0,
         };
         wire.send(0, &Hello::of_this_build(0));
         let hello: Hello = wire.answer(0);
         assert_eq!((hello.magic, hello.major), (MAGIC, MAJOR));
+        wire.instance = hello.instance;
         wire
     }
 
@@ -215,13 +217,6 @@ impl Wire {
         }
         bytes > 0
     }
-
-    /// Whether the daemon ends the connection; everything it still sends is read.
-    pub fn is_cut_off(mut self) -> bool {
-        let _ = self.socket.shutdown(Shutdown::Write);
-        let mut rest = Vec::new();
-        self.socket.read_to_end(&mut rest).is_ok()
-    }
 }
 
 /// A registered process: this test's own, by another connection each.
@@ -252,6 +247,36 @@ impl Client {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Comes back after the daemon went away, with the page it has; and obeys the new daemon.
+    pub fn reconnect(&mut self, socket: &Path) -> Reply {
+        let mut wire = Wire::connect(socket);
+        let register = Register {
+            pid: std::process::id(),
+            presents_page: true,
+            slot: u16::try_from(self.slot).ok(),
+        };
+        let mut frame = Vec::new();
+        encode(1, &Request::Register(register), &mut frame).unwrap();
+        let page = [self.usage.descriptor().as_raw_fd()];
+        sendmsg::<()>(
+            wire.socket.as_raw_fd(),
+            &[IoSlice::new(&frame)],
+            &[ControlMessage::ScmRights(&page)],
+            MsgFlags::empty(),
+            None,
+        )
+        .unwrap();
+        wire.next = 1;
+        let reply: Reply = wire.answer(1);
+        let instance = wire.instance;
+        self.wire = wire;
+        if matches!(reply, Reply::Registered(_)) {
+            let done: Reply = self.wire.call(&Request::Adopted { instance });
+            assert_eq!(done, Reply::Done);
+        }
+        reply
     }
 
     pub fn page(&self) -> &Page {

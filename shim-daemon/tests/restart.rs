@@ -1,0 +1,89 @@
+//! A daemon that comes after another: the books are exact again, and nobody had to die for it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::*;
+use support::{Client, Daemon};
+
+const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+const BURST: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_MEM_LIMIT", "16GiB"),
+];
+
+fn row(daemon: &Daemon, name: &str) -> ContainerRow {
+    let rows: ControlReply = daemon.command().call(&Control::List);
+    let ControlReply::Containers(rows) = rows else {
+        panic!("{rows:?}")
+    };
+    rows.into_iter().find(|row| row.name == name).unwrap()
+}
+
+#[test]
+fn a_running_container_keeps_its_limits_and_its_charges() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 3 * GIB), Reply::Granted { .. }));
+    client.charge(3 * GIB);
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
+    let row = row(&daemon, "one");
+    assert_eq!(
+        (row.limit, row.charged, row.processes.len()),
+        (4 * GIB, 3 * GIB, 1)
+    );
+    assert!(matches!(client.grow(3 * GIB, GIB), Reply::Granted { .. }));
+    assert_eq!(
+        client.grow(4 * GIB, 512),
+        Reply::Refused(Refusal::OverLimit { limit: 4 * GIB })
+    );
+}
+
+#[test]
+fn what_runs_is_not_given_away_before_it_has_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a_socket) = daemon.container("a", &BURST);
+    let mut a = Client::register(&a_socket);
+    assert!(matches!(a.open(), Reply::Granted { .. }));
+    assert!(matches!(a.grow(0, 12 * GIB), Reply::Granted { .. }));
+    a.charge(12 * GIB);
+    drop(daemon);
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    let newcomer = command.ask(&support::create("b", &[("GPUSHARE_MEM_LIMIT", "8GiB")]));
+    let first: ControlReply = command.answer(newcomer);
+    assert!(matches!(first, ControlReply::Queued { .. }), "{first:?}");
+    assert!(matches!(a.reconnect(&a_socket), Reply::Registered(_)));
+    a.free(11 * GIB);
+    let admitted: ControlReply = command.answer(newcomer);
+    assert!(
+        matches!(admitted, ControlReply::Created { .. }),
+        "{admitted:?}"
+    );
+}
+
+#[test]
+fn a_slot_or_page_of_another_is_not_taken_for_ones_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let (mut a, mut b) = (Client::register(&socket), Client::register(&socket));
+    drop(daemon);
+    let _daemon = Daemon::start(folder.path());
+    assert!(matches!(a.reconnect(&socket), Reply::Registered(_)));
+    b.slot = a.slot;
+    assert!(matches!(
+        b.reconnect(&socket),
+        Reply::Error(WireError {
+            code: ErrorCode::BadPage,
+            ..
+        })
+    ));
+}
