@@ -91,6 +91,7 @@ int main(int argc, char **argv) {
         {"context", context_facts}, {"linear", linear_facts},   {"copy", copy_facts},     {"host", host_facts},
         {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
         {"launch", launch_facts},   {"fault", fault_facts},     {"denied", denied_facts},
+        {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
     };
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);
     if (!library) return fprintf(stderr, "facts: %s\n", dlerror()), 2;

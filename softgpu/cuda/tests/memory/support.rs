@@ -7,33 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A folder with the library under test, by the names its users look for. Cargo does not build a C library for its own tests, so the
-/// first call does.
+/// A folder with the library under test, which cargo builds beside the test, by the names its users look for.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = env::current_exe().expect("/proc is mounted");
-        let profile = test
-            .ancestors()
-            .nth(2)
-            .expect("cargo puts tests into <profile>/deps");
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "softgpu-cuda"]).env(
-            "CARGO_TARGET_DIR",
-            profile.parent().expect("<target>/<profile>"),
-        );
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(
-            cargo.status().expect("cargo runs").success(),
-            "the library does not build"
-        );
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("memory");
         fs::create_dir_all(&folder).expect("the target folder is writable");
         for name in ["libcuda.so.1", "libcuda.so"] {
             let _ = fs::remove_file(folder.join(name));
-            symlink(profile.join("libsoftgpu_cuda.so"), folder.join(name))
+            symlink(test.with_file_name("libsoftgpu_cuda.so"), folder.join(name))
                 .expect("the target folder is writable");
         }
         folder
