@@ -1,4 +1,5 @@
-//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and who makes and removes them.
+//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and who makes and removes them. Where `/dev/shm` is
+//! too small to hold what programs write into device memory (containers often get 64 MiB), `/tmp` takes its place.
 //!
 //! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A machine whose processes are
 //! all gone is taken over by the next that asks for its name, or swept by the next that opens any.
@@ -16,6 +17,8 @@ use crate::spec::Spec;
 
 /// Names a private machine, so that several programs of one run share it.
 pub const PRIVATE: &str = "SOFTGPU_PRIVATE";
+/// The smallest `/dev/shm` that is used.
+const LEAST_ROOM: u64 = 1 << 30;
 /// The longest wait for the gate; it is held for microseconds.
 const GATE_WAIT: Duration = Duration::from_secs(10);
 
@@ -39,7 +42,10 @@ pub(super) fn of_name(name: &str) -> PathBuf {
 }
 
 fn root() -> PathBuf {
-    PathBuf::from(format!("/dev/shm/softgpu-{}", sys::user()))
+    // Every process must come to the same answer: it depends on the file system's size, not on what is free in it.
+    let roomy = sys::file_system_size("/dev/shm").is_some_and(|bytes| bytes >= LEAST_ROOM);
+    let above = if roomy { "/dev/shm" } else { "/tmp" };
+    PathBuf::from(format!("{above}/softgpu-{}", sys::user()))
 }
 
 /// A token as a file name: anything unusual is written as its hexadecimal bytes.

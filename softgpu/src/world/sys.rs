@@ -95,3 +95,13 @@ pub fn monotonic_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
+
+/// Bytes of the file system at `path`, used or not; `None` if there is none.
+pub(super) fn file_system_size(path: &str) -> Option<u64> {
+    let path = std::ffi::CString::new(path).ok()?;
+    // SAFETY: all zeroes are a valid `statvfs`, which the call fills.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: text with its NUL, and a local of the type the call fills.
+    let answer = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) };
+    (answer == 0).then_some(found.f_blocks * found.f_frsize)
+}
