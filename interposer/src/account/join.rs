@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{LimitError, Limits};
 use gpushare_protocol::page::{
-    MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
+    Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
 };
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use gpushare_protocol::uuid::Uuid;
@@ -118,6 +118,8 @@ pub(crate) struct Membership {
     pub(crate) page: &'static Page,
     /// Our row of the page.
     pub(crate) slot: usize,
+    /// Its lines, by column.
+    pub(crate) row: &'static [Line; MAX_DEVICES],
     /// Keeps our threads in line before they poll the container lock.
     pub(crate) threads: Mutex<()>,
     /// Column of each device the program sees.
@@ -177,12 +179,14 @@ fn enter(
     agree(request, name, page, alone)?;
     let columns = claim_columns(request, name, page, alone)?;
     let slot = claim_slot(request, &file, page)?.ok_or(StartError::Full)?;
+    let row = page.row(slot).ok_or(StartError::Full)?;
     drop(held);
     Ok(Membership {
         name: name.clone(),
         file,
         page,
         slot,
+        row,
         threads,
         columns,
     })

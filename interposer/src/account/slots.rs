@@ -60,7 +60,7 @@ impl Membership {
     /// This process's line for a column.
     #[inline]
     pub(crate) fn line(&self, column: usize) -> Option<&'static Line> {
-        self.page.line(self.slot, column)
+        self.row.get(column)
     }
 
     /// The slots that others have taken, dead or alive.

@@ -94,26 +94,48 @@ impl Table {
         }
     }
 
+    #[inline]
     fn insert(&self, address: u64, record: Record) -> Option<Record> {
         if record.bytes() >= LARGE {
-            locked(&self.large).insert(address, address.saturating_add(record.bytes()));
+            self.enter_large(address, record);
         }
         match self.exact.cell(address, true) {
-            Some(cell) => cell.swap(Some(record)),
-            None => locked(&self.odd).insert(address, record),
+            Some(cell) => cell.put(record),
+            None => self.insert_odd(address, record),
         }
     }
 
+    #[inline]
     fn take(&self, address: u64) -> Option<Record> {
-        let exact = self
-            .exact
-            .cell(address, false)
-            .and_then(|cell| cell.swap(None));
-        let record = exact.or_else(|| locked(&self.odd).remove(&address))?;
+        let exact = self.exact.cell(address, false);
+        let record = match exact.and_then(|cell| cell.swap(None)) {
+            Some(record) => record,
+            None => self.take_odd(address)?,
+        };
         if record.bytes() >= LARGE {
-            locked(&self.large).remove(&address);
+            self.leave_large(address);
         }
         Some(record)
+    }
+
+    #[cold]
+    fn insert_odd(&self, address: u64, record: Record) -> Option<Record> {
+        locked(&self.odd).insert(address, record)
+    }
+
+    #[cold]
+    fn take_odd(&self, address: u64) -> Option<Record> {
+        locked(&self.odd).remove(&address)
+    }
+
+    #[inline(never)]
+    fn enter_large(&self, address: u64, record: Record) {
+        locked(&self.large).insert(address, address.saturating_add(record.bytes()));
+    }
+
+    #[inline(never)]
+    fn leave_large(&self, address: u64) {
+        locked(&self.large).remove(&address);
     }
 
     fn put_back(&self, address: u64, record: Record) {
@@ -122,7 +144,7 @@ impl Table {
             None => *locked(&self.odd).entry(address).or_insert(record) == record,
         };
         if back && record.bytes() >= LARGE {
-            locked(&self.large).insert(address, address.saturating_add(record.bytes()));
+            self.enter_large(address, record);
         }
     }
 
@@ -175,7 +197,7 @@ impl Table {
         self.exact.each(&mut |address, cell| {
             if let Some(record) = cell.take_if(mine) {
                 if record.bytes() >= LARGE {
-                    locked(&self.large).remove(&address);
+                    self.leave_large(address);
                 }
                 credit(record);
             }

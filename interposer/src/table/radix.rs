@@ -34,8 +34,21 @@ impl Cell {
     }
 
     /// Puts something in and returns what was there.
+    #[inline]
     pub(super) fn swap(&self, record: Option<Record>) -> Option<Record> {
         Record::unpack(self.0.swap(Record::pack(record), Ordering::AcqRel))
+    }
+
+    /// Puts something in, as the one thread that the driver has given this address to, and returns what was there.
+    ///
+    /// Nobody else puts anything into an empty cell, so that one needs no locked instruction.
+    #[inline]
+    pub(super) fn put(&self, record: Record) -> Option<Record> {
+        if self.0.load(Ordering::Acquire) != 0 {
+            return self.swap(Some(record));
+        }
+        self.0.store(Record::pack(Some(record)), Ordering::Release);
+        None
     }
 
     /// Puts something in unless there is something already.

@@ -243,6 +243,11 @@ impl Page {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
+    /// The lines of process slot `slot`, one a device column, if there is such a slot.
+    pub fn row(&self, slot: usize) -> Option<&[Line; MAX_DEVICES]> {
+        self.lines.get(slot)
+    }
+
     /// The line of process slot `slot` and device column `device`, if there are such.
     pub fn line(&self, slot: usize, device: usize) -> Option<&Line> {
         self.lines.get(slot)?.get(device)

@@ -45,6 +45,7 @@ pub const MAX_UNITS: u32 = u32::MAX;
 /// assert_eq!(units_for(512), Some(1));
 /// assert_eq!(units_for(1 << 41), None);
 /// ```
+#[inline]
 pub fn units_for(bytes: u64) -> Option<u32> {
     u32::try_from(bytes.div_ceil(UNIT)).ok()
 }

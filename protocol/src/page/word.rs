@@ -55,6 +55,7 @@ impl Word {
     }
 
     /// The word as it is now.
+    #[inline]
     pub fn load(&self) -> Split {
         Split::unpack(self.0.load(Ordering::Acquire))
     }
@@ -63,6 +64,7 @@ impl Word {
     ///
     /// # Errors
     /// [`Short`] if the credit does not suffice; the word is unchanged.
+    #[inline]
     pub fn charge(&self, units: u32) -> Result<(), Short> {
         self.charge_taking(units, 0, 0).map(drop)
     }
@@ -74,6 +76,7 @@ impl Word {
     ///
     /// # Errors
     /// [`Short`] if more than `available` would be needed; the word is unchanged.
+    #[inline]
     pub fn charge_taking(&self, units: u32, available: u64, step: u64) -> Result<u32, Short> {
         self.update(|now| {
             let wanted = u64::from(now.charged) + u64::from(units);
@@ -123,6 +126,7 @@ impl Word {
     }
 
     /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns what was given back.
+    #[inline]
     pub fn release(&self, units: u32) -> u32 {
         let given = self.update(|now| -> Result<_, std::convert::Infallible> {
             let given = units.min(now.charged);
@@ -164,6 +168,7 @@ impl Word {
         Split::unpack(self.0.swap(0, Ordering::AcqRel))
     }
 
+    #[inline]
     fn update<T, E>(&self, change: impl Fn(Split) -> Result<(Split, T), E>) -> Result<T, E> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {

@@ -1,0 +1,101 @@
+/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, or a cuLaunchKernel.
+ *
+ *   usage: calls alloc|launch ROUNDS [LIVE [NEIGHBOURS]]
+ *
+ * alloc replaces one allocation in LIVE, chosen at random, each round. NEIGHBOURS processes have initialised the driver and hold
+ * memory meanwhile. Prints nanoseconds a round: the median of 21 batches. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BATCHES = 21 };
+
+typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+
+static int (*mem_alloc)(uint64_t *, size_t);
+static int (*mem_free)(uint64_t);
+static launch_fn launch;
+static uint64_t *live, seed = 88172645463325252ull;
+
+static void start(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    if (!init || init(0)) exit(1);
+    mem_alloc = (int (*)(uint64_t *, size_t))dlsym(driver, "cuMemAlloc_v2");
+    mem_free = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
+    launch = (launch_fn)dlsym(driver, "cuLaunchKernel");
+    if (!mem_alloc || !mem_free || !launch) exit(1);
+}
+
+static uint64_t next(void) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    return seed ^= seed << 17;
+}
+
+static void replace(size_t rounds, size_t count) {
+    while (rounds--) {
+        uint64_t *slot = &live[next() % count];
+        if (mem_free(*slot) || mem_alloc(slot, 512)) exit(1);
+    }
+}
+
+static void launches(size_t rounds) {
+    while (rounds--)
+        if (launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)) exit(1);
+}
+
+static int ascending(const void *a, const void *b) {
+    double difference = *(const double *)a - *(const double *)b;
+    return (difference > 0) - (difference < 0);
+}
+
+/* A process that holds a little and waits for the end of `until`. */
+static void neighbour(int ready, int until) {
+    uint64_t at;
+    char byte = 0;
+    start();
+    if (mem_alloc(&at, 1 << 20) || write(ready, &byte, 1) != 1) _exit(1);
+    _exit(read(until, &byte, 1) != 0);
+}
+
+static void start_neighbours(int count) {
+    int ready[2], until[2];
+    if (pipe(ready) || pipe(until)) exit(1);
+    for (int i = 0; i < count; i++) {
+        if (fork()) continue;
+        close(until[1]);
+        neighbour(ready[1], until[0]);
+    }
+    close(until[0]);
+    for (char byte; count; count--)
+        if (read(ready[0], &byte, 1) != 1) exit(1);
+}
+
+int main(int argc, char **argv) {
+    double nanoseconds[BATCHES];
+    if (argc < 3) return 2;
+    size_t rounds = strtoull(argv[2], NULL, 10), count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+    if (argc > 4) start_neighbours(atoi(argv[4]));
+    start();
+    if (!count) count = 1;
+    live = calloc(count, sizeof *live);
+    for (size_t i = 0; i < count; i++)
+        if (mem_alloc(&live[i], 512)) return 1;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        if (!strcmp(argv[1], "alloc")) replace(rounds / BATCHES, count);
+        else launches(rounds / BATCHES);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        nanoseconds[batch] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / (double)(rounds / BATCHES);
+    }
+    qsort(nanoseconds, BATCHES, sizeof *nanoseconds, ascending);
+    printf("%.1f\n", nanoseconds[BATCHES / 2]);
+    return 0;
+}
