@@ -1,0 +1,292 @@
+//! Who may start, who queues, and what a change of limits does.
+
+mod node;
+
+use gpushare_core::{
+    Bytes, ContainerId, ContainerSpec, Denial, Event, Policy, Quota, Resolver, SpecError, State,
+};
+use node::{Node, gib, killable, secs, spec};
+
+fn admitted(node: &Node, container: ContainerId) -> bool {
+    node.guests[&container].admitted
+}
+
+#[test]
+fn a_request_that_fits_is_admitted_and_one_that_does_not_queues_until_it_does() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let first = node.register(spec(device, 10, 10));
+    let second = node.register(spec(device, 8, 8));
+    assert!(admitted(&node, first) && !admitted(&node, second));
+    assert_eq!(
+        node.world.container(second).unwrap().state,
+        State::Queued { since: secs(1) }
+    );
+    node.finish(first);
+    assert!(admitted(&node, second));
+}
+
+#[test]
+fn a_request_that_can_never_fit_is_refused_with_the_numbers() {
+    let mut node = Node::with(Policy {
+        first_overhead: gib(1),
+        ..Policy::default()
+    });
+    let device = node.device(16);
+    let container = node.register(spec(device, 16, 16));
+    let error = node.guests[&container].refused.expect("it is refused");
+    assert_eq!(
+        error,
+        SpecError::TooLarge {
+            device,
+            request: gib(16),
+            most: gib(15)
+        }
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("at most 15GiB can be guaranteed, 16GiB were requested"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_request_above_the_limit_is_refused() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let container = node.register(spec(device, 5, 4));
+    assert!(matches!(
+        node.guests[&container].refused,
+        Some(SpecError::AboveLimit { .. })
+    ));
+}
+
+#[test]
+fn a_resolver_behind_one_that_always_decides_is_refused() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let on_collision = vec![Resolver::Wait, Resolver::Priority];
+    let container = node.register(ContainerSpec {
+        on_collision,
+        ..spec(device, 1, 4)
+    });
+    assert_eq!(
+        node.guests[&container].refused,
+        Some(SpecError::Unreachable(Resolver::Wait))
+    );
+    let on_collision = vec![Resolver::Priority, Resolver::Wait];
+    let container = node.register(ContainerSpec {
+        on_collision,
+        ..spec(device, 1, 4)
+    });
+    assert!(admitted(&node, container));
+}
+
+#[test]
+fn the_queue_goes_by_priority_and_then_by_age() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let running = node.register(spec(device, 16, 16));
+    let queued: Vec<_> = [500, 500, 900]
+        .map(|priority| {
+            node.pass(secs(1));
+            node.register(ContainerSpec {
+                priority,
+                ..spec(device, 16, 16)
+            })
+        })
+        .into();
+    let mut last = running;
+    for turn in [2, 0, 1] {
+        assert!(!admitted(&node, queued[turn]));
+        node.finish(last);
+        assert!(admitted(&node, queued[turn]), "container {turn}");
+        last = queued[turn];
+    }
+}
+
+#[test]
+fn who_is_behind_in_the_queue_does_not_pass_unless_it_needs_nothing_there() {
+    let mut node = Node::new();
+    let (device, other) = (node.device(16), node.device(16));
+    node.register(spec(device, 10, 10));
+    node.register(spec(device, 8, 8));
+    let behind = node.register(spec(device, 2, 2));
+    let elsewhere = node.register(spec(other, 2, 2));
+    let asks_nothing = node.register(spec(device, 0, 2));
+    assert!(!admitted(&node, behind));
+    assert!(admitted(&node, elsewhere) && admitted(&node, asks_nothing));
+}
+
+#[test]
+fn memory_that_may_not_be_taken_back_keeps_a_container_out_and_borrowed_memory_does_not() {
+    for (borrower, expected) in [(false, false), (true, true)] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        let (_, process) = node.run(if borrower {
+            killable(device, 0, 16)
+        } else {
+            spec(device, 0, 16)
+        });
+        node.want(process, device, gib(12));
+        let container = node.register(spec(device, 8, 8));
+        assert_eq!(admitted(&node, container), expected);
+        node.free(process, device, gib(4));
+        assert!(
+            admitted(&node, container),
+            "unused grants are called back for it"
+        );
+    }
+}
+
+#[test]
+fn a_better_container_in_the_queue_holds_back_bursts_and_an_equal_one_does_not() {
+    for (priority, granted) in [(400, false), (500, true)] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        let running = node.register(spec(device, 10, 10));
+        let (_, process) = node.run(ContainerSpec {
+            priority,
+            ..spec(device, 0, 16)
+        });
+        let queued = node.register(spec(device, 8, 8));
+        assert!(!admitted(&node, queued));
+        let ask = node.want(process, device, gib(4));
+        assert_eq!(node.granted(ask), granted, "at priority {priority}");
+        node.finish(running);
+        assert!(admitted(&node, queued));
+    }
+}
+
+#[test]
+fn an_early_process_of_a_queued_container_waits_for_its_admission() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let running = node.register(spec(device, 10, 10));
+    let queued = node.register(ContainerSpec {
+        on_collision: vec![],
+        ..spec(device, 8, 8)
+    });
+    let process = node.start(queued);
+    let ask = node.want(process, device, gib(1));
+    assert!(node.waits(ask));
+    node.finish(running);
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_device_without_a_quota_is_refused() {
+    let mut node = Node::new();
+    let (device, other) = (node.device(16), node.device(16));
+    let (_, process) = node.run(spec(device, 1, 2));
+    let ask = node.want(process, other, gib(1));
+    assert_eq!(node.denied(ask), Some(Denial::NoQuota));
+}
+
+#[test]
+fn a_raised_request_must_fit_like_a_new_one() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let first = node.register(spec(device, 4, 16));
+    node.register(spec(device, 8, 8));
+    node.tell(Event::Set {
+        container: first,
+        spec: spec(device, 9, 16),
+    });
+    assert_eq!(
+        node.guests[&first].refused,
+        Some(SpecError::NoRoom {
+            device,
+            short: gib(1)
+        })
+    );
+    assert_eq!(
+        node.world.account(first, device).unwrap().quota,
+        Quota {
+            request: gib(4),
+            limit: gib(16)
+        }
+    );
+    node.tell(Event::Set {
+        container: first,
+        spec: spec(device, 8, 16),
+    });
+    assert_eq!(
+        node.world.account(first, device).unwrap().quota.request,
+        gib(8)
+    );
+}
+
+#[test]
+fn a_limit_below_what_is_charged_follows_the_use_down_and_is_never_exceeded_again() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, process) = node.run(spec(device, 0, 16));
+    node.want(process, device, gib(12));
+    node.free(process, device, gib(2));
+    node.tell(Event::Set {
+        container,
+        spec: spec(device, 0, 4),
+    });
+    node.guests.get_mut(&container).unwrap().spec = spec(device, 0, 16);
+    assert_eq!(
+        node.world.account(container, device).unwrap().grant,
+        gib(10),
+        "what is unused is taken at once"
+    );
+    let ask = node.want(process, device, Bytes(1));
+    assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(4) }));
+    node.free(process, device, gib(5));
+    assert_eq!(node.world.account(container, device).unwrap().grant, gib(5));
+    node.free(process, device, gib(5));
+    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+    let ask = node.want(process, device, gib(4));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
+    for (request, ended) in [(12, false), (4, true)] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        let (low, first) = node.run(ContainerSpec {
+            priority: 100,
+            ..killable(device, 12, 12)
+        });
+        let on_collision = vec![Resolver::Priority];
+        let (_, second) = node.run(ContainerSpec {
+            on_collision,
+            ..killable(device, 0, 16)
+        });
+        node.want(first, device, gib(12));
+        node.tell(Event::Set {
+            container: low,
+            spec: ContainerSpec {
+                priority: 100,
+                ..killable(device, request, 12)
+            },
+        });
+        node.want(second, device, gib(8));
+        assert_eq!(
+            !node.guests.contains_key(&low),
+            ended,
+            "with a request of {request} GiB"
+        );
+    }
+}
+
+#[test]
+fn a_waiter_above_its_lowered_limit_is_answered() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    let (container, process) = node.run(spec(device, 0, 16));
+    node.want(holder, device, gib(12));
+    let ask = node.want(process, device, gib(8));
+    node.tell(Event::Set {
+        container,
+        spec: spec(device, 0, 4),
+    });
+    assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(4) }));
+}

@@ -1,0 +1,502 @@
+//! Two containers want what only one can have: who gets it, who waits, who is ended. Each behaviour with its opposite.
+
+mod node;
+
+use gpushare_core::{Bytes, ContainerSpec, Denial, Nanos, Notice, Preemptible, Resolver, Signal};
+use node::{Manners, Node, gib, killable, secs, spec};
+
+#[test]
+fn what_fits_is_granted_at_once() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, process) = node.run(spec(device, 4, 8));
+    let ask = node.want(process, device, gib(8));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn what_exceeds_the_limit_is_refused_at_once() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, process) = node.run(spec(device, 4, 8));
+    let ask = node.want(process, device, gib(8) + Bytes(1));
+    assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(8) }));
+}
+
+#[test]
+fn a_burst_that_does_not_fit_waits_and_is_served_when_another_frees() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, first) = node.run(spec(device, 0, 16));
+    let (_, second) = node.run(spec(device, 0, 16));
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(10));
+    assert!(node.waits(ask));
+    node.free(first, device, gib(4));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_burst_nobody_makes_room_for_is_out_of_memory_at_its_timeout_and_not_before() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, first) = node.run(spec(device, 0, 16));
+    let (_, second) = node.run(spec(device, 0, 16));
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(29));
+    assert!(node.waits(ask));
+    node.pass(secs(1));
+    assert_eq!(
+        node.denied(ask),
+        Some(Denial::TimedOut { waited: secs(30) })
+    );
+    let small = node.want(second, device, gib(4));
+    assert!(node.granted(small), "it goes on");
+}
+
+#[test]
+fn fail_refuses_at_once_what_wait_would_have_waited_for() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, first) = node.run(spec(device, 0, 16));
+    let failing = ContainerSpec {
+        on_collision: vec![Resolver::Fail],
+        ..spec(device, 0, 16)
+    };
+    let (_, second) = node.run(failing);
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert_eq!(node.denied(ask), Some(Denial::NoRoom { short: gib(4) }));
+}
+
+#[test]
+fn unused_grants_of_others_are_taken_back_before_anybody_waits() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (lender, first) = node.run(spec(device, 0, 16));
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![],
+        ..spec(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    node.free(first, device, gib(8));
+    assert_eq!(node.world.account(lender, device).unwrap().grant, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(node.granted(ask), "although it has no resolver");
+    assert_eq!(
+        node.world.account(lender, device).unwrap().grant,
+        gib(8),
+        "no more than was missing"
+    );
+}
+
+#[test]
+fn a_grant_the_device_still_shows_used_is_not_taken_back() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (lender, first) = node.run(spec(device, 0, 16));
+    let (_, second) = node.run(spec(device, 0, 16));
+    node.want(first, device, gib(12));
+    // Its page says it holds nothing; the device knows better.
+    node.tell(gpushare_core::Event::Usage {
+        container: lender,
+        device,
+        in_use: Bytes::ZERO,
+    });
+    let ask = node.want(second, device, gib(8));
+    assert!(node.waits(ask));
+    assert_eq!(node.world.account(lender, device).unwrap().grant, gib(12));
+}
+
+#[test]
+fn within_its_request_a_container_takes_back_what_others_borrowed() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (borrower, first) = node.run(killable(device, 0, 16));
+    let (_, owner) = node.run(ContainerSpec {
+        priority: 1,
+        on_collision: vec![],
+        ..spec(device, 8, 8)
+    });
+    node.want(first, device, gib(16));
+    let ask = node.want(owner, device, gib(8));
+    assert!(
+        node.granted(ask),
+        "although it is lower and has no resolver"
+    );
+    assert!(!node.guests.contains_key(&borrower));
+}
+
+#[test]
+fn who_may_not_be_ended_cannot_borrow_what_is_promised_to_others() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, first) = node.run(spec(device, 0, 16));
+    let (_, owner) = node.run(spec(device, 8, 8));
+    let within = node.want(first, device, gib(8));
+    assert!(node.granted(within));
+    let beyond = node.want(first, device, gib(1));
+    assert!(node.waits(beyond));
+    let ask = node.want(owner, device, gib(8));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn priority_ends_the_lower_burster_that_allows_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(node.granted(ask));
+    assert!(!node.guests.contains_key(&low));
+}
+
+#[test]
+fn priority_never_ends_one_that_does_not_allow_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..spec(device, 4, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..spec(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn priority_never_ends_one_within_its_request() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 12, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn an_equal_burster_is_ended_once_it_is_idle() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let resolvers = vec![Resolver::Priority, Resolver::Wait];
+    let (equal, first) = node.run(killable(device, 0, 16));
+    let (asker, second) = node.run(ContainerSpec {
+        on_collision: resolvers,
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    node.pass(secs(4));
+    node.tell(gpushare_core::Event::Worked { container: equal });
+    node.tell(gpushare_core::Event::Worked { container: asker });
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(4));
+    assert!(
+        node.waits(ask) && node.guests.contains_key(&equal),
+        "it worked 4 s ago"
+    );
+    node.pass(secs(1));
+    assert!(node.granted(ask) && !node.guests.contains_key(&equal));
+}
+
+#[test]
+fn a_victim_gets_a_grace_before_it_is_killed() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(9));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    assert!(node.waits(ask));
+    node.pass(secs(1));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.free(first, device, gib(8));
+    node.pass(secs(60));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    assert!(node.notices.contains(&Notice::Spared { container: low }));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_victim_is_spared_when_the_asker_goes_away() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    node.want(second, device, gib(8));
+    node.exit(second);
+    node.pass(secs(60));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    let more = node.want(first, device, gib(1));
+    assert!(node.granted(more), "it is no longer being ended");
+}
+
+#[test]
+fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Unkillable;
+    let resolvers = vec![Resolver::Priority, Resolver::Wait];
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: resolvers,
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(15));
+    assert!(
+        node.notices
+            .contains(&Notice::WillNotYield { container: low })
+    );
+    node.pass(secs(15));
+    assert_eq!(
+        node.denied(ask),
+        Some(Denial::TimedOut { waited: secs(30) })
+    );
+}
+
+#[test]
+fn memory_in_limbo_saves_a_victim_that_would_have_been_ended_for_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    let (dying, dead) = node.run(killable(device, 0, 16));
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(8));
+    node.want(dead, device, gib(8));
+    node.finish(dying);
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(1));
+    assert!(node.waits(ask), "nobody has looked at the device yet");
+    node.sample(device);
+    assert!(node.granted(ask));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn memory_in_limbo_for_long_saves_nobody() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = None;
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    let (dying, dead) = node.run(killable(device, 0, 16));
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.devices.get_mut(&device).unwrap().linger = None;
+    node.want(first, device, gib(8));
+    node.want(dead, device, gib(8));
+    node.finish(dying);
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(1));
+    assert!(node.guests.contains_key(&low));
+    node.pass(secs(1));
+    assert!(!node.guests.contains_key(&low));
+    node.devices.get_mut(&device).unwrap().linger = Some(Nanos::ZERO);
+    node.sample(device);
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_better_waiter_holds_back_a_lower_one_and_an_equal_one_does_not() {
+    for (priority, served) in [(400, false), (500, true)] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        let (_, first) = node.run(spec(device, 0, 16));
+        let (_, second) = node.run(spec(device, 0, 16));
+        let (_, third) = node.run(ContainerSpec {
+            priority,
+            ..spec(device, 0, 16)
+        });
+        node.want(first, device, gib(12));
+        let large = node.want(second, device, gib(8));
+        let small = node.want(third, device, gib(1));
+        assert!(node.waits(large));
+        assert_eq!(node.granted(small), served, "at priority {priority}");
+    }
+}
+
+#[test]
+fn waiters_are_served_by_priority_and_then_by_age() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    node.want(holder, device, gib(16));
+    let asks: Vec<_> = [500, 500, 900]
+        .map(|priority| {
+            let (_, process) = node.run(ContainerSpec {
+                priority,
+                ..spec(device, 0, 16)
+            });
+            node.pass(secs(1));
+            node.want(process, device, gib(4))
+        })
+        .into();
+    for turn in [2, 0, 1] {
+        assert!(node.waits(asks[turn]));
+        node.free(holder, device, gib(4));
+        assert!(node.granted(asks[turn]), "waiter {turn}");
+    }
+}
+
+#[test]
+fn two_that_wait_on_each_other_do_not_hang() {
+    let mut node = Node::new();
+    let (one, two) = (node.device(16), node.device(16));
+    let on_both = |priority| ContainerSpec {
+        quotas: [one, two]
+            .map(|device| spec(device, 0, 16).quotas[0])
+            .to_vec(),
+        priority,
+        ..spec(one, 0, 16)
+    };
+    let (_, first) = node.run(on_both(500));
+    let (_, second) = node.run(on_both(400));
+    node.want(first, one, gib(16));
+    node.want(second, two, gib(16));
+    let better = node.want(first, two, gib(8));
+    let lower = node.want(second, one, gib(8));
+    node.pass(Nanos::millis(900));
+    assert!(node.waits(better) && node.waits(lower), "the grace");
+    node.pass(secs(3));
+    assert_eq!(node.denied(lower), Some(Denial::Cycle));
+    assert!(node.waits(better));
+    node.free(second, two, gib(16));
+    assert!(node.granted(better));
+}
+
+#[test]
+fn a_waiter_is_not_refused_while_somebody_runs_who_could_free() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    let (_, waiter) = node.run(spec(device, 0, 16));
+    node.want(holder, device, gib(16));
+    let ask = node.want(waiter, device, gib(1));
+    node.pass(secs(20));
+    assert!(node.waits(ask));
+}
+
+#[test]
+fn within_its_request_a_container_waits_for_its_own_dead_process() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
+    let failing = ContainerSpec {
+        on_collision: vec![Resolver::Fail],
+        ..spec(device, 16, 16)
+    };
+    let (container, first) = node.run(failing);
+    node.want(first, device, gib(12));
+    node.exit(first);
+    let second = node.start(container);
+    let ask = node.want(second, device, gib(12));
+    assert!(node.waits(ask), "the device still holds them");
+    node.pass(secs(1));
+    node.sample(device);
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn siblings_that_ask_together_all_get_theirs() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    let (container, one) = node.run(spec(device, 0, 16));
+    let two = node.start(container);
+    node.want(holder, device, gib(16));
+    let asks = [
+        node.want(one, device, gib(3)),
+        node.want(two, device, gib(4)),
+    ];
+    node.free(holder, device, gib(7));
+    assert!(asks.into_iter().all(|ask| node.granted(ask)));
+    assert_eq!(node.charged(container, device), gib(7));
+}
+
+#[test]
+fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
+    for (preemptible, granted) in [(Preemptible::Kill, gib(16)), (Preemptible::Never, gib(8))] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        node.run(spec(device, 8, 8));
+        let (container, process) = node.run(ContainerSpec {
+            preemptible,
+            ..spec(device, 0, 16)
+        });
+        assert_eq!(node.world.grantable(container, device), granted);
+        let ask = node.want(process, device, granted);
+        assert!(node.granted(ask));
+    }
+}

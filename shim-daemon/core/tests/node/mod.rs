@@ -1,0 +1,420 @@
+//! A node in virtual time: the world under test, clients that keep the rules, and a device that may give memory back
+//! late. After every event the invariants are checked, from the books and from what the device really holds.
+#![allow(dead_code, reason = "every test file uses its own part of the harness")]
+
+mod hardware;
+mod react;
+mod rng;
+
+pub use hardware::{Hardware, Proc};
+pub use rng::Rng;
+
+use gpushare_core::{
+    Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
+    DeviceSpec, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver, Signal,
+    SpecError, World,
+};
+use std::collections::BTreeMap;
+
+/// How a container behaves when it is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manners {
+    /// Goes at SIGTERM.
+    Polite,
+    /// Goes at SIGKILL.
+    Stubborn,
+    /// Stays, as a process stuck in the driver does.
+    Unkillable,
+}
+
+/// A container as the node's runtime knows it.
+#[derive(Debug)]
+pub struct Guest {
+    pub spec: ContainerSpec,
+    pub admitted: bool,
+    pub refused: Option<SpecError>,
+    pub manners: Manners,
+    /// Its control page: the grant its clients obey.
+    pub page: BTreeMap<DeviceId, Bytes>,
+    pub signals: Vec<Signal>,
+}
+
+/// What an ask is for, until it is answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub device: DeviceId,
+    /// `None`: a context.
+    pub bytes: Option<Bytes>,
+    pub asked: Nanos,
+    /// The ask the program made; it may have been asked again after a sibling was quicker.
+    pub first: AskKey,
+    pub within_request: bool,
+}
+
+#[derive(Debug)]
+pub struct Node {
+    pub world: World,
+    pub policy: Policy,
+    pub now: Nanos,
+    pub devices: BTreeMap<DeviceId, Hardware>,
+    pub guests: BTreeMap<ContainerId, Guest>,
+    pub processes: BTreeMap<ProcessId, Proc>,
+    pub asks: BTreeMap<AskKey, Wanted>,
+    pub answers: BTreeMap<AskKey, Answer>,
+    pub notices: Vec<Notice>,
+    /// Whether notices and answers are kept, and all devices are checked after each event.
+    pub thorough: bool,
+    /// Events on their way.
+    mail: BTreeMap<(Nanos, u64), Event>,
+    /// When set, replies take up to this long.
+    pub lag: Option<(Rng, Nanos)>,
+    pub decided: u64,
+    next: u64,
+}
+
+impl Node {
+    /// A node whose contexts cost nothing and whose grants are exact, so that scenarios are easy to add up.
+    pub fn new() -> Self {
+        Self::with(Policy {
+            first_overhead: Bytes::ZERO,
+            step: Bytes(1),
+            ..Policy::default()
+        })
+    }
+
+    pub fn with(policy: Policy) -> Self {
+        Self::of(World::new(policy), policy)
+    }
+
+    pub fn of(world: World, policy: Policy) -> Self {
+        Self {
+            world,
+            policy,
+            now: Nanos::secs(1),
+            devices: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            notices: Vec::new(),
+            thorough: true,
+            mail: BTreeMap::new(),
+            lag: None,
+            decided: 0,
+            next: 0,
+        }
+    }
+
+    pub fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn device(&mut self, gib: u64) -> DeviceId {
+        let device = DeviceId(self.fresh());
+        let spec = DeviceSpec {
+            capacity: Bytes::gib(gib),
+            reserve: Bytes::ZERO,
+            class: CostClass(1),
+        };
+        self.devices.insert(
+            device,
+            Hardware::new(spec.capacity, self.policy.first_overhead),
+        );
+        self.tell(Event::DeviceAdded { device, spec });
+        device
+    }
+
+    /// Registers a container.
+    pub fn register(&mut self, spec: ContainerSpec) -> ContainerId {
+        let container = ContainerId(self.fresh());
+        let guest = Guest {
+            spec: spec.clone(),
+            admitted: false,
+            refused: None,
+            manners: Manners::Polite,
+            page: BTreeMap::new(),
+            signals: Vec::new(),
+        };
+        self.guests.insert(container, guest);
+        self.tell(Event::Register {
+            container,
+            spec,
+            running: false,
+        });
+        container
+    }
+
+    /// Starts a process and opens a context on every device of its container.
+    pub fn start(&mut self, container: ContainerId) -> ProcessId {
+        let process = ProcessId(self.fresh());
+        self.processes.insert(process, Proc::new(container));
+        self.tell(Event::ProcessStarted {
+            process,
+            container,
+            adopted: true,
+        });
+        for (device, _) in self.guests[&container].spec.quotas.clone() {
+            self.open(process, device);
+        }
+        process
+    }
+
+    /// Registers a container and starts one process in it.
+    pub fn run(&mut self, spec: ContainerSpec) -> (ContainerId, ProcessId) {
+        let container = self.register(spec);
+        let process = self.start(container);
+        (container, process)
+    }
+
+    pub fn open(&mut self, process: ProcessId, device: DeviceId) -> AskKey {
+        let ask = (process, AskId(self.fresh()));
+        self.note_ask(ask, ask, device, None);
+        self.tell(Event::Open {
+            process,
+            device,
+            ask: ask.1,
+        });
+        ask
+    }
+
+    /// A process allocates.
+    pub fn want(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> AskKey {
+        let ask = (process, AskId(self.fresh()));
+        self.want_again(ask, ask, device, bytes, None)
+    }
+
+    fn want_again(
+        &mut self,
+        ask: AskKey,
+        first: AskKey,
+        device: DeviceId,
+        bytes: Bytes,
+        patience: Option<Nanos>,
+    ) -> AskKey {
+        let held = self.charged(self.processes[&ask.0].container, device);
+        self.note_ask(ask, first, device, Some(bytes));
+        self.tell(Event::Ask {
+            process: ask.0,
+            device,
+            ask: ask.1,
+            held,
+            bytes,
+            patience,
+        });
+        first
+    }
+
+    /// The driver refuses a process what it had charged within its credit.
+    pub fn refused(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> AskKey {
+        let ask = (process, AskId(self.fresh()));
+        let held = self.charged(self.processes[&process].container, device);
+        self.asks.insert(
+            ask,
+            Wanted {
+                device,
+                bytes: None,
+                asked: self.now,
+                first: ask,
+                within_request: false,
+            },
+        );
+        self.tell(Event::DriverRefused {
+            process,
+            device,
+            ask: ask.1,
+            held,
+            bytes,
+            patience: None,
+        });
+        ask
+    }
+
+    fn note_ask(&mut self, ask: AskKey, first: AskKey, device: DeviceId, bytes: Option<Bytes>) {
+        let container = self.processes[&ask.0].container;
+        let within_request = match (bytes, self.world.account(container, device)) {
+            (Some(bytes), Some(account)) => {
+                self.charged(container, device) + bytes <= account.quota.request
+            }
+            _ => false,
+        };
+        let asked = self
+            .asks
+            .get(&first)
+            .map_or(self.now, |wanted| wanted.asked);
+        self.asks.insert(
+            ask,
+            Wanted {
+                device,
+                bytes,
+                asked,
+                first,
+                within_request,
+            },
+        );
+    }
+
+    /// A process frees; its page shows it, and the daemon looks.
+    pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
+        let proc = self.processes.get_mut(&process).expect("it lives");
+        let charged = proc.charged.entry(device).or_default();
+        *charged -= bytes;
+        let container = proc.container;
+        self.look(container, device);
+    }
+
+    /// The daemon reads a container's usage page.
+    pub fn look(&mut self, container: ContainerId, device: DeviceId) {
+        let in_use = self.charged(container, device);
+        self.tell(Event::Usage {
+            container,
+            device,
+            in_use,
+        });
+    }
+
+    /// A process dies. Its memory stays on the device for as long as the device says.
+    pub fn exit(&mut self, process: ProcessId) {
+        let Some(dead) = self.processes.remove(&process) else {
+            return;
+        };
+        self.asks.retain(|ask, _| ask.0 != process);
+        for (device, hardware) in &mut self.devices {
+            hardware.died(process, dead.holds(*device), self.now);
+        }
+        let charged = dead.charged.into_iter().collect();
+        self.tell(Event::ProcessGone { process, charged });
+    }
+
+    /// All of a container ends.
+    pub fn finish(&mut self, container: ContainerId) {
+        for process in self.processes_of(container) {
+            self.exit(process);
+        }
+        self.guests.remove(&container);
+        self.tell(Event::ContainerGone { container });
+    }
+
+    pub fn processes_of(&self, container: ContainerId) -> Vec<ProcessId> {
+        let mine = self
+            .processes
+            .iter()
+            .filter(|(_, proc)| proc.container == container);
+        mine.map(|(process, _)| *process).collect()
+    }
+
+    /// What a container's processes have charged.
+    pub fn charged(&self, container: ContainerId, device: DeviceId) -> Bytes {
+        let mine = self
+            .processes
+            .values()
+            .filter(|proc| proc.container == container);
+        mine.map(|proc| proc.charged(device)).sum()
+    }
+
+    pub fn sample(&mut self, device: DeviceId) {
+        let event = self.look_at(device);
+        self.tell(event);
+    }
+
+    /// Lets time pass, waking the world whenever it asked for it.
+    pub fn pass(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while self.next_event().is_some_and(|at| at <= end) {
+            self.step();
+        }
+        self.now = end;
+        self.world.advance(end);
+        self.settle_mail();
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
+        mail.into_iter().chain(self.world.next_timeout()).min()
+    }
+
+    /// Goes to the next time at which something happens.
+    pub fn step(&mut self) {
+        let Some(at) = self.next_event() else { return };
+        self.now = self.now.max(at);
+        self.world.advance(self.now);
+        self.settle_mail();
+    }
+
+    /// Steps until nothing is left to happen.
+    pub fn drive(&mut self) {
+        for _ in 0..100_000 {
+            if self.next_event().is_none() {
+                return;
+            }
+            self.step();
+        }
+        panic!("the world does not come to rest");
+    }
+
+    /// Delivers an event and everything that follows from it at this instant.
+    pub fn tell(&mut self, event: Event) {
+        self.post(self.now, event);
+        self.settle_mail();
+    }
+
+    fn post(&mut self, at: Nanos, event: Event) {
+        let number = self.fresh();
+        self.mail.insert((at, number), event);
+    }
+
+    pub fn answer(&self, ask: AskKey) -> Option<Answer> {
+        self.answers.get(&ask).copied()
+    }
+
+    pub fn granted(&self, ask: AskKey) -> bool {
+        matches!(self.answer(ask), Some(Answer::Granted { .. }))
+    }
+
+    pub fn denied(&self, ask: AskKey) -> Option<Denial> {
+        match self.answer(ask) {
+            Some(Answer::Denied(denial)) => Some(denial),
+            _ => None,
+        }
+    }
+
+    pub fn waits(&self, ask: AskKey) -> bool {
+        self.answer(ask).is_none()
+    }
+}
+
+/// `request` and `limit` in GiB on one device; waits, and may not be ended.
+pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
+    ContainerSpec {
+        quotas: vec![(
+            device,
+            Quota {
+                request: Bytes::gib(request),
+                limit: Bytes::gib(limit),
+            },
+        )],
+        priority: 500,
+        on_collision: vec![Resolver::Wait],
+        wait_timeout: Nanos::secs(30),
+        idle_after: Nanos::secs(5),
+        preemptible: Preemptible::Never,
+        idle_end: None,
+        run_limit: None,
+    }
+}
+
+/// The same, and others may end it while it holds more than its request.
+pub fn killable(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
+    ContainerSpec {
+        preemptible: Preemptible::Kill,
+        ..spec(device, request, limit)
+    }
+}
+
+pub fn gib(count: u64) -> Bytes {
+    Bytes::gib(count)
+}
+
+pub fn secs(count: u64) -> Nanos {
+    Nanos::secs(count)
+}

@@ -1,0 +1,258 @@
+//! What the node does with decisions, and what is checked after every event.
+
+use super::{Manners, Node, Wanted};
+use gpushare_core::{
+    Answer, AskId, AskKey, Bytes, ContainerId, Decision, DeviceId, Event, Nanos, Signal, Ticket,
+    Why,
+};
+
+impl Node {
+    /// Delivers all mail that is due and carries out what is decided, until nothing is left to do now.
+    pub(super) fn settle_mail(&mut self) {
+        self.carry_out();
+        while let Some(((at, number), _)) = self.mail.first_key_value()
+            && *at <= self.now
+        {
+            let key = (*at, *number);
+            let event = self.mail.remove(&key).expect("it is the first");
+            self.world.handle(self.now, event.clone());
+            self.carry_out();
+            self.check(&event);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(decision) = self.world.poll_decision() {
+            self.decided += 1;
+            self.react(decision);
+        }
+    }
+
+    fn react(&mut self, decision: Decision) {
+        match decision {
+            Decision::Admit { container } => {
+                self.guests
+                    .get_mut(&container)
+                    .expect("it registered")
+                    .admitted = true;
+            }
+            Decision::Refuse { container, error } => {
+                self.guests
+                    .get_mut(&container)
+                    .expect("it registered")
+                    .refused = Some(error);
+            }
+            Decision::SetGrant {
+                container,
+                device,
+                grant,
+            } => {
+                if let Some(guest) = self.guests.get_mut(&container) {
+                    guest.page.insert(device, grant);
+                }
+            }
+            Decision::Reclaim {
+                ticket,
+                container,
+                device,
+                to,
+            } => self.reclaim(ticket, container, device, to),
+            Decision::Answer { ask, answer } => self.answered(ask, answer),
+            Decision::Resample { device } => {
+                let event = self.look_at(device);
+                self.reply(event);
+            }
+            Decision::Signal {
+                container,
+                signal,
+                why,
+            } => self.signal(container, signal, why),
+            Decision::Notice(notice) if self.thorough => self.notices.push(notice),
+            Decision::Notice(_) => (),
+        }
+    }
+
+    fn reclaim(&mut self, ticket: Ticket, container: ContainerId, device: DeviceId, to: Bytes) {
+        if let Some(guest) = self.guests.get_mut(&container) {
+            guest.page.insert(device, to);
+        }
+        let held = self.charged(container, device);
+        let mine = self
+            .processes
+            .values()
+            .filter(|proc| proc.container == container);
+        let used = self.devices[&device]
+            .lists_processes
+            .then(|| mine.map(|proc| proc.holds(device)).sum());
+        self.reply(Event::Reclaimed {
+            ticket,
+            container,
+            device,
+            held,
+            used,
+        });
+    }
+
+    fn reply(&mut self, event: Event) {
+        let delay = self
+            .lag
+            .as_mut()
+            .map_or(Nanos::ZERO, |(rng, most)| Nanos(rng.below(most.0 + 1)));
+        self.post(self.now + delay, event);
+    }
+
+    fn answered(&mut self, ask: AskKey, answer: Answer) {
+        let wanted = self
+            .asks
+            .remove(&ask)
+            .unwrap_or_else(|| panic!("{ask:?} is answered twice: {answer:?}"));
+        let Some(proc) = self.processes.get_mut(&ask.0) else {
+            return;
+        };
+        let container = proc.container;
+        match (answer, wanted.bytes) {
+            (Answer::Granted { .. }, None) => {
+                proc.contexts
+                    .insert(wanted.device, self.devices[&wanted.device].context);
+            }
+            (Answer::Granted { .. }, Some(bytes)) => {
+                let charged = self.charged(container, wanted.device);
+                let page = self.guests[&container]
+                    .page
+                    .get(&wanted.device)
+                    .copied()
+                    .unwrap_or_default();
+                if charged + bytes > page {
+                    return self.ask_again(ask, wanted, bytes);
+                }
+                let proc = self.processes.get_mut(&ask.0).expect("it lives");
+                *proc.charged.entry(wanted.device).or_default() += bytes;
+            }
+            (Answer::Denied(denial), _) => {
+                let honest = !self.devices[&wanted.device].lies();
+                let ending = denial == gpushare_core::Denial::Ending;
+                assert!(
+                    !(wanted.within_request && honest && !ending),
+                    "{wanted:?} was refused: {denial:?}"
+                );
+            }
+        }
+        if self.thorough {
+            self.answers.insert(wanted.first, answer);
+        }
+    }
+
+    /// A sibling was quicker: the client asks again, with the time it has left.
+    fn ask_again(&mut self, ask: AskKey, wanted: Wanted, bytes: Bytes) {
+        let container = self.processes[&ask.0].container;
+        let again = (ask.0, AskId(self.fresh()));
+        let held = self.charged(container, wanted.device);
+        self.asks.insert(again, wanted);
+        let patience = Some(self.guests[&container].spec.wait_timeout - (self.now - wanted.asked));
+        let (process, device) = (ask.0, wanted.device);
+        self.post(
+            self.now,
+            Event::Ask {
+                process,
+                device,
+                ask: again.1,
+                held,
+                bytes,
+                patience,
+            },
+        );
+    }
+
+    fn signal(&mut self, container: ContainerId, signal: Signal, why: Why) {
+        if let Why::Collision { device, .. } = why {
+            let account = self
+                .world
+                .account(container, device)
+                .expect("a victim has an account");
+            assert!(
+                account.in_use > account.quota.request,
+                "I3: {container:?} is ended within its request: {account:?}"
+            );
+        }
+        let Some(guest) = self.guests.get_mut(&container) else {
+            return;
+        };
+        guest.signals.push(signal);
+        let goes = match guest.manners {
+            Manners::Polite => true,
+            Manners::Stubborn => signal == Signal::Kill,
+            Manners::Unkillable => false,
+        };
+        if goes {
+            self.leave(container);
+        }
+    }
+
+    /// As `finish`, from within a decision: the news arrives behind what is being carried out.
+    fn leave(&mut self, container: ContainerId) {
+        for process in self.processes_of(container) {
+            let dead = self.processes.remove(&process).expect("it lives");
+            self.asks.retain(|ask, _| ask.0 != process);
+            for (device, hardware) in &mut self.devices {
+                hardware.died(process, dead.holds(*device), self.now);
+            }
+            let charged = dead.charged.into_iter().collect();
+            self.post(self.now, Event::ProcessGone { process, charged });
+        }
+        self.guests.remove(&container);
+        self.post(self.now, Event::ContainerGone { container });
+    }
+
+    fn check(&self, event: &Event) {
+        if self.thorough {
+            self.world
+                .check()
+                .unwrap_or_else(|broken| panic!("{broken}, after {event:?}"));
+            self.devices
+                .keys()
+                .for_each(|device| self.check_device(*device));
+        }
+        for (ask, wanted) in &self.asks {
+            let Some(proc) = self.processes.get(&ask.0) else {
+                continue;
+            };
+            let patience = self.guests[&proc.container].spec.wait_timeout;
+            let ladder = self.policy.term_grace + self.policy.kill_grace + self.policy.limbo_grace;
+            let most = patience.max(ladder) + patience.max(ladder);
+            assert!(
+                self.now <= wanted.asked + most,
+                "I4: {ask:?} still waits: {wanted:?}"
+            );
+        }
+    }
+
+    /// From the device's side: what clients hold fits, and no container holds more than its page or its limit.
+    pub fn check_device(&self, device: DeviceId) {
+        let hardware = &self.devices[&device];
+        let held = self.physical(device);
+        assert!(
+            held <= hardware.capacity || !hardware.foreign.is_zero(),
+            "{device:?} holds {held}"
+        );
+        for (container, guest) in &self.guests {
+            let Some((_, quota)) = guest.spec.quotas.iter().find(|(own, _)| *own == device) else {
+                continue;
+            };
+            let charged = self.charged(*container, device);
+            assert!(
+                charged <= quota.limit,
+                "I2: {container:?} charged {charged} of {}",
+                quota.limit
+            );
+            let page = guest.page.get(&device).copied().unwrap_or_default();
+            let books = self
+                .world
+                .account(*container, device)
+                .map_or(Bytes::ZERO, |account| account.grant);
+            assert!(
+                page <= books || self.world.account(*container, device).is_none(),
+                "page {page}, books {books}"
+            );
+        }
+    }
+}

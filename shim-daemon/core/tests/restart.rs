@@ -1,0 +1,147 @@
+//! A new daemon: the books are rebuilt from what clients present, and the old grants count until all adopted.
+
+mod node;
+
+use gpushare_core::{Bytes, ContainerId, ContainerSpec, Event, Policy, ProcessId, World};
+use node::{Guest, Manners, Node, Proc, gib, secs, spec};
+use std::collections::BTreeMap;
+
+/// A node whose daemon was restarted and closes its settling time after two seconds.
+fn restarted() -> Node {
+    let policy = Policy {
+        first_overhead: Bytes::ZERO,
+        step: Bytes(1),
+        ..Policy::default()
+    };
+    Node::of(World::recovering(policy, secs(3)), policy)
+}
+
+/// A container that ran before, with one process holding `charged` of its `credit`.
+fn survivor(
+    node: &mut Node,
+    spec: ContainerSpec,
+    charged: Bytes,
+    credit: Bytes,
+) -> (ContainerId, ProcessId) {
+    let (container, process) = (ContainerId(node.fresh()), ProcessId(node.fresh()));
+    let device = spec.quotas[0].0;
+    let (page, signals) = (BTreeMap::from([(device, credit)]), Vec::new());
+    let guest = Guest {
+        spec: spec.clone(),
+        admitted: true,
+        refused: None,
+        manners: Manners::Polite,
+        page,
+        signals,
+    };
+    node.guests.insert(container, guest);
+    let mut proc = Proc::new(container);
+    proc.charged.insert(device, charged);
+    node.processes.insert(process, proc);
+    node.thorough = false;
+    node.tell(Event::Register {
+        container,
+        spec,
+        running: true,
+    });
+    node.tell(Event::ProcessStarted {
+        process,
+        container,
+        adopted: false,
+    });
+    node.tell(Event::Presented {
+        process,
+        device,
+        charged,
+        credit,
+        grant: credit,
+    });
+    node.thorough = true;
+    (container, process)
+}
+
+#[test]
+fn what_was_granted_before_is_granted_still() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (container, _) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(10));
+    let account = node.world.account(container, device).unwrap();
+    assert_eq!((account.grant, account.in_use), (gib(10), gib(6)));
+}
+
+#[test]
+fn nothing_new_is_granted_before_all_had_time_to_present_and_waiters_are_served_then() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (_, process) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(6));
+    node.tell(Event::Adopted { process });
+    let ask = node.want(process, device, gib(1));
+    let newcomer = node.register(spec(device, 2, 2));
+    node.pass(secs(1));
+    assert!(node.waits(ask) && !node.guests[&newcomer].admitted);
+    node.pass(secs(1));
+    assert!(node.granted(ask) && node.guests[&newcomer].admitted);
+}
+
+#[test]
+fn an_old_grant_counts_until_every_process_has_adopted() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (_, old) = survivor(&mut node, spec(device, 0, 16), gib(4), gib(12));
+    node.pass(secs(3));
+    let (_, process) = node.run(spec(device, 0, 16));
+    let ask = node.want(process, device, gib(8));
+    assert!(
+        node.waits(ask),
+        "its unused grant cannot be called back yet"
+    );
+    node.tell(Event::Adopted { process: old });
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_claim_above_the_registered_limit_is_not_believed() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (container, _) = survivor(&mut node, spec(device, 0, 4), gib(4), gib(16));
+    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+}
+
+#[test]
+fn a_claim_made_twice_counts_once_and_none_counts_after_adoption() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (container, process) = survivor(&mut node, spec(device, 0, 16), gib(2), gib(4));
+    let claim = |credit| Event::Presented {
+        process,
+        device,
+        charged: gib(2),
+        credit,
+        grant: credit,
+    };
+    node.tell(claim(gib(4)));
+    assert_eq!(
+        node.world.account(container, device).unwrap().in_use,
+        gib(2)
+    );
+    node.tell(Event::Adopted { process });
+    node.tell(claim(gib(16)));
+    assert_eq!(node.world.account(container, device).unwrap().grant, gib(4));
+}
+
+#[test]
+fn claims_that_together_exceed_the_device_stop_new_grants_and_mend() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let (_, honest) = survivor(&mut node, spec(device, 0, 16), gib(10), gib(10));
+    let (_, liar) = survivor(&mut node, spec(device, 0, 16), gib(1), gib(16));
+    node.tell(Event::Adopted { process: honest });
+    node.pass(secs(3));
+    let ask = node.want(honest, device, gib(2));
+    assert!(node.waits(ask));
+    node.tell(Event::Adopted { process: liar });
+    assert!(
+        node.granted(ask),
+        "the claim was unused, by its own page and by the device"
+    );
+}

@@ -1,0 +1,140 @@
+//! Idle containers, idle ends and run limits.
+
+mod node;
+
+use gpushare_core::{ContainerSpec, Event, Notice, Signal, State, Why};
+use node::{Manners, Node, secs, spec};
+
+#[test]
+fn a_container_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(spec(device, 1, 2));
+    node.pass(secs(4));
+    assert_eq!(
+        node.world.container(container).unwrap().state,
+        State::Running
+    );
+    node.pass(secs(1));
+    assert_eq!(
+        node.world.container(container).unwrap().state,
+        State::Idle { since: secs(1) }
+    );
+    node.tell(Event::Worked { container });
+    assert_eq!(
+        node.world.container(container).unwrap().state,
+        State::Running
+    );
+    assert_eq!(
+        node.notices,
+        [Notice::Idle { container }, Notice::Active { container }]
+    );
+}
+
+#[test]
+fn a_container_that_works_on_is_never_idle() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(spec(device, 1, 2));
+    for _ in 0..20 {
+        node.pass(secs(4));
+        node.tell(Event::Worked { container });
+    }
+    assert!(node.notices.is_empty(), "{:?}", node.notices);
+}
+
+#[test]
+fn an_idle_end_warns_then_ends() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(ContainerSpec {
+        idle_end: Some(secs(300)),
+        ..spec(device, 1, 2)
+    });
+    node.pass(secs(239));
+    assert!(
+        !node
+            .notices
+            .iter()
+            .any(|notice| matches!(notice, Notice::EndsSoon { .. }))
+    );
+    node.pass(secs(1));
+    assert!(node.notices.contains(&Notice::EndsSoon {
+        container,
+        at: secs(301),
+        why: Why::Idle
+    }));
+    node.pass(secs(59));
+    assert!(node.guests.contains_key(&container));
+    node.pass(secs(1));
+    assert!(!node.guests.contains_key(&container));
+}
+
+#[test]
+fn work_after_the_warning_puts_the_idle_end_off() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(ContainerSpec {
+        idle_end: Some(secs(300)),
+        ..spec(device, 1, 2)
+    });
+    node.pass(secs(280));
+    node.tell(Event::Worked { container });
+    node.pass(secs(299));
+    assert!(node.guests.contains_key(&container));
+    node.pass(secs(1));
+    assert!(!node.guests.contains_key(&container));
+}
+
+#[test]
+fn work_after_sigterm_saves_an_idle_container() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(ContainerSpec {
+        idle_end: Some(secs(100)),
+        ..spec(device, 1, 2)
+    });
+    node.guests.get_mut(&container).unwrap().manners = Manners::Stubborn;
+    node.pass(secs(105));
+    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+    node.tell(Event::Worked { container });
+    node.pass(secs(50));
+    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+}
+
+#[test]
+fn a_run_limit_ends_a_container_at_work() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(ContainerSpec {
+        run_limit: Some(secs(3600)),
+        ..spec(device, 1, 2)
+    });
+    node.guests.get_mut(&container).unwrap().manners = Manners::Stubborn;
+    for _ in 0..899 {
+        node.pass(secs(4));
+        node.tell(Event::Worked { container });
+    }
+    assert!(node.guests[&container].signals.is_empty());
+    node.pass(secs(4));
+    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+    node.pass(secs(10));
+    assert!(!node.guests.contains_key(&container), "the grace is over");
+}
+
+#[test]
+fn a_run_limit_can_be_lifted_while_it_runs() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(ContainerSpec {
+        run_limit: Some(secs(100)),
+        ..spec(device, 1, 2)
+    });
+    node.pass(secs(50));
+    node.tell(Event::Set {
+        container,
+        spec: spec(device, 1, 2),
+    });
+    node.drive();
+    assert!(node.guests.contains_key(&container));
+}
