@@ -161,7 +161,7 @@ pub enum Event {
 /// Device facts, from NVML.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When it was taken; one older than the last is ignored.
+    /// When the look began: what happened before it shows in it. One older than the last is ignored.
     pub taken: Nanos,
     /// Memory in use on the device.
     pub used: Bytes,

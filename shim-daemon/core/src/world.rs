@@ -64,8 +64,6 @@ struct Process {
 struct Opened {
     overhead: Bytes,
     measured: bool,
-    /// What the device showed for it last.
-    used: Bytes,
     /// What it presented as its credit after a restart.
     presented: Option<Bytes>,
 }

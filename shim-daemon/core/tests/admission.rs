@@ -219,6 +219,25 @@ fn a_raised_request_must_fit_like_a_new_one() {
 }
 
 #[test]
+fn limbo_does_not_cover_for_a_raised_request() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = Some(secs(9));
+    let (container, process) = node.run(killable(device, 1, 8));
+    node.want(process, device, gib(8));
+    node.register(spec(device, 9, 9));
+    node.exit(process);
+    node.tell(Event::Set {
+        container,
+        spec: killable(device, 8, 8),
+    });
+    assert!(matches!(
+        node.guests[&container].refused,
+        Some(SpecError::NoRoom { .. })
+    ));
+}
+
+#[test]
 fn a_limit_below_what_is_charged_follows_the_use_down_and_is_never_exceeded_again() {
     let mut node = Node::new();
     let device = node.device(16);

@@ -500,3 +500,19 @@ fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
         assert!(node.granted(ask));
     }
 }
+
+#[test]
+fn a_waiter_is_served_by_what_its_own_container_frees() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (_, holder) = node.run(spec(device, 0, 16));
+    let (container, one) = node.run(spec(device, 0, 16));
+    let two = node.start(container);
+    node.want(holder, device, gib(8));
+    node.want(one, device, gib(8));
+    let ask = node.want(two, device, gib(4));
+    node.free(one, device, gib(3));
+    assert!(node.waits(ask));
+    node.free(one, device, gib(1));
+    assert!(node.granted(ask));
+}

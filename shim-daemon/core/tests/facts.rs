@@ -124,6 +124,24 @@ fn a_sample_taken_before_a_death_does_not_end_its_limbo() {
 }
 
 #[test]
+fn a_late_sample_from_before_a_death_does_not_shrink_its_limbo() {
+    for listed in [true, false] {
+        let mut node = Node::new();
+        let device = node.device(16);
+        let hardware = node.devices.get_mut(&device).unwrap();
+        (hardware.lists_processes, hardware.linger) = (listed, Some(secs(9)));
+        let (dying, dead) = node.run(spec(device, 0, 16));
+        node.want(dead, device, gib(1));
+        let stale = node.look_at(device);
+        node.pass(Nanos::millis(1));
+        node.want(dead, device, gib(11));
+        node.finish(dying);
+        node.tell(stale);
+        assert_eq!(node.world.device(device).unwrap().limbo, gib(12));
+    }
+}
+
+#[test]
 fn a_page_forged_to_zero_frees_nothing_at_death() {
     let mut node = Node::new();
     let device = node.device(16);
@@ -136,12 +154,7 @@ fn a_page_forged_to_zero_frees_nothing_at_death() {
         device,
         in_use: Bytes::ZERO,
     });
-    let holds = node.processes[&process].holds(device);
-    node.devices
-        .get_mut(&device)
-        .unwrap()
-        .died(process, holds, Nanos::ZERO);
-    node.processes.remove(&process);
+    node.kill(process);
     node.tell(Event::ProcessGone {
         process,
         charged: vec![],

@@ -13,7 +13,10 @@ fn restarted() -> Node {
         step: Bytes(1),
         ..Policy::default()
     };
-    Node::of(World::recovering(policy, secs(3)), policy)
+    let mut node = Node::of(World::recovering(policy, secs(3)), policy);
+    // Claims may be lies.
+    node.guarantees = false;
+    node
 }
 
 /// A container that ran before, with one process holding `charged` of its `credit`.
@@ -37,7 +40,7 @@ fn survivor(
     node.guests.insert(container, guest);
     let mut proc = Proc::new(container);
     proc.charged.insert(device, charged);
-    node.processes.insert(process, proc);
+    node.add(process, proc);
     node.thorough = false;
     node.tell(Event::Register {
         container,

@@ -14,8 +14,10 @@ pub(crate) struct Lowering {
 }
 
 /// What a container may use and uses on one device. All in bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
+    /// The device's, above which no limit reaches.
+    capacity: Bytes,
     /// The guaranteed part.
     pub(crate) request: Bytes,
     /// The ceiling for new grants. After a `set` the grant may be above it until the container frees.
@@ -39,23 +41,31 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(quota: Quota, preemptible: Preemptible, promise: Bytes) -> Self {
-        Self {
-            request: quota.request,
-            limit: quota.limit,
-            grant: Bytes::ZERO,
-            in_use: Bytes::ZERO,
-            overhead: Bytes::ZERO,
-            promise: if quota.request.is_zero() {
-                Bytes::ZERO
-            } else {
-                promise
-            },
-            excess: Bytes::ZERO,
-            limbo: Bytes::ZERO,
-            revocable: preemptible == Preemptible::Kill,
-            lowering: None,
-        }
+    /// An account that holds nothing. `cost` is what a context is expected to take; `capacity` the device's.
+    pub(crate) fn new(
+        quota: Quota,
+        preemptible: Preemptible,
+        cost: Bytes,
+        capacity: Bytes,
+    ) -> Self {
+        let mut account = Self {
+            capacity,
+            ..Self::default()
+        };
+        account.set(quota, preemptible, cost);
+        account
+    }
+
+    /// Other limits. Whoever has a request is promised a context too.
+    pub(crate) fn set(&mut self, quota: Quota, preemptible: Preemptible, cost: Bytes) {
+        self.request = quota.request;
+        self.limit = quota.limit.min(self.capacity);
+        self.revocable = preemptible == Preemptible::Kill;
+        self.promise = if quota.request.is_zero() {
+            Bytes::ZERO
+        } else {
+            self.promise.max(cost)
+        };
     }
 
     /// What it takes in both books.
@@ -67,9 +77,8 @@ impl Account {
         };
         Room {
             taken: self.grant + self.overhead + self.excess + self.limbo,
-            firm: self.request.max(kept + self.limbo)
-                + self.overhead.max(self.promise)
-                + self.excess,
+            firm: self.request.max(kept + self.limbo + self.excess)
+                + self.overhead.max(self.promise),
         }
     }
 

@@ -8,9 +8,6 @@ pub(crate) struct Burst;
 
 impl Resolve for Burst {
     fn resolve(&self, case: &Case<'_>) -> Verdict {
-        if case.patience < case.ladder {
-            return Verdict::Pass;
-        }
         fewest_bytes(case.candidates, case.short).map_or(Verdict::Pass, Verdict::End)
     }
 }

@@ -101,11 +101,11 @@ impl World {
         (known.admitted, known.worked) = (Some(now), now);
         let (quotas, preemptible) = (known.spec.quotas.clone(), known.spec.preemptible);
         let idle_at = now + known.spec.idle_after;
-        for (device, mut quota) in quotas {
-            let promise = self.context_cost(device);
+        for (device, quota) in quotas {
+            let cost = self.context_cost(device);
             if let Some(books) = self.devices.get_mut(&device) {
-                quota.limit = quota.limit.min(books.spec.capacity);
-                books.open(container, Account::new(quota, preemptible, promise));
+                let capacity = books.spec.capacity;
+                books.open(container, Account::new(quota, preemptible, cost, capacity));
             }
         }
         self.decide(Decision::Admit { container });

@@ -126,17 +126,16 @@ impl World {
             return Err(Denial::TooMany);
         }
         let most = container.spec.wait_timeout;
-        let mut patience = patience.map_or(most, |left| left.min(most));
+        let mut until = self.now + patience.map_or(most, |left| left.min(most));
         if account.is_some_and(|account| want.guaranteed(account)) {
-            // Taking back what was borrowed from it takes this long; it is not refused for that.
-            patience = patience.max(self.ladder_length() + self.policy.limbo_grace);
+            until = until.max(self.enough_for_ladder());
         }
         Ok(Pending {
             container: process.container,
             device,
             want,
             since: self.now,
-            until: self.now + patience,
+            until,
             told: None,
             short: Bytes::ZERO,
             stuck: None,
@@ -284,7 +283,7 @@ impl World {
         }
     }
 
-    /// Takes an ask off every list. Who was to be ended for it is spared.
+    /// Takes an ask off every list.
     pub(super) fn forget(&mut self, ask: AskKey) {
         let Some(pending) = self.asks.remove(&ask) else {
             return;
@@ -296,15 +295,40 @@ impl World {
             process.waiting.remove(&ask);
         }
         self.timers.stop(Timer::Patience(ask));
-        self.spare_victims_of(ask);
+    }
+
+    /// Taking back what was borrowed takes this long; an ask within its request is not refused for that.
+    fn enough_for_ladder(&self) -> Nanos {
+        self.now + self.ladder_length() + self.policy.limbo_grace
+    }
+
+    /// Gives an ask within its request the time to have a victim ended, but never more than twice that time in all.
+    pub(super) fn extend(&mut self, ask: AskKey) {
+        let enough = self.enough_for_ladder();
+        let Some(pending) = self.asks.get_mut(&ask) else {
+            return;
+        };
+        let most = pending.since + (enough - self.now) + (enough - self.now);
+        pending.until = pending.until.max(enough.min(most));
+        self.timers.set(Timer::Patience(ask), pending.until);
     }
 
     pub(super) fn patience_over(&mut self, ask: AskKey) {
         let Some(pending) = self.asks.get(&ask).copied() else {
             return;
         };
-        let waited = self.now - pending.since;
-        self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));
+        if self.is_guaranteed(&pending) {
+            // It may have been a burst when it asked, and the request was raised or siblings freed since.
+            self.extend(ask);
+        }
+        if self
+            .asks
+            .get(&ask)
+            .is_some_and(|pending| pending.until <= self.now)
+        {
+            let waited = self.now - pending.since;
+            self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));
+        }
         self.freed(pending.device);
     }
 }

@@ -7,7 +7,7 @@
 use super::World;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId};
-use crate::spec::{ContainerSpec, Preemptible, SpecError};
+use crate::spec::{ContainerSpec, Quota, SpecError};
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
@@ -55,16 +55,8 @@ impl World {
             let Some(books) = self.devices.get_mut(device) else {
                 continue;
             };
-            let limit = quota.limit.min(books.spec.capacity);
             books.change(container, |account| {
-                account.request = quota.request;
-                account.limit = limit;
-                account.revocable = spec.preemptible == Preemptible::Kill;
-                account.promise = if quota.request.is_zero() {
-                    Bytes::ZERO
-                } else {
-                    account.promise.max(cost)
-                };
+                account.set(*quota, spec.preemptible, cost)
             });
         }
     }
@@ -85,7 +77,7 @@ impl World {
             return Ok(());
         }
         spec.quotas.iter().try_for_each(|(device, quota)| {
-            let short = self.short_for_change(container, spec, *device, quota.request);
+            let short = self.short_for_change(container, spec, *device, *quota);
             if short.is_zero() {
                 Ok(())
             } else {
@@ -103,7 +95,7 @@ impl World {
         container: ContainerId,
         spec: &ContainerSpec,
         device: DeviceId,
-        request: Bytes,
+        quota: Quota,
     ) -> Bytes {
         let Some(books) = self.devices.get(&device) else {
             return Bytes::ZERO;
@@ -111,15 +103,12 @@ impl World {
         let Some(account) = books.account(container) else {
             return Bytes::ZERO;
         };
-        let mut after = account.clone();
-        after.request = request;
-        after.revocable = spec.preemptible == Preemptible::Kill;
-        after.promise = if request.is_zero() {
-            Bytes::ZERO
-        } else {
-            after.promise.max(self.context_cost(device))
-        };
-        let more = after.room().firm - account.room().firm;
+        // Limbo and excess pass; what is made firm stays, so they must not cover for it.
+        let mut now = account.clone();
+        (now.limbo, now.excess) = (Bytes::ZERO, Bytes::ZERO);
+        let mut after = now.clone();
+        after.set(quota, spec.preemptible, self.context_cost(device));
+        let more = after.room().firm - now.room().firm;
         if more.is_zero() {
             Bytes::ZERO
         } else {

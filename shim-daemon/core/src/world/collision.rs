@@ -4,6 +4,7 @@
 //! back to `settle`); within its request the asker takes back what others borrowed; then its own resolvers, in its order.
 
 use super::World;
+use super::ladder::Claim;
 use super::pending::{Pending, Want};
 use super::settle::Pass;
 use crate::decision::{Answer, Denial, Notice, Why};
@@ -15,8 +16,15 @@ use gpushare_protocol::units::Bytes;
 
 impl World {
     /// Starts what may make room, or refuses.
-    pub(super) fn collide(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, need: Room) {
-        let mut short = self.missing(pass, pending, need);
+    pub(super) fn collide(
+        &mut self,
+        pass: &mut Pass,
+        ask: AskKey,
+        pending: &Pending,
+        need: Room,
+        guaranteed: bool,
+    ) {
+        let mut short = self.missing(pass, pending, need, guaranteed);
         let prompt = pass.coming.prompt.min(short);
         pass.coming.prompt = pass.coming.prompt - prompt;
         short = short - prompt;
@@ -29,15 +37,15 @@ impl World {
             self.tell_waiting(ask, Bytes::ZERO, None);
             return;
         }
-        self.resolve(pass, ask, pending, short);
+        self.resolve(pass, ask, pending, short, guaranteed);
     }
 
     /// What is missing for `need` behind all that ranks above it.
-    fn missing(&self, pass: &Pass, pending: &Pending, need: Room) -> Room {
+    fn missing(&self, pass: &Pass, pending: &Pending, need: Room, guaranteed: bool) -> Room {
         let Some(books) = self.devices.get(&pass.device) else {
             return need;
         };
-        let free = self.free_for(pending, pass.guaranteed());
+        let free = self.free_for(pending, guaranteed);
         let overdrawn = books.total() - Room::both(books.spec.usable());
         let short = need + pass.above + overdrawn - free;
         Room {
@@ -55,11 +63,19 @@ impl World {
     }
 
     /// Asks the policies. `short` is missing even when all unused grants are back.
-    pub(super) fn resolve(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, short: Room) {
+    pub(super) fn resolve(
+        &mut self,
+        pass: &mut Pass,
+        ask: AskKey,
+        pending: &Pending,
+        short: Room,
+        guaranteed: bool,
+    ) {
         let lasting = pass.coming.lasting.min(short);
         let rest = short - lasting;
         let physical = matches!(pending.want, Want::Physical { .. });
-        for by in self.policies(pending, pass.guaranteed()) {
+        let priority = self.priority(pending.container);
+        for by in self.policies(pending, guaranteed) {
             let verdict = self.ask_policy(by, pass.device, pending, rest, physical);
             match verdict {
                 Verdict::Pass => continue,
@@ -71,9 +87,16 @@ impl World {
                         .set_no_later(Timer::Cycle, self.now + self.policy.cycle_grace);
                 }
                 Verdict::End(victims) => {
-                    let given = self.end_all(pass.device, &victims, ask, pending.container);
+                    let given = self.end_all(pass.device, &victims, pending.container);
                     pass.coming.lasting = pass.coming.lasting - lasting;
                     pass.coming.lasting.taken += given - rest.taken;
+                    pass.claims.push(Claim {
+                        guaranteed,
+                        priority,
+                    });
+                    if guaranteed && !victims.is_empty() {
+                        self.extend(ask);
+                    }
                     self.tell_waiting(ask, Bytes::ZERO, by);
                 }
             }
@@ -81,6 +104,12 @@ impl World {
         }
         let short = short.taken.max(short.firm);
         self.answer(ask, Answer::Denied(Denial::NoRoom { short }));
+    }
+
+    pub(super) fn priority(&self, container: ContainerId) -> u16 {
+        self.containers
+            .get(&container)
+            .map_or(0, |known| known.spec.priority)
     }
 
     /// Who is asked, in order. `None` is the taking back of bursts; within its request a container is never refused
@@ -110,10 +139,7 @@ impl World {
             _ => self.candidates(device, pending.container, physical),
         };
         let case = Case {
-            priority: self
-                .containers
-                .get(&pending.container)
-                .map_or(0, |known| known.spec.priority),
+            priority: self.priority(pending.container),
             short: rest.taken,
             borrowed: rest.firm.is_zero(),
             patience: pending.until - self.now,
@@ -164,7 +190,6 @@ impl World {
         &mut self,
         device: DeviceId,
         victims: &[ContainerId],
-        ask: AskKey,
         wanted_by: ContainerId,
     ) -> Bytes {
         let mut given = Bytes::ZERO;
@@ -182,7 +207,6 @@ impl World {
                     wanted_by,
                     bytes,
                 },
-                Some(ask),
             );
         }
         given

@@ -87,7 +87,7 @@ impl World {
         )
     }
 
-    fn is_guaranteed(&self, pending: &Pending) -> bool {
+    pub(super) fn is_guaranteed(&self, pending: &Pending) -> bool {
         let account = self
             .devices
             .get(&pending.device)

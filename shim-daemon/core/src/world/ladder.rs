@@ -1,13 +1,15 @@
 //! The kill ladder: SIGTERM to a whole container, a grace, SIGKILL, a grace, then it counts as one that will not yield.
 //!
-//! Before each rung it is asked again whether it must be. A victim of a collision is spared once the ask it was to make
-//! room for has ended, or once it no longer uses more than its request.
+//! It is asked again and again whether it must be. A victim of a collision is spared once those who may have it ended
+//! get what they need without it, or once it no longer uses more than its request.
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
-use crate::ids::{AskKey, ContainerId};
+use crate::ids::{ContainerId, DeviceId};
+use crate::ledger::Account;
 use crate::time::Nanos;
 use crate::timers::Timer;
+use gpushare_protocol::units::Bytes;
 
 /// How far down the ladder a container is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +19,25 @@ pub(super) enum Rung {
     WillNotYield,
 }
 
+/// An ask for which somebody may be ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    /// It is within its request: it may have anybody ended who borrowed.
+    pub(super) guaranteed: bool,
+    pub(super) priority: u16,
+}
+
+impl Claim {
+    fn may_end(&self, priority: u16, idle: bool) -> bool {
+        self.guaranteed || idle || priority < self.priority
+    }
+}
+
 /// A container being ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) why: Why,
     pub(super) rung: Rung,
-    /// The ask it makes room for.
-    pub(super) wanted_for: Option<AskKey>,
 }
 
 impl World {
@@ -33,7 +47,7 @@ impl World {
     }
 
     /// Puts a container on the ladder.
-    pub(super) fn end(&mut self, container: ContainerId, why: Why, wanted_for: Option<AskKey>) {
+    pub(super) fn end(&mut self, container: ContainerId, why: Why) {
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
@@ -43,7 +57,6 @@ impl World {
         known.ending = Some(Ending {
             why,
             rung: Rung::Terminated,
-            wanted_for,
         });
         self.ladders.insert(container);
         self.timers
@@ -104,25 +117,37 @@ impl World {
             .devices
             .get(&device)
             .and_then(|books| books.account(container));
-        account.is_some_and(|account| account.over_request())
-            && ending
-                .wanted_for
-                .is_some_and(|ask| self.asks.contains_key(&ask))
+        account.is_some_and(Account::over_request)
     }
 
-    /// An ask ended: whoever was asked to go for it, and was not killed yet, may stay.
-    pub(super) fn spare_victims_of(&mut self, ask: AskKey) {
-        let waiting_for_it = self.ladders.iter().copied().filter(|container| {
-            let ending = self
-                .containers
-                .get(container)
-                .and_then(|known| known.ending);
-            ending.is_some_and(|ending| {
-                ending.wanted_for == Some(ask) && ending.rung == Rung::Terminated
-            })
-        });
-        for container in waiting_for_it.collect::<Vec<_>>() {
-            self.spare(container);
+    /// After all asks of a device were looked at: victims there that are not needed after all may stay. `spare` is what
+    /// no ask counted on of all that is on its way, theirs included; `claims` are the asks that may have somebody ended.
+    pub(super) fn spare_unneeded(&mut self, device: DeviceId, mut spare: Bytes, claims: &[Claim]) {
+        for container in self.ladders.clone() {
+            let Some(known) = self.containers.get(&container) else {
+                continue;
+            };
+            let Some(ending) = known
+                .ending
+                .filter(|ending| ending.rung == Rung::Terminated)
+            else {
+                continue;
+            };
+            if !matches!(ending.why, Why::Collision { device: on, .. } if on == device) {
+                continue;
+            }
+            let account = self
+                .devices
+                .get(&device)
+                .and_then(|books| books.account(container));
+            let held = account.map_or(Bytes::ZERO, Account::held);
+            let wanted = claims
+                .iter()
+                .any(|claim| claim.may_end(known.spec.priority, known.idle));
+            if !wanted || held <= spare {
+                spare -= held;
+                self.spare(container);
+            }
         }
     }
 

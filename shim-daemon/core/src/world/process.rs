@@ -128,8 +128,8 @@ impl World {
     }
 
     /// A process is dead: what it held is limbo until a sample no longer shows it. With siblings alive its charges are
-    /// believed if they are no less than what the device last showed; without, the whole grant is limbo, so that no
-    /// forged page can make memory look free that is not.
+    /// believed, because a lie frees nothing for others: what it hides stays in the container's grant, and the next
+    /// sample books it as limbo too. Without siblings the whole grant is limbo, whatever the page said.
     pub(super) fn process_gone(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
         let Some(dead) = self.processes.remove(&process) else {
             return;
@@ -158,6 +158,7 @@ impl World {
             self.step_down(dead.container);
         }
         for device in self.devices_of(dead.container) {
+            self.lower_wants(dead.container, device);
             self.freed(device);
         }
     }
@@ -176,11 +177,8 @@ impl World {
             return;
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
-        let shown = opened.map_or(Bytes::ZERO, |opened| opened.used - overhead);
         let buried = books.change(container, |account| {
-            let held = charged.map_or(account.grant, |charged| {
-                charged.max(shown).min(account.grant)
-            });
+            let held = charged.map_or(account.grant, |charged| charged.min(account.grant));
             let excess = if charged.is_none() {
                 std::mem::take(&mut account.excess)
             } else {
@@ -224,7 +222,6 @@ impl Opened {
         Self {
             overhead,
             measured: false,
-            used: Bytes::ZERO,
             presented: None,
         }
     }

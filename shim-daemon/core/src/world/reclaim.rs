@@ -2,6 +2,7 @@
 //! and the device then show unused is free. Until that answer the old grant counts.
 
 use super::World;
+use super::pending::Want;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, Ticket};
 use crate::ledger::{Lowering, Room};
@@ -170,6 +171,26 @@ impl World {
         self.freed(device);
     }
 
+    /// What a container has freed since one of its processes asked, that one need not wait for.
+    pub(super) fn lower_wants(&mut self, container: ContainerId, device: DeviceId) {
+        let Some(books) = self.devices.get(&device) else {
+            return;
+        };
+        let in_use = books
+            .account(container)
+            .map_or(Bytes::ZERO, |account| account.in_use);
+        for ask in &books.waiting {
+            if let Some(pending) = self
+                .asks
+                .get_mut(ask)
+                .filter(|pending| pending.container == container)
+                && let Want::Credit { held, .. } = &mut pending.want
+            {
+                *held = in_use.min(*held);
+            }
+        }
+    }
+
     /// What a usage page says. It is believed only within the grant, and moves nothing but that container's own books.
     pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
         let Some(books) = self.devices.get_mut(&device) else {
@@ -180,6 +201,7 @@ impl World {
             before != account.in_use
         });
         if changed == Some(true) {
+            self.lower_wants(container, device);
             self.trim(container, device);
             self.freed(device);
         }

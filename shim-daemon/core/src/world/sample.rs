@@ -25,7 +25,7 @@ impl World {
         books.sampled = Some((taken, sample.free));
         match sample.processes {
             Some(processes) => self.by_process(device, taken, sample.used, &processes),
-            None => by_total(books, sample.used),
+            None => by_total(books, taken, sample.used),
         }
         self.facts_changed(device);
     }
@@ -66,13 +66,9 @@ impl World {
             .iter()
             .map(|(id, entry)| (*id, entry.since))
             .collect();
-        for (process, died) in entries {
-            match dead.get(&process) {
-                Some(holds) => books.exhume(process, *holds),
-                None if died <= taken => books.exhume(process, Bytes::ZERO),
-                // It died after the sample was taken, so its absence means nothing; its bytes are in `used`.
-                None => (),
-            }
+        // Of one that did not die before the sample was taken it says nothing.
+        for (process, _) in entries.into_iter().filter(|(_, died)| *died < taken) {
+            books.exhume(process, dead.get(&process).copied().unwrap_or_default());
         }
         books.unmanaged = used - ours;
         self.update_excess(device, &living);
@@ -96,7 +92,6 @@ impl World {
             .entry(device)
             .or_insert_with(|| Opened::reserved(expected.min(seen.used)));
         let before = if fresh { Bytes::ZERO } else { opened.overhead };
-        opened.used = seen.used;
         let mut learned: Option<(CostClass, Bytes)> = None;
         if let Some(charged) = seen.charged {
             opened.overhead = (seen.used - charged).min(most);
@@ -138,8 +133,8 @@ impl World {
     }
 }
 
-/// Without NVML's list of processes: what the living do not explain is limbo first, then unmanaged.
-fn by_total(books: &mut Device, used: Bytes) {
+/// Without NVML's list of processes: what the living do not explain is limbo first, the youngest first, then unmanaged.
+fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
         .map(|(_, account)| account.in_use + account.overhead)
@@ -151,8 +146,13 @@ fn by_total(books: &mut Device, used: Bytes) {
         .map(|(process, entry)| (entry.since, *process, entry.bytes))
         .collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
-    for (_, process, bytes) in entries {
-        let holds = bytes.min(rest);
+    for (died, process, bytes) in entries {
+        // Of one that did not die before the sample was taken it says nothing.
+        let holds = if died >= taken {
+            bytes
+        } else {
+            bytes.min(rest)
+        };
         rest -= holds;
         books.exhume(process, holds);
     }

@@ -6,7 +6,7 @@
 
 use super::World;
 use super::ask::covers;
-use super::ladder::Rung;
+use super::ladder::{Claim, Rung};
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial, Notice};
 use crate::ids::{AskKey, ContainerId, DeviceId};
@@ -36,6 +36,8 @@ pub(super) struct Pass {
     pub(super) coming: Coming,
     /// What strictly better asks still need.
     pub(super) above: Room,
+    /// Asks of this walk for which somebody may be ended.
+    pub(super) claims: Vec<Claim>,
     class: Class,
     /// What asks of this class still need.
     equals: Room,
@@ -58,11 +60,13 @@ impl World {
         self.call_back_deficit(device);
         let turns = self.turns(device);
         if turns.is_empty() {
+            self.spare_unneeded(device, Bytes::ZERO, &[]);
             return;
         }
         let mut pass = Pass {
             device,
             coming: self.coming(device),
+            claims: Vec::new(),
             above: Room::default(),
             class: (true, u16::MAX),
             equals: Room::default(),
@@ -72,6 +76,7 @@ impl World {
             pass.enter(class);
             self.serve(&mut pass, ask);
         }
+        self.spare_unneeded(device, pass.coming.lasting.taken, &pass.claims);
     }
 
     fn turns(&self, device: DeviceId) -> Vec<(Class, AskKey)> {
@@ -104,11 +109,13 @@ impl World {
             self.serve_refused(pass, ask, &pending, bytes);
             return;
         }
-        let limit = self
+        let account = self
             .devices
             .get(&pass.device)
             .and_then(|books| books.account(pending.container));
-        let limit = limit.map_or(Bytes::ZERO, |account| account.limit);
+        let Some((limit, request)) = account.map(|account| (account.limit, account.request)) else {
+            return;
+        };
         let level = match pending.want {
             Want::Credit { held, bytes } if held + bytes > limit => {
                 self.answer(ask, Answer::Denied(Denial::OverLimit { limit }));
@@ -124,7 +131,8 @@ impl World {
             }
             _ => Bytes::ZERO,
         };
-        let guaranteed = pass.class.0;
+        // What a sibling was granted a moment ago may push this ask beyond the request.
+        let guaranteed = self.is_guaranteed(&pending) && level <= request;
         let need = self.need(ask, &pending, level, guaranteed);
         let free = self.free_for(&pending, guaranteed);
         if need.is_zero() || covers(free - pass.above, need) {
@@ -132,7 +140,7 @@ impl World {
             self.grant(ask, &pending, level, level);
             return;
         }
-        self.collide(pass, ask, &pending, need);
+        self.collide(pass, ask, &pending, need, guaranteed);
         if self.asks.contains_key(&ask) {
             pass.equals += need;
         }
@@ -152,7 +160,8 @@ impl World {
                     taken: bytes - free,
                     firm: Bytes::ZERO,
                 };
-                self.resolve(pass, ask, pending, short);
+                let guaranteed = pass.class.0;
+                self.resolve(pass, ask, pending, short, guaranteed);
             }
         }
     }
@@ -200,9 +209,5 @@ impl Pass {
             self.above += std::mem::take(&mut self.equals);
             self.class = class;
         }
-    }
-
-    pub(super) fn guaranteed(&self) -> bool {
-        self.class.0
     }
 }

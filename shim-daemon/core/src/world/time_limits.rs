@@ -59,7 +59,7 @@ impl World {
             return;
         };
         if at <= now {
-            self.end(container, why, None);
+            self.end(container, why);
             return;
         }
         let Some(known) = self.containers.get_mut(&container) else {

@@ -38,11 +38,6 @@ impl Hardware {
         }
     }
 
-    /// Whether it breaks the books by itself: then guarantees cannot hold.
-    pub fn lies(&self) -> bool {
-        !self.foreign.is_zero() || self.linger.is_none_or(|linger| linger > Nanos::secs(2))
-    }
-
     fn give_back(&mut self, now: Nanos) {
         if let Some(linger) = self.linger {
             self.dead.retain(|_, (_, died)| *died + linger > now);
@@ -88,6 +83,8 @@ impl Node {
 
     /// What NVML would say now.
     pub fn look_at(&mut self, device: DeviceId) -> Event {
+        // A look is after all that happened before it.
+        self.now = self.now + Nanos(1);
         let now = self.now;
         self.devices
             .get_mut(&device)

@@ -1,6 +1,10 @@
 //! A node in virtual time: the world under test, clients that keep the rules, and a device that may give memory back
 //! late. After every event the invariants are checked, from the books and from what the device really holds.
-#![allow(dead_code, reason = "every test file uses its own part of the harness")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test file uses its own part of the harness"
+)]
 
 mod hardware;
 mod react;
@@ -14,7 +18,7 @@ use gpushare_core::{
     DeviceSpec, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver, Signal,
     SpecError, World,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a container behaves when it is told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,6 @@ pub struct Wanted {
     pub asked: Nanos,
     /// The ask the program made; it may have been asked again after a sibling was quicker.
     pub first: AskKey,
-    pub within_request: bool,
 }
 
 #[derive(Debug)]
@@ -59,15 +62,20 @@ pub struct Node {
     pub devices: BTreeMap<DeviceId, Hardware>,
     pub guests: BTreeMap<ContainerId, Guest>,
     pub processes: BTreeMap<ProcessId, Proc>,
+    members: BTreeSet<(ContainerId, ProcessId)>,
     pub asks: BTreeMap<AskKey, Wanted>,
     pub answers: BTreeMap<AskKey, Answer>,
     pub notices: Vec<Notice>,
+    /// Whether facts are such that requests must hold: no strangers, no victim that stays, limbo soon over.
+    pub guarantees: bool,
     /// Whether notices and answers are kept, and all devices are checked after each event.
     pub thorough: bool,
     /// Events on their way.
     mail: BTreeMap<(Nanos, u64), Event>,
     /// When set, replies take up to this long.
     pub lag: Option<(Rng, Nanos)>,
+    /// Print what happens (set `NODE_TRACE`).
+    trace: bool,
     pub decided: u64,
     next: u64,
 }
@@ -94,12 +102,15 @@ impl Node {
             devices: BTreeMap::new(),
             guests: BTreeMap::new(),
             processes: BTreeMap::new(),
+            members: BTreeSet::new(),
             asks: BTreeMap::new(),
             answers: BTreeMap::new(),
             notices: Vec::new(),
+            guarantees: true,
             thorough: true,
             mail: BTreeMap::new(),
             lag: None,
+            trace: std::env::var_os("NODE_TRACE").is_some(),
             decided: 0,
             next: 0,
         }
@@ -148,7 +159,7 @@ impl Node {
     /// Starts a process and opens a context on every device of its container.
     pub fn start(&mut self, container: ContainerId) -> ProcessId {
         let process = ProcessId(self.fresh());
-        self.processes.insert(process, Proc::new(container));
+        self.add(process, Proc::new(container));
         self.tell(Event::ProcessStarted {
             process,
             container,
@@ -216,7 +227,6 @@ impl Node {
                 bytes: None,
                 asked: self.now,
                 first: ask,
-                within_request: false,
             },
         );
         self.tell(Event::DriverRefused {
@@ -231,13 +241,6 @@ impl Node {
     }
 
     fn note_ask(&mut self, ask: AskKey, first: AskKey, device: DeviceId, bytes: Option<Bytes>) {
-        let container = self.processes[&ask.0].container;
-        let within_request = match (bytes, self.world.account(container, device)) {
-            (Some(bytes), Some(account)) => {
-                self.charged(container, device) + bytes <= account.quota.request
-            }
-            _ => false,
-        };
         let asked = self
             .asks
             .get(&first)
@@ -249,7 +252,6 @@ impl Node {
                 bytes,
                 asked,
                 first,
-                within_request,
             },
         );
     }
@@ -275,15 +277,9 @@ impl Node {
 
     /// A process dies. Its memory stays on the device for as long as the device says.
     pub fn exit(&mut self, process: ProcessId) {
-        let Some(dead) = self.processes.remove(&process) else {
-            return;
-        };
-        self.asks.retain(|ask, _| ask.0 != process);
-        for (device, hardware) in &mut self.devices {
-            hardware.died(process, dead.holds(*device), self.now);
+        if let Some(gone) = self.kill(process) {
+            self.tell(gone);
         }
-        let charged = dead.charged.into_iter().collect();
-        self.tell(Event::ProcessGone { process, charged });
     }
 
     /// All of a container ends.
@@ -296,20 +292,38 @@ impl Node {
     }
 
     pub fn processes_of(&self, container: ContainerId) -> Vec<ProcessId> {
-        let mine = self
-            .processes
-            .iter()
-            .filter(|(_, proc)| proc.container == container);
-        mine.map(|(process, _)| *process).collect()
+        let mine = (container, ProcessId(0))..=(container, ProcessId(u64::MAX));
+        self.members
+            .range(mine)
+            .map(|(_, process)| *process)
+            .collect()
     }
 
     /// What a container's processes have charged.
     pub fn charged(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        let mine = self
-            .processes
-            .values()
-            .filter(|proc| proc.container == container);
-        mine.map(|proc| proc.charged(device)).sum()
+        self.processes_of(container)
+            .iter()
+            .map(|process| self.processes[process].charged(device))
+            .sum()
+    }
+
+    /// Takes a process off the books of the harness; its memory stays on the devices.
+    pub fn kill(&mut self, process: ProcessId) -> Option<Event> {
+        let dead = self.processes.remove(&process)?;
+        self.members.remove(&(dead.container, process));
+        self.asks.retain(|ask, _| ask.0 != process);
+        for (device, hardware) in &mut self.devices {
+            hardware.died(process, dead.holds(*device), self.now);
+        }
+        Some(Event::ProcessGone {
+            process,
+            charged: dead.charged.into_iter().collect(),
+        })
+    }
+
+    pub fn add(&mut self, process: ProcessId, proc: Proc) {
+        self.members.insert((proc.container, process));
+        self.processes.insert(process, proc);
     }
 
     pub fn sample(&mut self, device: DeviceId) {
@@ -326,6 +340,17 @@ impl Node {
         self.now = end;
         self.world.advance(end);
         self.settle_mail();
+    }
+
+    /// Lets time pass as a daemon does: every device is looked at four times a second.
+    pub fn live(&mut self, time: Nanos) {
+        let (end, period) = (self.now + time, Nanos::millis(250));
+        while self.now < end {
+            self.pass(period.min(end - self.now));
+            for device in self.devices.keys().copied().collect::<Vec<_>>() {
+                self.sample(device);
+            }
+        }
     }
 
     fn next_event(&self) -> Option<Nanos> {

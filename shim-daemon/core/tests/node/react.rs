@@ -15,6 +15,11 @@ impl Node {
         {
             let key = (*at, *number);
             let event = self.mail.remove(&key).expect("it is the first");
+            self.world.advance(self.now);
+            self.carry_out();
+            if self.trace {
+                eprintln!("{:>14} {event:?}", self.now.0);
+            }
             self.world.handle(self.now, event.clone());
             self.carry_out();
             self.check(&event);
@@ -24,6 +29,9 @@ impl Node {
     fn carry_out(&mut self) {
         while let Some(decision) = self.world.poll_decision() {
             self.decided += 1;
+            if self.trace {
+                eprintln!("{:>14}   -> {decision:?}", self.now.0);
+            }
             self.react(decision);
         }
     }
@@ -77,13 +85,12 @@ impl Node {
             guest.page.insert(device, to);
         }
         let held = self.charged(container, device);
-        let mine = self
-            .processes
-            .values()
-            .filter(|proc| proc.container == container);
-        let used = self.devices[&device]
-            .lists_processes
-            .then(|| mine.map(|proc| proc.holds(device)).sum());
+        let mine = self.processes_of(container);
+        let used = mine
+            .iter()
+            .map(|process| self.processes[process].holds(device))
+            .sum();
+        let used = self.devices[&device].lists_processes.then_some(used);
         self.reply(Event::Reclaimed {
             ticket,
             container,
@@ -102,13 +109,14 @@ impl Node {
     }
 
     fn answered(&mut self, ask: AskKey, answer: Answer) {
+        // The answer may cross the news that its process is gone.
+        let Some(proc) = self.processes.get_mut(&ask.0) else {
+            return;
+        };
         let wanted = self
             .asks
             .remove(&ask)
             .unwrap_or_else(|| panic!("{ask:?} is answered twice: {answer:?}"));
-        let Some(proc) = self.processes.get_mut(&ask.0) else {
-            return;
-        };
         let container = proc.container;
         match (answer, wanted.bytes) {
             (Answer::Granted { .. }, None) => {
@@ -129,17 +137,31 @@ impl Node {
                 *proc.charged.entry(wanted.device).or_default() += bytes;
             }
             (Answer::Denied(denial), _) => {
-                let honest = !self.devices[&wanted.device].lies();
                 let ending = denial == gpushare_core::Denial::Ending;
-                assert!(
-                    !(wanted.within_request && honest && !ending),
-                    "{wanted:?} was refused: {denial:?}"
-                );
+                let refused = self.guarantees && !ending && self.within_request(container, &wanted);
+                assert!(!refused, "{wanted:?} was within its request: {denial:?}");
             }
         }
         if self.thorough {
             self.answers.insert(wanted.first, answer);
         }
+    }
+
+    /// Whether this allocation is covered by the request as things stand, and no sibling competes for the same part.
+    fn within_request(&self, container: ContainerId, wanted: &Wanted) -> bool {
+        let account = self.world.account(container, wanted.device);
+        let charged = self.charged(container, wanted.device);
+        let rival = |(ask, other): (&AskKey, &Wanted)| {
+            let sibling = self
+                .processes
+                .get(&ask.0)
+                .is_some_and(|proc| proc.container == container);
+            sibling && other.device == wanted.device
+        };
+        let covered = account
+            .zip(wanted.bytes)
+            .is_some_and(|(account, bytes)| charged + bytes <= account.quota.request);
+        covered && !self.asks.iter().any(rival)
     }
 
     /// A sibling was quicker: the client asks again, with the time it has left.
@@ -191,13 +213,9 @@ impl Node {
     /// As `finish`, from within a decision: the news arrives behind what is being carried out.
     fn leave(&mut self, container: ContainerId) {
         for process in self.processes_of(container) {
-            let dead = self.processes.remove(&process).expect("it lives");
-            self.asks.retain(|ask, _| ask.0 != process);
-            for (device, hardware) in &mut self.devices {
-                hardware.died(process, dead.holds(*device), self.now);
+            if let Some(gone) = self.kill(process) {
+                self.post(self.now, gone);
             }
-            let charged = dead.charged.into_iter().collect();
-            self.post(self.now, Event::ProcessGone { process, charged });
         }
         self.guests.remove(&container);
         self.post(self.now, Event::ContainerGone { container });
@@ -211,14 +229,19 @@ impl Node {
             self.devices
                 .keys()
                 .for_each(|device| self.check_device(*device));
+            self.check_waits();
         }
+    }
+
+    /// No ask waits longer than it may.
+    pub fn check_waits(&self) {
         for (ask, wanted) in &self.asks {
             let Some(proc) = self.processes.get(&ask.0) else {
                 continue;
             };
             let patience = self.guests[&proc.container].spec.wait_timeout;
             let ladder = self.policy.term_grace + self.policy.kill_grace + self.policy.limbo_grace;
-            let most = patience.max(ladder) + patience.max(ladder);
+            let most = patience.max(ladder) + patience.max(ladder) + ladder;
             assert!(
                 self.now <= wanted.asked + most,
                 "I4: {ask:?} still waits: {wanted:?}"
@@ -229,6 +252,14 @@ impl Node {
     /// From the device's side: what clients hold fits, and no container holds more than its page or its limit.
     pub fn check_device(&self, device: DeviceId) {
         let hardware = &self.devices[&device];
+        let Some(view) = self.world.device(device) else {
+            return;
+        };
+        let honest = self.guarantees && hardware.foreign.is_zero() && view.limbo.is_zero();
+        assert!(
+            !honest || view.firm <= view.usable,
+            "more is promised than there is: {view:?}"
+        );
         let held = self.physical(device);
         assert!(
             held <= hardware.capacity || !hardware.foreign.is_zero(),

@@ -1,0 +1,210 @@
+//! Events that are lies, doubled, out of order or about things that do not exist: nothing panics, nothing loops, the
+//! books add up after each, and every ask that was accepted is answered once.
+
+mod node;
+
+use gpushare_core::{
+    AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec,
+    Event, Nanos, Policy, Preemptible, ProcessId, ProcessSample, Quota, Resolver, Sample, Ticket,
+    World,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use std::collections::BTreeMap;
+
+fn container() -> impl Strategy<Value = ContainerId> {
+    (0..5u64).prop_map(ContainerId)
+}
+
+fn process() -> impl Strategy<Value = ProcessId> {
+    (0..8u64).prop_map(ProcessId)
+}
+
+fn device() -> impl Strategy<Value = DeviceId> {
+    (0..3u64).prop_map(DeviceId)
+}
+
+fn ask() -> impl Strategy<Value = AskId> {
+    (0..6u64).prop_map(AskId)
+}
+
+/// Mostly sizes that matter on a device of 16 GiB, sometimes anything.
+fn bytes() -> impl Strategy<Value = Bytes> {
+    prop_oneof![8 => (0..20_000u64).prop_map(Bytes::mib), 1 => any::<u64>().prop_map(Bytes)]
+}
+
+fn time() -> impl Strategy<Value = Nanos> {
+    prop_oneof![8 => (0..60_000u64).prop_map(Nanos::millis), 1 => any::<u64>().prop_map(Nanos)]
+}
+
+fn spec() -> impl Strategy<Value = ContainerSpec> {
+    let quota = (device(), bytes(), bytes()).prop_map(|(device, one, two)| {
+        let request = Bytes(one.min(two).0 / 4);
+        (
+            device,
+            Quota {
+                request,
+                limit: one.max(two),
+            },
+        )
+    });
+    let resolver = prop_oneof![
+        Just(Resolver::Fail),
+        Just(Resolver::Wait),
+        Just(Resolver::Priority)
+    ];
+    (
+        vec(quota, 0..3),
+        any::<u16>(),
+        vec(resolver, 0..3),
+        time(),
+        time(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(quotas, priority, on_collision, wait_timeout, idle_after, kill, ends)| {
+                ContainerSpec {
+                    quotas,
+                    priority,
+                    on_collision,
+                    wait_timeout,
+                    idle_after,
+                    preemptible: if kill {
+                        Preemptible::Kill
+                    } else {
+                        Preemptible::Never
+                    },
+                    idle_end: ends.then_some(idle_after),
+                    run_limit: ends.then_some(wait_timeout),
+                }
+            },
+        )
+}
+
+fn sample() -> impl Strategy<Value = Sample> {
+    let seen =
+        (process(), bytes(), proptest::option::of(bytes())).prop_map(|(process, used, charged)| {
+            ProcessSample {
+                process,
+                used,
+                charged,
+            }
+        });
+    (
+        time(),
+        bytes(),
+        bytes(),
+        proptest::option::of(vec(seen, 0..6)),
+    )
+        .prop_map(|(taken, used, free, processes)| Sample {
+            taken,
+            used,
+            free,
+            processes,
+        })
+}
+
+fn comings_and_goings() -> impl Strategy<Value = Event> {
+    let class = CostClass(0);
+    prop_oneof![
+        4 => (device(), bytes()).prop_map(move |(device, reserve)| Event::DeviceAdded {
+            device,
+            spec: DeviceSpec { capacity: Bytes::gib(16), reserve: reserve.min(Bytes::gib(1)), class },
+        }),
+        1 => device().prop_map(|device| Event::DeviceLost { device }),
+        6 => (container(), spec(), any::<bool>())
+            .prop_map(|(container, spec, running)| Event::Register { container, spec, running }),
+        2 => (container(), spec()).prop_map(|(container, spec)| Event::Set { container, spec }),
+        2 => container().prop_map(|container| Event::ContainerGone { container }),
+        8 => (process(), container(), any::<bool>())
+            .prop_map(|(process, container, adopted)| Event::ProcessStarted { process, container, adopted }),
+        2 => process().prop_map(|process| Event::Adopted { process }),
+        2 => (process(), vec((device(), bytes()), 0..3))
+            .prop_map(|(process, charged)| Event::ProcessGone { process, charged }),
+        2 => (process(), device(), bytes(), bytes(), bytes()).prop_map(|(process, device, charged, credit, grant)| {
+            Event::Presented { process, device, charged, credit, grant }
+        }),
+    ]
+}
+
+fn asks_and_facts() -> impl Strategy<Value = Event> {
+    let wait = || proptest::option::of(time());
+    prop_oneof![
+        4 => (process(), device(), ask()).prop_map(|(process, device, ask)| Event::Open { process, device, ask }),
+        12 => (process(), device(), ask(), bytes(), bytes(), wait()).prop_map(
+            |(process, device, ask, held, bytes, patience)| Event::Ask { process, device, ask, held, bytes, patience }
+        ),
+        3 => (process(), device(), ask(), bytes(), bytes(), wait()).prop_map(
+            |(process, device, ask, held, bytes, patience)| {
+                Event::DriverRefused { process, device, ask, held, bytes, patience }
+            }
+        ),
+        1 => (process(), ask()).prop_map(|(process, ask)| Event::Cancel { process, ask }),
+        4 => (container(), device(), bytes())
+            .prop_map(|(container, device, in_use)| Event::Usage { container, device, in_use }),
+        4 => (1..40u64, container(), device(), bytes(), proptest::option::of(bytes())).prop_map(
+            |(ticket, container, device, held, used)| {
+                Event::Reclaimed { ticket: Ticket(ticket), container, device, held, used }
+            }
+        ),
+        2 => container().prop_map(|container| Event::Worked { container }),
+        4 => (device(), sample()).prop_map(|(device, sample)| Event::Sampled { device, sample }),
+    ]
+}
+
+/// Takes all decisions; counts answers to asks that were accepted.
+fn drain(world: &mut World, open: &mut BTreeMap<AskKey, u32>) {
+    while let Some(decision) = world.poll_decision() {
+        if let Decision::Answer { ask, .. } = decision {
+            let asked = open.get_mut(&ask).expect("an answer to what was asked");
+            assert!(
+                *asked > 0,
+                "{ask:?} is answered more often than it was asked"
+            );
+            *asked -= 1;
+        }
+    }
+}
+
+fn config() -> ProptestConfig {
+    let file = FileFailurePersistence::Direct("tests/regressions.txt");
+    ProptestConfig {
+        failure_persistence: Some(Box::new(file)),
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn nothing_anybody_says_breaks_the_books(
+        events in vec((0..9_000u64, prop_oneof![comings_and_goings(), asks_and_facts()]), 1..250),
+        recovering: bool,
+    ) {
+        let policy = Policy::default();
+        let mut world = if recovering { World::recovering(policy, Nanos::secs(20)) } else { World::new(policy) };
+        let mut now = Nanos::ZERO;
+        let mut open = BTreeMap::new();
+        for (millis, event) in events {
+            now = now + Nanos::millis(millis);
+            if let Event::Open { process, ask, .. }
+            | Event::Ask { process, ask, .. }
+            | Event::DriverRefused { process, ask, .. } = &event
+            {
+                *open.entry((*process, *ask)).or_default() += 1;
+            }
+            world.handle(now, event.clone());
+            drain(&mut world, &mut open);
+            prop_assert_eq!(world.check(), Ok(()), "after {:?}", event);
+        }
+        for _ in 0..10_000 {
+            let Some(at) = world.next_timeout().filter(|at| *at < Nanos::MAX) else { break };
+            world.advance(at);
+            drain(&mut world, &mut open);
+            prop_assert_eq!(world.check(), Ok(()));
+        }
+    }
+}

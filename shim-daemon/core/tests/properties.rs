@@ -1,0 +1,258 @@
+//! I1 to I4 after every event, for random containers that keep the rules on a device that is slow to give back.
+//!
+//! The checks themselves are the harness's: see `node/react.rs`. A failing case is shrunk, printed and kept in
+//! `regressions.txt`.
+
+mod node;
+
+use gpushare_core::{Bytes, ContainerSpec, Event, Nanos, Policy, Preemptible, Quota, Resolver};
+use node::{Manners, Node, Rng, secs};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+#[derive(Clone, Debug)]
+struct Draft {
+    request: u64,
+    more: u64,
+    priority: u16,
+    resolvers: u8,
+    kill: bool,
+    timeout: u64,
+    stubborn: bool,
+    both: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Run(Draft),
+    Start(usize),
+    Want(usize, usize, u64),
+    Free(usize, usize, u64),
+    Exit(usize),
+    Finish(usize),
+    Work(usize),
+    Set(usize, Draft),
+    Cancel(usize),
+    Linger(u64),
+    Live(u64),
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    (
+        0..9u64,
+        0..16u64,
+        0..3u16,
+        0..4u8,
+        any::<bool>(),
+        1..30u64,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(request, more, priority, resolvers, kill, timeout, stubborn, both)| Draft {
+                request,
+                more,
+                priority,
+                resolvers,
+                kill,
+                timeout,
+                stubborn,
+                both,
+            },
+        )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let who = 0..64usize;
+    prop_oneof![
+        3 => draft().prop_map(Op::Run),
+        2 => who.clone().prop_map(Op::Start),
+        12 => (who.clone(), 0..2usize, 1..6000u64).prop_map(|(who, device, mib)| Op::Want(who, device, mib)),
+        6 => (who.clone(), 0..2usize, 1..6000u64).prop_map(|(who, device, mib)| Op::Free(who, device, mib)),
+        2 => who.clone().prop_map(Op::Exit),
+        1 => who.clone().prop_map(Op::Finish),
+        3 => who.clone().prop_map(Op::Work),
+        1 => (who.clone(), draft()).prop_map(|(who, draft)| Op::Set(who, draft)),
+        1 => who.prop_map(Op::Cancel),
+        1 => (0..1500u64).prop_map(Op::Linger),
+        6 => (0..4000u64).prop_map(Op::Live),
+    ]
+}
+
+impl Draft {
+    fn spec(&self, node: &Node, both: bool) -> ContainerSpec {
+        let quota = Quota {
+            request: Bytes::gib(self.request),
+            limit: Bytes::gib(self.request + self.more + 1),
+        };
+        let devices = node.devices.keys().take(if both { 2 } else { 1 });
+        ContainerSpec {
+            quotas: devices.map(|device| (*device, quota)).collect(),
+            priority: 400 + 100 * self.priority,
+            on_collision: match self.resolvers {
+                0 => vec![],
+                1 => vec![Resolver::Wait],
+                2 => vec![Resolver::Priority],
+                _ => vec![Resolver::Priority, Resolver::Wait],
+            },
+            wait_timeout: secs(self.timeout),
+            idle_after: secs(5),
+            preemptible: if self.kill {
+                Preemptible::Kill
+            } else {
+                Preemptible::Never
+            },
+            idle_end: None,
+            run_limit: None,
+        }
+    }
+}
+
+fn nth<T: Copy>(all: impl Iterator<Item = T>, at: usize) -> Option<T> {
+    let all: Vec<T> = all.collect();
+    (!all.is_empty()).then(|| all[at % all.len()])
+}
+
+fn apply(node: &mut Node, op: Op) {
+    let container = |node: &Node, at| nth(node.guests.keys().copied(), at);
+    let process = |node: &Node, at| nth(node.processes.keys().copied(), at);
+    match op {
+        Op::Run(draft) => {
+            let spec = draft.spec(node, draft.both);
+            let (container, _) = node.run(spec);
+            if let Some(guest) = node.guests.get_mut(&container) {
+                guest.manners = if draft.stubborn {
+                    Manners::Stubborn
+                } else {
+                    Manners::Polite
+                };
+            }
+        }
+        Op::Start(at) => {
+            container(node, at).map(|container| node.start(container));
+        }
+        Op::Want(at, device, mib) => {
+            let device = *node.devices.keys().nth(device).expect("there are two");
+            let ready = process(node, at)
+                .filter(|process| node.processes[process].contexts.contains_key(&device));
+            ready.map(|process| node.want(process, device, Bytes::mib(mib)));
+        }
+        Op::Free(at, device, mib) => {
+            let device = *node.devices.keys().nth(device).expect("there are two");
+            if let Some(process) = process(node, at) {
+                node.free(process, device, Bytes::mib(mib));
+            }
+        }
+        Op::Exit(at) => {
+            if let Some(process) = process(node, at) {
+                node.exit(process);
+            }
+        }
+        Op::Finish(at) => {
+            if let Some(container) = container(node, at) {
+                node.finish(container);
+            }
+        }
+        Op::Work(at) => {
+            if let Some(container) = container(node, at) {
+                node.tell(Event::Worked { container });
+            }
+        }
+        Op::Set(at, draft) => {
+            let Some(container) = container(node, at) else {
+                return;
+            };
+            let old = node.guests[&container].spec.clone();
+            let spec = draft.spec(node, old.quotas.len() == 2);
+            // What was charged or waited for before may stay: I2 and I4 are checked against the larger values.
+            let mut lenient = spec.clone();
+            lenient.wait_timeout = spec.wait_timeout.max(old.wait_timeout);
+            for (quota, (_, before)) in lenient.quotas.iter_mut().zip(old.quotas) {
+                quota.1.limit = quota.1.limit.max(before.limit);
+            }
+            node.guests.get_mut(&container).expect("it runs").spec = lenient;
+            node.tell(Event::Set { container, spec });
+        }
+        Op::Cancel(at) => {
+            if let Some(ask) = nth(node.asks.keys().copied(), at) {
+                node.tell(Event::Cancel {
+                    process: ask.0,
+                    ask: ask.1,
+                });
+                node.asks.remove(&ask);
+            }
+        }
+        Op::Linger(millis) => {
+            node.devices
+                .values_mut()
+                .for_each(|device| device.linger = Some(Nanos::millis(millis)));
+        }
+        Op::Live(millis) => node.live(Nanos::millis(millis)),
+    }
+}
+
+fn node(step: Bytes, lag: Option<(u64, Nanos)>) -> Node {
+    let mut node = Node::with(Policy {
+        first_overhead: Bytes::mib(200),
+        step,
+        ..Policy::default()
+    });
+    node.device(16);
+    node.device(12);
+    node.lag = lag.map(|(seed, most)| (Rng(seed), most));
+    node
+}
+
+/// `PROPTEST_CASES` says how many; a quarter of the default keeps a debug build below ten seconds.
+fn config() -> ProptestConfig {
+    let file = FileFailurePersistence::Direct("tests/regressions.txt");
+    let default = ProptestConfig::default();
+    let cases = default.cases.div_ceil(4);
+    ProptestConfig {
+        cases,
+        failure_persistence: Some(Box::new(file)),
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_invariants_hold_after_every_event(ops in vec(op(), 1..150), stepped: bool) {
+        let mut node = node(if stepped { Bytes::mib(64) } else { Bytes(1) }, None);
+        ops.into_iter().for_each(|op| apply(&mut node, op));
+        node.live(secs(120));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+
+    #[test]
+    fn they_hold_when_replies_are_late_and_out_of_order(ops in vec(op(), 1..150), seed: u64) {
+        let mut node = node(Bytes::mib(64), Some((seed, Nanos::millis(40))));
+        ops.into_iter().for_each(|op| apply(&mut node, op));
+        node.live(secs(120));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+
+    #[test]
+    fn with_strangers_and_victims_that_stay_every_wait_still_ends(
+        ops in vec(op(), 1..100),
+        foreign in vec(0..14u64, 4),
+    ) {
+        let mut node = node(Bytes::mib(64), None);
+        node.guarantees = false;
+        let part = ops.len().div_ceil(foreign.len());
+        for (ops, foreign) in ops.chunks(part).zip(foreign) {
+            for op in ops {
+                apply(&mut node, op.clone());
+                node.guests.values_mut().filter(|guest| guest.manners == Manners::Stubborn).for_each(|guest| {
+                    guest.manners = Manners::Unkillable;
+                });
+            }
+            node.devices.values_mut().for_each(|device| device.foreign = Bytes::gib(foreign));
+        }
+        node.live(secs(120));
+        prop_assert!(node.asks.is_empty(), "I4: these never ended: {:?}", node.asks);
+    }
+}
