@@ -135,6 +135,50 @@ fn automatic_free_lets_a_graph_be_launched_again_and_another_graph_may_free_too(
 }
 
 #[test]
+fn a_graph_cannot_free_what_nothing_has_taken() {
+    alone("a_graph_cannot_free_what_nothing_has_taken", "", || {
+        start();
+        let (stream, allocs, frees) = (free_stream(), graph(), graph());
+        let (_, at) = alloc_node(allocs, 1 << 20);
+        get(CUgraphNode::NULL, |out| {
+            cuGraphAddMemFreeNode(out, frees, null(), 0, at)
+        });
+        let (taking, freeing) = (instance(allocs, 0), instance(frees, 0));
+        assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
+        assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
+        assert_eq!(cuGraphLaunch(taking, stream), OK);
+        assert_eq!(cuGraphLaunch(freeing, stream), OK);
+        assert_eq!(cuGraphLaunch(freeing, stream), CUresult::INVALID_VALUE);
+        assert_eq!(cuGraphLaunch(taking, stream), OK);
+        assert_eq!(cuMemFree_v2(at), OK);
+    });
+}
+
+#[test]
+fn memory_outlives_the_graphs_that_took_it_until_it_is_freed() {
+    alone(
+        "memory_outlives_the_graphs_that_took_it_until_it_is_freed",
+        "",
+        || {
+            start();
+            let (stream, graph) = (free_stream(), graph());
+            let (alloc, at) = alloc_node(graph, 1 << 20);
+            fill_node(graph, &[alloc], at, 4, 7);
+            let exec = instance(graph, 0);
+            assert_eq!(cuGraphLaunch(exec, stream), OK);
+            assert_eq!(cuGraphExecDestroy(exec), OK);
+            assert_eq!(cuGraphDestroy(graph), OK);
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(read(at, 4), [7; 4]);
+            assert_eq!(cuMemFree_v2(at), OK);
+            assert_eq!(cuMemFree_v2(at), CUresult::INVALID_VALUE);
+            assert_eq!(cuDeviceGraphMemTrim(0), OK);
+            assert_eq!(reserved(), 0);
+        },
+    );
+}
+
+#[test]
 fn a_launch_that_finds_no_memory_fails_and_changes_nothing() {
     alone(
         "a_launch_that_finds_no_memory_fails_and_changes_nothing",

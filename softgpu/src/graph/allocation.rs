@@ -61,6 +61,11 @@ impl Allocation {
         Ok(made)
     }
 
+    /// The device it is on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Its address.
     pub fn address(&self) -> u64 {
         self.address
@@ -76,10 +81,9 @@ impl Allocation {
         self.properties.0
     }
 
-    /// Whether a launch has taken it and no free was submitted since. A free by `cuMemFree` is one: nothing is behind it then.
+    /// Whether a launch has taken it and no free was submitted since.
     pub fn is_outstanding(&self) -> bool {
-        let state = self.state();
-        state.outstanding && memory::backed(self.address)
+        self.state().outstanding
     }
 
     /// A launch takes it: physical memory is there on return.
@@ -89,10 +93,6 @@ impl Allocation {
     pub fn take(self: &Arc<Self>) -> Result {
         let mut state = self.state();
         memory::back(&self.device, self.address)?;
-        if state.outstanding && state.lives > 0 {
-            // It was freed by `cuMemFree` behind the graphs' back.
-            state.lives -= 1;
-        }
         state.lives += 1;
         state.outstanding = true;
         drop(state);
@@ -100,11 +100,12 @@ impl Allocation {
         Ok(())
     }
 
-    /// A free was submitted.
-    pub fn free_submitted(&self) {
-        self.state().outstanding = false;
+    /// Submits a free; false if there is nothing to free. Who got true sees to it that [`free`](Self::free) happens.
+    pub fn submit_free(&self) -> bool {
+        let was = std::mem::replace(&mut self.state().outstanding, false);
         let held = known().outstanding.remove(&self.address);
         drop(held);
+        was
     }
 
     /// A submitted free happens.

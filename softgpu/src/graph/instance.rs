@@ -205,32 +205,40 @@ impl Exec {
 
     /// Takes the memory for one launch, all of it or none; returns what an automatic free must give back first.
     fn take_memory(&self, steps: &Steps) -> Result<Vec<Arc<Allocation>>> {
-        let allocations = steps.allocations();
-        let unfreed: Vec<_> = allocations
+        let (allocations, freed) = (steps.allocations(), steps.freed());
+        let own =
+            |memory: &Arc<Allocation>| allocations.iter().any(|other| Arc::ptr_eq(memory, other));
+        if freed
             .iter()
-            .filter(|memory| memory.is_outstanding())
-            .cloned()
-            .collect();
-        if !unfreed.is_empty()
-            && self.flags & u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0) == 0
+            .any(|memory| !own(memory) && !memory.is_outstanding())
         {
             return Err(CUresult::INVALID_VALUE);
         }
-        unfreed.iter().for_each(|memory| memory.free_submitted());
+        let automatic =
+            self.flags & u64::from(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0) != 0;
+        if !automatic && allocations.iter().any(|memory| memory.is_outstanding()) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let unfreed: Vec<_> = allocations
+            .iter()
+            .filter(|memory| memory.submit_free())
+            .cloned()
+            .collect();
         for (at, memory) in allocations.iter().enumerate() {
             if let Err(error) = memory.take() {
-                for taken in &allocations[..at] {
-                    taken.free_submitted();
+                for taken in allocations[..at]
+                    .iter()
+                    .filter(|memory| memory.submit_free())
+                {
                     taken.free();
                 }
                 unfreed.iter().for_each(|memory| memory.free());
                 return Err(error);
             }
         }
-        steps
-            .freed()
-            .iter()
-            .for_each(|memory| memory.free_submitted());
+        for memory in freed {
+            memory.submit_free();
+        }
         Ok(unfreed)
     }
 

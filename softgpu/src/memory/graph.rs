@@ -14,7 +14,7 @@ use crate::Result;
 use crate::exec;
 use crate::spec::PAGE;
 use crate::va::{self, Backing, Range};
-use crate::world::{Device, Kind, process};
+use crate::world::{Device, Kind};
 
 /// One device's graph memory.
 #[derive(Debug, Default)]
@@ -173,22 +173,6 @@ pub fn unback(device: &Device, address: u64) {
     state.used -= len;
 }
 
-/// As [`unback`], wherever the address is.
-pub(crate) fn unback_at(address: u64) {
-    let Some((_, record)) = table::find(address) else {
-        return;
-    };
-    let Ok(process) = process() else { return };
-    if let Ok(device) = process.device(i32::try_from(record.device).unwrap_or(-1)) {
-        unback(device, address);
-    }
-}
-
-/// Whether there is physical memory behind a node's address.
-pub fn backed(address: u64) -> bool {
-    va::find(address).is_some()
-}
-
 /// Forgets a node's address.
 pub fn unreserve(device: &Device, address: u64) {
     unback(device, address);
@@ -200,12 +184,12 @@ pub fn unreserve(device: &Device, address: u64) {
 
 /// What `cuMemFree` does with a node's address.
 pub(crate) fn free_now(address: u64) -> Result {
-    if !backed(address) {
+    let memory = crate::graph::allocation::at(address)?;
+    if !memory.submit_free() {
         return Err(CUresult::INVALID_VALUE);
     }
-    let record = table::expect(address)?;
-    exec::drain_device(record.device);
-    unback_at(address);
+    exec::drain_device(memory.device().ordinal());
+    memory.free();
     Ok(())
 }
 

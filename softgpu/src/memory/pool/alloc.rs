@@ -222,10 +222,9 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
         }
         What::Graph => {
             let memory = crate::graph::allocation::at(address)?;
-            if !memory.is_outstanding() {
+            if !memory.submit_free() {
                 return Err(CUresult::INVALID_VALUE);
             }
-            memory.free_submitted();
             let free = move || {
                 memory.free();
                 Ok(())
