@@ -175,7 +175,7 @@ fn a_plug_in_that_looks_beside_itself_finds_hooks_too() {
     );
 }
 
-/// `RTLD_DEEPBIND` puts a plug-in's own libraries first, the C library with its `dlsym` among them. docs/BYPASSES.md lists it.
+/// `RTLD_DEEPBIND` puts a plug-in's own libraries first, the C library with its `dlsym` among them. docs/OPERATIONS.md lists it.
 #[test]
 fn a_deep_bound_plug_in_goes_past_us_and_works() {
     let (host, plugin) = plugin("deepbound");
