@@ -46,6 +46,8 @@ def findings(path, limit, alone):
                 yield f"{name} needs {version}"
         elif alone and not weak:
             yield f"{name} is undefined and is no symbol of glibc ({version or 'no version'})"
+    if re.search(r"\(SYMBOLIC\)|\(FLAGS\).*\bSYMBOLIC\b", readelf("--dynamic", path)):
+        yield "it is marked SYMBOLIC, so its own lookups would not see what stands before it"
     for library in needed(path):
         if library.startswith("libgcc_s"):
             yield f"it needs {library}, which minimal images do not have"

@@ -41,6 +41,7 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
     mkdir -p "dist/lib/gpushare-preload/$lib"
     ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
 done
+python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
 have strip && strip --strip-debug dist/gpushare dist/lib/libgpushare.so
 install -m 644 LICENSE README.md dist/
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so

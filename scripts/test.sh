@@ -41,6 +41,13 @@ tests() {
     fi
 }
 
+# The shipped library is another build by another linker: it passes the same tests of how programs get at it.
+package() {
+    scripts/package.sh || return 1
+    GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
+        cargo test --locked --no-fail-fast -p gpushare-interposer --test next --test inert --test lookup -- --quiet
+}
+
 documentation() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
     cargo test --workspace --doc --locked --quiet
@@ -61,7 +68,7 @@ licences() {
 step "format" cargo fmt --all --check
 step "build" cargo build --workspace --locked
 step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
-step "package" scripts/package.sh
+step "package" package
 $all && step "PyCUDA" scripts/clients.sh pycuda
 step "tests" tests
 step "documentation" documentation
@@ -70,12 +77,13 @@ step "licences and advisories" licences
 say "summary"
 # nextest prints one line for all, cargo test one for each program.
 grep -aE '^ +Summary|^test result:' "$log" || note "the tests did not get as far as a summary"
-count=$(grep -aoE '[0-9]+ tests? run|ok\. [0-9]+ passed|FAILED\. [0-9]+ passed|; [0-9]+ failed' "$log" | grep -oE '[0-9]+' | paste -sd+ | bc)
+count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i + 1) ~ /^run/) total += $(i - 1) }
+    /^test result:/ { total += $4 + $6 } END { print total + 0 }' "$log")
 skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
 by_tests=$(grep -vc '^cargo-deny' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
-echo "$((${count:-0} - by_tests)) run, $skipped not runnable here"
+echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"
     exit 1
