@@ -1,6 +1,7 @@
 //! Memory that graphs allocate is charged when they run, by what the driver reserves for it.
 
-use gpushare_tests::{Gpu, Guest, MIB};
+use gpushare_tests::guest::command;
+use gpushare_tests::{Gpu, Guest, MIB, clients};
 use softgpu::inspect::{self, DeviceTruth};
 
 const OUT_OF_MEMORY: &str = "2";
@@ -110,4 +111,22 @@ fn a_graph_without_allocations_runs_whatever_the_quota_has_left() {
     answers(&mut guest, "launch 0 1", "0");
     answers(&mut guest, "sync 1", "0");
     guest.finish().silently();
+}
+
+#[test]
+fn a_graph_that_cannot_be_sized_is_not_made() {
+    for failing in [
+        "cuGraphGetNodes",
+        "cuGraphNodeGetType",
+        "cuGraphMemAllocNodeGetParams",
+    ] {
+        let gpu = Gpu::new("");
+        let mut run = command(&gpu, &["--mem-limit", "256MiB"]);
+        run.env("SOFTGPU_FAIL", format!("{failing}:*:CUDA_ERROR_UNKNOWN"))
+            .arg(clients::compile("ordered", &[]));
+        let mut guest = Guest::start(run);
+        answers(&mut guest, "init", "0");
+        answers(&mut guest, MAKINGS[0], "999");
+        guest.finish().silently();
+    }
 }

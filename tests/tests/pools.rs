@@ -1,6 +1,7 @@
 //! Stream-ordered memory: a pool is charged with what the driver reserves for it, and the limit holds for pools too.
 
-use gpushare_tests::{Gpu, Guest, MIB};
+use gpushare_tests::guest::command;
+use gpushare_tests::{Gpu, Guest, MIB, clients};
 use softgpu::inspect::{self, DeviceTruth};
 
 const OUT_OF_MEMORY: &str = "2";
@@ -176,4 +177,35 @@ fn a_reset_of_the_context_credits_what_was_in_it() {
         assert_eq!(truth(&gpu).requested_now, 0);
     }
     guest.finish().silently();
+}
+
+/// Whatever question the driver does not answer, memory is charged: a quota has no open side.
+#[test]
+fn an_allocation_is_charged_though_the_driver_cannot_say_where_from() {
+    for failing in [
+        "cuStreamIsCapturing:*:CUDA_ERROR_NOT_SUPPORTED",
+        "cuDeviceGetMemPool:*:CUDA_ERROR_UNKNOWN",
+        "cuMemPoolGetAttribute:*:CUDA_ERROR_UNKNOWN",
+        "cuStreamGetCtx:*:CUDA_ERROR_UNKNOWN",
+        "cuCtxGetCurrent:*:CUDA_ERROR_UNKNOWN",
+        "cuEventRecord:*:CUDA_ERROR_UNKNOWN",
+    ] {
+        let gpu = Gpu::new("");
+        let mut run = command(&gpu, &["--mem-limit", "256MiB"]);
+        run.env("SOFTGPU_FAIL", failing)
+            .arg(clients::compile("ordered", &[]));
+        let mut guest = Guest::start(run);
+        done(&mut guest, "init");
+        for _ in 0..3 {
+            done(&mut guest, &format!("alloc {} 1", 64 * MIB));
+        }
+        refused(&mut guest, &format!("alloc {} 2", 128 * MIB));
+        for number in 0..3 {
+            done(&mut guest, &format!("free {number} 1"));
+        }
+        done(&mut guest, "sync-all");
+        let truth = truth(&gpu);
+        assert!(truth.requested_peak <= 256 * MIB, "{failing}: {truth:?}");
+        guest.finish().silently();
+    }
 }

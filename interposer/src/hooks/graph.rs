@@ -41,8 +41,6 @@ hooks! {
 
 /// Graph memory is taken in pages of this size.
 const PAGE: u64 = 2 << 20;
-/// Graphs within graphs looked into; deeper ones do not occur.
-const DEPTH: usize = 64;
 
 /// Bytes that a graph allocates, by device.
 type Sizes = Vec<(DeviceKey, u64)>;
@@ -178,10 +176,11 @@ fn instantiating(
     flags: u64,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let mut sizes = Sizes::new();
-    if !graph.is_null() {
-        size_up(graph, DEPTH, &mut sizes);
-    }
+    let sizes = match size_up(graph) {
+        Ok(sizes) => sizes,
+        // What a graph will take must be known: the driver's answer becomes ours.
+        Err(failed) => return failed,
+    };
     if sizes.is_empty() {
         return call();
     }
@@ -204,55 +203,55 @@ fn instantiating(
     answer
 }
 
-/// Adds what the allocation nodes of `graph` and of its child graphs allocate.
-fn size_up(graph: CUgraph, depth: usize, sizes: &mut Sizes) {
-    let mut count = 0;
-    // SAFETY: the program's graph; a null list asks for the count.
-    let counted = unsafe { driver::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) };
-    if !counted.is_success() || count == 0 || depth == 0 {
-        return;
-    }
-    let mut nodes = vec![CUgraphNode::NULL; count];
-    // SAFETY: room for `count` nodes.
-    if !unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.is_success() {
-        return;
-    }
-    for node in nodes.into_iter().take(count) {
-        let mut kind = CUgraphNodeType::EMPTY;
-        // SAFETY: a node of the graph.
-        let answer = unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) };
-        match kind {
-            _ if !answer.is_success() => {}
-            CUgraphNodeType::MEM_ALLOC => add_allocation(node, sizes),
-            CUgraphNodeType::GRAPH => {
+/// What the allocation nodes of `graph` and of its child graphs allocate. Nothing for what is no graph: the driver will say so.
+fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
+    let mut sizes = Sizes::new();
+    let mut left = vec![graph];
+    while let Some(graph) = left.pop() {
+        for node in nodes(graph)? {
+            let mut kind = CUgraphNodeType::EMPTY;
+            // SAFETY: a node of the graph, and an out parameter that outlives the call.
+            unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
+            if kind == CUgraphNodeType::MEM_ALLOC {
+                add_allocation(node, &mut sizes)?;
+            } else if kind == CUgraphNodeType::GRAPH {
                 let mut child = CUgraph::NULL;
-                // SAFETY: a child graph node.
-                if unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }
-                    .is_success()
-                {
-                    size_up(child, depth - 1, sizes);
-                }
+                // SAFETY: a child graph node, and an out parameter that outlives the call.
+                unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
+                left.push(child);
             }
-            _ => {}
         }
     }
+    Ok(sizes)
 }
 
-fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) {
+fn nodes(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
+    let mut count = 0;
+    if graph.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the program's graph; a null list asks for the count.
+    unsafe { driver::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) }.ok()?;
+    let mut nodes = vec![CUgraphNode::NULL; count];
+    if count > 0 {
+        // SAFETY: room for `count` nodes.
+        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.ok()?;
+    }
+    nodes.truncate(count);
+    Ok(nodes)
+}
+
+fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) -> Result<(), CUresult> {
     let mut params = MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
     // SAFETY: an allocation node, and room for its parameters.
-    if !unsafe { driver::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.is_success() {
-        return;
-    }
+    unsafe { driver::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
     // SAFETY: zeroed is a valid value of this C struct, and the driver has written it.
     let params = unsafe { params.assume_init() };
     let location = params.poolProps.location;
     if location.type_ != CUmemLocationType::DEVICE {
-        return;
+        return Ok(());
     }
-    let Some(device) = device::of_ordinal(location.id) else {
-        return;
-    };
+    let device = device::of_ordinal(location.id).ok_or(CUresult::INVALID_DEVICE)?;
     let bytes = (params.bytesize as u64)
         .checked_next_multiple_of(PAGE)
         .unwrap_or(u64::MAX);
@@ -260,6 +259,7 @@ fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) {
         Some((_, sum)) => *sum = sum.saturating_add(bytes),
         None => sizes.push((device, bytes)),
     }
+    Ok(())
 }
 
 fn launch(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {

@@ -4,10 +4,17 @@
 //! The driver is asked about the program's stream, with out parameters that outlive the calls.
 #![allow(unsafe_code, reason = "asks the driver about a stream")]
 
+use core::ops::RangeInclusive;
+
 use gpushare_cuda_abi::cuda::*;
 
 use crate::contexts::{self, Here};
+use crate::device::{self, DeviceKey};
 use crate::driver;
+
+/// What the driver answers where a capture forbids something.
+const CAPTURE_ERRORS: RangeInclusive<u32> =
+    CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
 /// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +40,8 @@ impl Ordered {
         }
     }
 
-    /// Whether calls on the stream are recorded into a graph instead of done. An error (another stream's capture forbids the
-    /// question) counts as yes: the call itself will get it too.
+    /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
+    /// else the driver answers means no: what is not known to be recorded is charged.
     pub(super) fn records(self) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
         // SAFETY: the program's stream and an out parameter that outlives the call.
@@ -45,8 +52,10 @@ impl Ordered {
                 driver::cuStreamIsCapturing(self.stream, &raw mut status)
             }
         };
-        answer != CUresult::NOT_FOUND
-            && !(answer.is_success() && status == CUstreamCaptureStatus::NONE)
+        match answer {
+            CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
+            error => CAPTURE_ERRORS.contains(&error.0),
+        }
     }
 
     /// The stream's context: the current one for the default streams.
@@ -65,6 +74,13 @@ impl Ordered {
         } else {
             contexts::here()
         }
+    }
+
+    /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
+    pub(super) fn device(self) -> Option<DeviceKey> {
+        self.place()
+            .map(|here| here.device)
+            .or_else(|| device::of_ordinal(0))
     }
 
     /// Frees an allocation of ours in the stream's order.

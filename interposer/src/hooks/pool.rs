@@ -12,14 +12,15 @@ use gpushare_cuda_abi::cuda::*;
 use super::arena;
 use super::arena::Arena as _;
 use super::ordered::Ordered;
-use super::pools::{self, Pool};
+use super::pools::{self, Payer, Pool};
 use super::reclaim::{self, Freed};
 use crate::account::{Charge, Refused, Units};
-use crate::device;
+use crate::contexts::ContextId;
+use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
 use crate::objects::Map;
-use crate::table;
+use crate::table::{self, Kind, Record};
 
 hooks! {
     fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc;
@@ -44,6 +45,11 @@ hooks! {
 
 /// A pool grows by multiples of this.
 const STEP: u64 = 32 << 20;
+
+/// The most a pool grows by for an allocation.
+fn pool_growth(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
+}
 
 /// Every allocation made from a pool, by address.
 static ALLOCATIONS: Map<Allocation> = Map::new();
@@ -86,14 +92,12 @@ fn from_current(
     stream: Ordered,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let current = || {
-        let device = stream.place()?.device;
+    let current = |device| {
         let mut pool = CUmemoryPool::NULL;
+        let ordinal = device::ordinal_of(device)?;
         // SAFETY: an out parameter that outlives the call.
-        unsafe { driver::cuDeviceGetMemPool(&raw mut pool, device::ordinal_of(device)?) }
-            .ok()
-            .ok()?;
-        pools::known(pool, device)
+        let answer = unsafe { driver::cuDeviceGetMemPool(&raw mut pool, ordinal) };
+        answer.is_success().then_some(pool)
     };
     allocate(dptr, bytes, stream, current, call)
 }
@@ -135,40 +139,72 @@ fn from_pool(
     stream: Ordered,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    if pool.is_null() {
-        return call();
-    }
-    allocate(
-        dptr,
-        bytes,
-        stream,
-        || pools::known(pool, stream.place()?.device),
-        call,
-    )
+    allocate(dptr, bytes, stream, |_| Some(pool), call)
 }
 
+/// Allocates from the pool that `pool` names for the stream's device.
 fn allocate(
     dptr: *mut CUdeviceptr,
     bytes: usize,
     stream: Ordered,
-    pool: impl FnOnce() -> Option<Arc<Pool>>,
+    pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     if dptr.is_null() || bytes == 0 || stream.records() {
         return call();
     }
-    let Some(pool) = pool() else { return call() };
+    // Without any device the driver will say so itself.
+    let Some(device) = stream.device() else {
+        return call();
+    };
     let bytes = bytes as u64;
-    let bound = bytes.checked_next_multiple_of(STEP).unwrap_or(bytes);
+    match pool(device).map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
+        Payer::Nobody => call(),
+        Payer::Pool(pool) => from(&pool, dptr, bytes, stream, &call),
+        Payer::Device(device) => unknown(device, dptr, bytes, call),
+    }
+}
+
+/// Allocates from a pool that cannot be told: the most it can grow by is the allocation's own charge.
+fn unknown(
+    device: DeviceKey,
+    dptr: *const CUdeviceptr,
+    bytes: u64,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
+    let charge = match reclaim::reserve(device, pool_growth(bytes)) {
+        Ok(charge) => charge,
+        Err(refused) => return refused.into(),
+    };
+    let answer = call();
+    if answer.is_success() {
+        // SAFETY: the driver wrote it.
+        let address = unsafe { *dptr };
+        table::insert(
+            address,
+            Record::new(device, ContextId::NONE, Kind::PoolMemory, charge.keep()),
+        );
+    }
+    answer
+}
+
+fn from(
+    pool: &Arc<Pool>,
+    dptr: *mut CUdeviceptr,
+    bytes: u64,
+    stream: Ordered,
+    call: &impl Fn() -> CUresult,
+) -> CUresult {
+    let bound = pool_growth(bytes);
     let returning = reclaim::pooled_by(stream);
-    let charge = match arena::before(&*pool, bytes, bound, Some(stream), returning) {
+    let charge = match arena::before(&**pool, bytes, bound, Some(stream), returning) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
     // A pool may grow though it said it had room: then once more, with the growth booked.
-    let answer = once(&pool, dptr, bytes, stream, charge, &call).or_else(|_| {
+    let answer = once(pool, dptr, bytes, stream, charge, call).or_else(|_| {
         let charge = reclaim::reserve_slowly(pool.device(), bound, None)?;
-        once(&pool, dptr, bytes, stream, charge, &call)
+        once(pool, dptr, bytes, stream, charge, call)
     });
     answer.unwrap_or_else(CUresult::from)
 }

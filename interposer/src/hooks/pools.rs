@@ -120,36 +120,65 @@ fn attribute_of(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u6
     answer.is_success().then_some(value)
 }
 
-/// The pool of a handle; one not met before (a device's default pool) is looked up. `None` if its memory is not a device's.
-pub(super) fn known(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<Arc<Pool>> {
+/// Where an allocation from a pool is charged.
+#[derive(Debug)]
+pub(super) enum Payer {
+    /// To this pool.
+    Pool(Arc<Pool>),
+    /// Nowhere: the pool's memory is the host's, or another process's.
+    Nobody,
+    /// The pool cannot be told: to the device, by its own size.
+    Device(DeviceKey),
+}
+
+/// Who pays for an allocation from a pool, in a stream of `device`. A pool not met before (a device's default) is looked up.
+pub(super) fn payer(handle: CUmemoryPool, device: DeviceKey) -> Payer {
     let find = |pools: &[(CUmemoryPool, Option<Arc<Pool>>)]| {
         pools
             .iter()
             .find(|(known, _)| *known == handle)
             .map(|(_, pool)| pool.clone())
     };
-    if let Some(known) = find(&pools()) {
-        return known;
-    }
-    let met = location(handle, of_stream).map(|device| Pool::new(handle, device));
-    let mut pools = pools();
-    if let Some(known) = find(&pools) {
-        return known;
-    }
-    pools.push((handle, met.clone()));
-    met
+    // A statement of its own, so that the list is unlocked again before it is looked at further.
+    let known = find(&pools());
+    let pool = match known {
+        Some(known) => known,
+        None => {
+            let met = match location(handle, device) {
+                Location::Device(device) => Some(Pool::new(handle, device)),
+                Location::Elsewhere => None,
+                Location::Unknown => return Payer::Device(device),
+            };
+            let mut pools = pools();
+            match find(&pools) {
+                Some(known) => known,
+                None => {
+                    pools.push((handle, met.clone()));
+                    met
+                }
+            }
+        }
+    };
+    pool.map_or(Payer::Nobody, Payer::Pool)
 }
 
-/// The device of a pool. Drivers before 13.0 cannot say: then it is the stream's device, to which they give their default pools.
-fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Option<DeviceKey> {
+enum Location {
+    Device(DeviceKey),
+    Elsewhere,
+    Unknown,
+}
+
+/// Where a pool's memory is. Drivers before 13.0 cannot say: then it is the stream's device, to which they give their default pools.
+fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Location {
     let Some(kind) = attribute_of(handle, CUmemPool_attribute::LOCATION_TYPE) else {
-        return Some(of_stream);
+        return Location::Device(of_stream);
     };
     if kind != u64::from(CUmemLocationType::DEVICE.0) {
-        return None;
+        return Location::Elsewhere;
     }
-    let ordinal = attribute_of(handle, CUmemPool_attribute::LOCATION_ID)?;
-    device::of_ordinal(CUdevice::try_from(ordinal).ok()?)
+    let ordinal = attribute_of(handle, CUmemPool_attribute::LOCATION_ID);
+    let device = ordinal.and_then(|ordinal| device::of_ordinal(CUdevice::try_from(ordinal).ok()?));
+    device.map_or(Location::Unknown, Location::Device)
 }
 
 /// Enters a pool the driver has just made; `None` for one whose memory is not a device's or is another process's.
