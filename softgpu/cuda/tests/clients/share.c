@@ -1,5 +1,6 @@
 /* Memory shared by two processes. The parent makes it, the child (started before either uses the driver) opens it. */
 #include "cu.h"
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -216,4 +217,37 @@ static void pool(void) {
     }
 }
 
-TESTS(T(physical), T(legacy), T(legacy_large), T(pool))
+/* The maker is killed; what it exported lives on in the process that imported it, and goes with it. */
+static void survivor(void) {
+    if (both()) {
+        dptr got;
+        unsigned char *out = malloc(4 * PAGE);
+        int status, fd = get_fd();
+        size_t before = settled();
+        DO(cuMemImportFromShareableHandle(&got, (void *)(intptr_t)fd, 1));
+        close(fd);
+        kill(child, SIGKILL);
+        TRUE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        dptr at = mapped(got, 4 * PAGE);
+        DO(cuMemRelease(got));
+        TRUE(settled() > before); /* the child's context has gone */
+        size_t without = settled();
+        DO(cuMemcpyDtoH_v2(out, at, 4 * PAGE));
+        TRUE(pattern(out, 4 * PAGE, 8));
+        DO(cuMemUnmap(at, 4 * PAGE));
+        TRUE(settled() == without + 4 * PAGE);
+    } else {
+        struct alloc_prop prop = { .type = 1, .handles = 1, .location = { 1, 0 } };
+        dptr made_;
+        int fd;
+        DO(cuMemCreate(&made_, 4 * PAGE, &prop, 0));
+        dptr at = mapped(made_, 4 * PAGE);
+        DO(cuMemcpyHtoD_v2(at, made(4 * PAGE, 8), 4 * PAGE));
+        DO(cuCtxSynchronize());
+        DO(cuMemExportToShareableHandle(&fd, made_, 1, 0));
+        give_fd(fd);
+        pause();
+    }
+}
+
+TESTS(T(survivor), T(physical), T(legacy), T(legacy_large), T(pool))

@@ -69,4 +69,25 @@ static void maker(void) {
     step("made");
 }
 
-TESTS(T(every_kind), T(maker))
+/* Makes memory shareable in both ways. */
+static void exporter(void) {
+    start();
+    dptr physical, small, large;
+    struct alloc_prop prop = { .type = 1, .handles = 1, .location = { 1, 0 } };
+    struct ipc handle_;
+    int fd;
+    DO(cuMemCreate(&physical, 6 * MIB, &prop, 0));
+    DO(cuMemAlloc_v2(&small, 1));
+    DO(cuMemAlloc_v2(&large, 6 * MIB));
+    step("made");
+    DO(cuMemExportToShareableHandle(&fd, physical, 1, 0));
+    DO(cuIpcGetMemHandle(&handle_, small));
+    DO(cuIpcGetMemHandle(&handle_, large));
+    step("shareable");
+    DO(cuMemRelease(physical));
+    DO(cuMemFree_v2(small));
+    DO(cuMemFree_v2(large));
+    step("freed");
+}
+
+TESTS(T(exporter), T(every_kind), T(maker))

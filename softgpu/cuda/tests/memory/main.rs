@@ -53,6 +53,7 @@ cases! {
     mipmapped_arrays_have_their_levels = "array" "mipmaps" "mem=256MiB";
 
     exported_memory_lives_while_any_process_has_it = "share" "physical" "mem=512MiB";
+    exported_memory_outlives_its_killed_maker = "share" "survivor" "mem=512MiB";
     legacy_handles_open_in_another_process_only = "share" "legacy" "mem=512MiB";
     pools_are_shared_by_descriptor_and_pointer = "share" "pool" "mem=512MiB";
 

@@ -175,3 +175,24 @@ fn a_killed_process_leaves_nothing_behind() {
     assert_eq!((device.requested_now, device.used_physical), (0, 0));
     assert_eq!(device.requested_peak, 12 * MIB);
 }
+
+#[test]
+fn making_memory_shareable_counts_nothing_twice() {
+    let mut client = Watched::start("exporter", "exporter");
+    let made = client.at("made");
+    assert_eq!(made.requested_now, 12 * MIB + 512);
+    client.go_on();
+    let shareable = client.at("shareable");
+    assert_eq!(shareable.requested_now, made.requested_now);
+    assert_eq!(shareable.used_physical, made.used_physical);
+    assert_eq!(shareable.processes[0].physical_total(), made.processes[0].physical_total());
+    client.go_on();
+    // The descriptor is still open: it holds the 6 MiB it stands for.
+    client.at("freed");
+    let freed = client.settle();
+    assert_eq!(freed.requested_now, 0);
+    assert_eq!(made.used_physical - freed.used_physical, 6 * MIB);
+    client.go_on();
+    assert!(client.child.wait().unwrap().success());
+    assert_eq!(client.settle().used_physical, 0);
+}
