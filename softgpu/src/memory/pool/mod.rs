@@ -6,6 +6,7 @@
 mod alloc;
 mod attribute;
 mod model;
+mod pending;
 mod share;
 
 use std::collections::HashMap;

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::super::extents::Extents;
+use super::pending::Pending;
+use crate::memory::extents::Extents;
 
 /// A pool grows in multiples of this many bytes, and its segments are given back whole.
 pub(crate) const STEP: u64 = 32 << 20;
@@ -28,48 +29,6 @@ pub(crate) struct Usage {
     pub(crate) used: u64,
     /// The highest `used` since it was last reset.
     pub(crate) used_high: u64,
-}
-
-/// What came out of a pending piece: where, what is left of the piece, and the free it waits for.
-struct Taken {
-    start: u64,
-    rest: Option<u64>,
-    ticket: Ticket,
-}
-
-/// Pieces freed in one stream whose frees have not executed.
-#[derive(Debug, Default)]
-struct Pending {
-    pieces: BTreeMap<u64, (u64, Ticket)>,
-    by_len: BTreeSet<(u64, u64)>,
-}
-
-impl Pending {
-    fn insert(&mut self, start: u64, len: u64, ticket: Ticket) {
-        self.pieces.insert(start, (len, ticket));
-        self.by_len.insert((len, start));
-    }
-
-    /// Takes `len` from the front of the smallest piece that has them.
-    fn take(&mut self, len: u64) -> Option<Taken> {
-        let &(found, start) = self.by_len.range((len, 0)..).next()?;
-        let ticket = self.remove(start)?.1;
-        let rest = (found > len).then_some(start + len);
-        if let Some(rest) = rest {
-            self.insert(rest, found - len, ticket);
-        }
-        Some(Taken {
-            start,
-            rest,
-            ticket,
-        })
-    }
-
-    fn remove(&mut self, start: u64) -> Option<(u64, Ticket)> {
-        let (len, ticket) = self.pieces.remove(&start)?;
-        self.by_len.remove(&(len, start));
-        Some((len, ticket))
-    }
 }
 
 /// One pool.
@@ -162,7 +121,7 @@ impl Model {
                 None => {}
             }
         }
-        if pending.pieces.is_empty() {
+        if pending.is_empty() {
             self.pending.remove(&stream);
         }
     }
