@@ -1,0 +1,97 @@
+//! A daemon for a program that is about to start: the machine's, this user's, or a new one.
+
+use super::{CONTROL, NODE, Talk, own_daemons};
+use crate::artefacts;
+use crate::failure::Failure;
+use crate::gpu::Gpu;
+use crate::settings::Environment;
+use gpushare_protocol::limits::Limits;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode takes seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two looks for its socket.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Whether the limits ask for what only a daemon can do.
+pub(crate) fn is_needed(limits: &Limits) -> bool {
+    limits.clone().without_daemon().is_err()
+}
+
+/// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no name of its own.
+pub(crate) fn for_program(gpu: &Gpu, environment: &Environment, container: &str) -> Result<Talk, Failure> {
+    if gpu.is_real()
+        && let Ok(talk) = Talk::connect(&Path::new(NODE).join(CONTROL))
+    {
+        return Ok(talk);
+    }
+    let runtime_dir = environment.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
+    let folder = own_daemons(runtime_dir.as_deref())?.join(gpu.world(container));
+    let socket = folder.join(CONTROL);
+    let end = Instant::now() + PATIENCE;
+    let mut started: Option<Child> = None;
+    loop {
+        match Talk::connect(&socket) {
+            Ok(talk) => return Ok(talk),
+            Err(_) if Instant::now() < end => {}
+            Err(error) => return Err(not_serving(&folder, &error.to_string())),
+        }
+        match started.as_mut().map(Child::try_wait) {
+            None => started = Some(start(&folder, environment)?),
+            // It found another one starting; that one's socket is what we wait for. Or it cannot run at all.
+            Some(Ok(Some(status))) if !status.success() && !is_locked(&folder) => {
+                return Err(not_serving(&folder, &status.to_string()));
+            }
+            Some(Ok(Some(_))) => started = None,
+            Some(_) => {}
+        }
+        sleep(PAUSE);
+    }
+}
+
+fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
+    let failed = |what: &str, error: std::io::Error| Failure::ours(format!("cannot {what} the daemon: {error}"));
+    fs::create_dir_all(folder).map_err(|error| failed("make a folder for", error))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .map_err(|error| failed("open a log for", error))?;
+    // The program's libraries, so that it sees the program's GPUs; not its preloads, limits or injected faults.
+    let plain = environment.iter().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        name != "LD_PRELOAD" && name != "SOFTGPU_FAIL" && name != "SOFTGPU_TRACE" && !name.starts_with("GPUSHARE_")
+    });
+    Command::new(artefacts::find("gpushared")?)
+        .args(["--private", "--transient", "--runtime-dir"])
+        .arg(folder)
+        .env_clear()
+        .envs(plain)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| failed("start", error))
+}
+
+/// Whether some daemon holds the folder, serving or about to.
+fn is_locked(folder: &Path) -> bool {
+    File::open(folder.join("lock")).is_ok_and(|lock| lock.try_lock().is_err())
+}
+
+fn not_serving(folder: &Path, error: &str) -> Failure {
+    let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+    let last = log.lines().last().unwrap_or("its log is empty");
+    Failure::ours(format!(
+        "the daemon does not serve ({error}); its log, {}, ends: {last}",
+        folder.join("log").display()
+    ))
+}

@@ -1,0 +1,113 @@
+//! One connection to a daemon's control socket.
+
+use crate::failure::Failure;
+use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode};
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest a daemon may take to greet. It answers within microseconds; this is for one that is stopped.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// A greeted connection.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    socket: UnixStream,
+    path: PathBuf,
+    decoder: Decoder,
+    /// Replies that came before they were asked for.
+    early: VecDeque<(u32, ControlReply)>,
+    last: u32,
+}
+
+impl Talk {
+    /// Connects and exchanges greetings.
+    pub(crate) fn connect(path: &Path) -> Result<Self, Error> {
+        let socket = UnixStream::connect(path)?;
+        socket.set_read_timeout(Some(GREETING))?;
+        let mut talk = Self {
+            socket,
+            path: path.to_owned(),
+            decoder: Decoder::default(),
+            early: VecDeque::new(),
+            last: 0,
+        };
+        talk.send(0, &Hello::of_this_build(0))?;
+        let (_, body) = talk.read()?;
+        let theirs: Hello = decode(0, &body).map_err(invalid)?;
+        if (theirs.magic, theirs.major) != (MAGIC, MAJOR) {
+            let text = format!("the daemon at {} speaks protocol {}, this is {MAJOR}", path.display(), theirs.major);
+            return Err(invalid(text));
+        }
+        talk.socket.set_read_timeout(None)?;
+        Ok(talk)
+    }
+
+    /// Asks; the id its replies carry.
+    pub(crate) fn ask(&mut self, request: &Control) -> Result<u32, Failure> {
+        self.last += 1;
+        let id = self.last;
+        self.send(id, request).map_err(|error| self.lost(&error))?;
+        Ok(id)
+    }
+
+    /// The next reply to request `id`. A daemon's refusal is a failure with its own words.
+    pub(crate) fn reply(&mut self, id: u32) -> Result<ControlReply, Failure> {
+        loop {
+            if let Some(at) = self.early.iter().position(|(known, _)| *known == id)
+                && let Some((_, reply)) = self.early.remove(at)
+            {
+                return match reply {
+                    ControlReply::Error(error) => Err(Failure::ours(error)),
+                    reply => Ok(reply),
+                };
+            }
+            let next = self.next().map_err(|error| self.lost(&error))?;
+            self.early.push_back(next);
+        }
+    }
+
+    /// Asks and waits for the reply.
+    pub(crate) fn call(&mut self, request: &Control) -> Result<ControlReply, Failure> {
+        let id = self.ask(request)?;
+        self.reply(id)
+    }
+
+    /// Whatever the daemon says next.
+    pub(crate) fn next(&mut self) -> Result<(u32, ControlReply), Error> {
+        if let Some(early) = self.early.pop_front() {
+            return Ok(early);
+        }
+        let (id, body) = self.read()?;
+        Ok((id, decode(id, &body).map_err(invalid)?))
+    }
+
+    fn send<T: serde::Serialize>(&mut self, id: u32, message: &T) -> Result<(), Error> {
+        let mut frame = Vec::new();
+        encode(id, message, &mut frame).map_err(invalid)?;
+        self.socket.write_all(&frame)
+    }
+
+    fn read(&mut self) -> Result<(u32, Vec<u8>), Error> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(frame) = self.decoder.next_frame().map_err(invalid)? {
+                return Ok(frame);
+            }
+            match self.socket.read(&mut buffer)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                bytes => self.decoder.push(&buffer[..bytes]),
+            }
+        }
+    }
+
+    fn lost(&self, error: &Error) -> Failure {
+        Failure::ours(format!("lost the daemon at {}: {error}", self.path.display()))
+    }
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::InvalidData, error)
+}
