@@ -21,6 +21,12 @@ pub(crate) enum Command {
     Env(Env),
     /// List the GPUs a program started now would see.
     Devices(Devices),
+    /// Show containers, their processes and what they hold, as the daemon knows it.
+    Ps(Ps),
+    /// Change a running container's limits.
+    Set(Set),
+    /// Show what the daemon decided and why.
+    Events(Events),
 }
 
 /// What a program gets.
@@ -35,6 +41,8 @@ pub(crate) struct Share {
     /// What the program is told is the device's memory: limit or request. [default: limit]
     #[arg(long, value_name = "VIEW")]
     pub(crate) mem_view: Option<String>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
     /// The container's name: programs started under one name share one quota. [default: a new one]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -43,8 +51,97 @@ pub(crate) struct Share {
     pub(crate) gpu: String,
 }
 
+/// What only a daemon can keep.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Terms {
+    /// 0 to 1000, higher first, when memory or time is short. [default: 500]
+    #[arg(long, value_name = "N")]
+    pub(crate) priority: Option<String>,
+    /// What happens when memory is short, in order: fail, wait, priority. [default: wait]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) on_collision: Option<String>,
+    /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) wait_timeout: Option<String>,
+    /// No GPU work for this long makes the container idle. [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_after: Option<String>,
+    /// The worst others' collisions may do to it: never, kill. [default: never]
+    #[arg(long, value_name = "WORST")]
+    pub(crate) preemptible: Option<String>,
+}
+
+impl Terms {
+    /// (flag, variable, value) of each that was given.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        [
+            ("--priority", "GPUSHARE_PRIORITY", &self.priority),
+            (
+                "--on-collision",
+                "GPUSHARE_ON_COLLISION",
+                &self.on_collision,
+            ),
+            (
+                "--wait-timeout",
+                "GPUSHARE_WAIT_TIMEOUT",
+                &self.wait_timeout,
+            ),
+            ("--idle-after", "GPUSHARE_IDLE_AFTER", &self.idle_after),
+            ("--preemptible", "GPUSHARE_PREEMPTIBLE", &self.preemptible),
+        ]
+        .into_iter()
+        .filter_map(|(flag, variable, value)| Some((flag, variable, value.as_deref()?)))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ps {
+    /// Print a list of containers with all amounts in bytes.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Set {
+    /// The container's name, as `ps` shows it.
+    pub(crate) container: String,
+    /// The new ceiling, as for `run`.
+    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    pub(crate) mem_limit: Vec<String>,
+    /// The new guaranteed part, as for `run`.
+    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    pub(crate) mem_request: Vec<String>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Events {
+    /// Go on with what happens from now on.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Whether a program runs under a daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum UseDaemon {
+    /// Where one serves its GPU, or where its limits need one.
+    #[default]
+    Auto,
+    /// Always; one is started if need be.
+    On,
+    /// Never.
+    Off,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
+    /// Register with the node daemon: where one runs or is needed, always, never.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) daemon: UseDaemon,
     #[command(flatten)]
     pub(crate) share: Share,
     /// The program and its arguments.

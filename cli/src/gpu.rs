@@ -83,6 +83,26 @@ impl Gpu {
         Ok(())
     }
 
+    /// Whether it is the machine's own.
+    pub(crate) fn is_real(&self) -> bool {
+        !matches!(self, Self::Soft(_))
+    }
+
+    /// The name of the devices' world: the machine's, a software GPU's own name, or the one its container lends it.
+    pub(crate) fn world(&self, container: &str) -> String {
+        let Self::Soft(spec) = self else {
+            return "gpu".to_owned();
+        };
+        let pairs = spec.iter().flat_map(|spec| spec.split(','));
+        let name = pairs
+            .filter_map(|pair| pair.strip_prefix("name="))
+            .next_back();
+        name.map_or_else(
+            || format!("soft.{container}"),
+            |name| format!("soft-{name}"),
+        )
+    }
+
     /// The devices the program will see; at least one.
     pub(crate) fn devices(&self, environment: &Environment) -> Result<Vec<Device>, Failure> {
         match (devices::probe(environment), self) {

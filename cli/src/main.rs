@@ -6,6 +6,7 @@
 mod args;
 mod artefacts;
 mod container;
+mod daemon;
 mod devices;
 mod environment;
 mod failure;
@@ -14,6 +15,8 @@ mod output;
 mod plan;
 mod preload;
 mod program;
+mod ps;
+mod registered;
 mod run;
 mod settings;
 mod supervise;
@@ -33,6 +36,15 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Devices(devices),
         }) => devices::print(devices),
+        Ok(Args {
+            command: Command::Ps(ps),
+        }) => ps::ps(&ps),
+        Ok(Args {
+            command: Command::Set(set),
+        }) => ps::set(&set),
+        Ok(Args {
+            command: Command::Events(events),
+        }) => ps::events(&events),
         Err(usage) => args::usage(&usage),
     };
     result.unwrap_or_else(|failure| {

@@ -9,6 +9,7 @@ use crate::preload;
 use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::paths::CONTAINER;
+use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,6 +21,12 @@ pub(crate) struct Plan {
     pub(crate) environment: Environment,
     /// The unit of quota it belongs to.
     pub(crate) container: Container,
+    /// Which GPUs it gets.
+    pub(crate) gpu: Gpu,
+    /// The devices it will see.
+    pub(crate) devices: Vec<Device>,
+    /// Its limits.
+    pub(crate) limits: Limits,
 }
 
 /// Checks the limits first, because they need nothing; then the library, then the GPU. `links` is an empty folder.
@@ -31,10 +38,13 @@ pub(crate) fn make(share: &Share, inherited: Environment, links: &Path) -> Resul
     environment.insert(CONTAINER.into(), container.name.as_str().into());
     preload(&mut environment)?;
     gpu.apply(&mut environment, links, container.name.as_str())?;
-    check_devices(&gpu, &limits, &environment)?;
+    let devices = check_devices(&gpu, &limits, &environment)?;
     Ok(Plan {
         environment,
         container,
+        gpu,
+        devices,
+        limits,
     })
 }
 
@@ -76,12 +86,17 @@ fn check_loads(library: &Path) -> Result<(), Failure> {
 }
 
 /// What only the device's size can tell, such as a request above it, is told now and not at the first CUDA call.
-fn check_devices(gpu: &Gpu, limits: &Limits, environment: &Environment) -> Result<(), Failure> {
+fn check_devices(
+    gpu: &Gpu,
+    limits: &Limits,
+    environment: &Environment,
+) -> Result<Vec<Device>, Failure> {
     let mut probed = environment.clone();
     // Faults injected into the program are not meant for the question asked before it starts.
     probed.remove(OsStr::new("SOFTGPU_FAIL"));
-    for device in gpu.devices(&probed)? {
+    let devices = gpu.devices(&probed)?;
+    for device in &devices {
         limits.for_device(device.ordinal, &device.uuid, device.memory)?;
     }
-    Ok(())
+    Ok(devices)
 }

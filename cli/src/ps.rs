@@ -1,9 +1,9 @@
 //! `gpushare ps`, `set` and `events`: the daemon's truth, shown and changed.
 
 use crate::args::{Events, Ps, Set};
-use crate::daemon;
+use crate::daemon::{self, Talk};
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, settings};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{ContainerRow, Control, ControlReply, EventRow, ProcessState};
@@ -54,7 +54,11 @@ fn state(state: &ProcessState) -> String {
         ProcessState::Running => "running".to_owned(),
         ProcessState::Idle { for_ms } => format!("idle for {} s", for_ms / 1000),
         ProcessState::Waiting(want) => {
-            format!("waiting for {} since {} ms", Bytes(want.bytes).human(), want.since_ms)
+            format!(
+                "waiting for {} since {} ms",
+                Bytes(want.bytes).human(),
+                want.since_ms
+            )
         }
         _ => "unknown to this version".to_owned(),
     }
@@ -68,9 +72,15 @@ fn table(rows: &[ContainerRow]) -> String {
     for row in rows {
         let uuid = Uuid(row.device).to_string();
         let [request, limit, charged, grant, overhead] =
-            [row.request, row.limit, row.charged, row.grant, row.overhead].map(|bytes| Bytes(bytes).human());
+            [row.request, row.limit, row.charged, row.grant, row.overhead]
+                .map(|bytes| Bytes(bytes).human());
         let processes = row.processes.iter().map(|process| {
-            format!("{} {} ({})", process.pid, state(&process.state), Bytes(process.charged).human())
+            format!(
+                "{} {} ({})",
+                process.pid,
+                state(&process.state),
+                Bytes(process.charged).human()
+            )
         });
         lines.push(format!(
             "{:<28} {:<13} {request:>10} {limit:>10} {charged:>10} {grant:>10} {overhead:>10}  {}",
@@ -94,7 +104,9 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
         match daemon.call(&request) {
             Ok(_) => return Ok(ExitCode::SUCCESS),
             // Another daemon may have the container; one that has it and refuses says why.
-            Err(failure) if failure.message.starts_with("no container is named") => last = Some(failure),
+            Err(failure) if failure.message.starts_with("no container is named") => {
+                last = Some(failure)
+            }
             Err(failure) => return Err(failure),
         }
     }
@@ -119,13 +131,27 @@ pub(crate) fn events(arguments: &Events) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let Some(mut daemon) = daemons.into_iter().next() else {
-        return Ok(ExitCode::SUCCESS);
-    };
+    std::thread::scope(|scope| {
+        let each: Vec<_> = daemons
+            .iter_mut()
+            .map(|daemon| scope.spawn(|| follow(daemon, arguments.json)))
+            .collect();
+        let ends = each.into_iter().map(|one| one.join());
+        ends.filter_map(Result::ok)
+            .collect::<Result<Vec<()>, Failure>>()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until the daemon leaves.
+fn follow(daemon: &mut Talk, as_json: bool) -> Result<(), Failure> {
     let id = daemon.ask(&Control::Follow { past: u32::MAX })?;
     loop {
-        if let ControlReply::Event(row) = daemon.reply(id)? {
-            show(&row, arguments.json)?;
+        match daemon.next() {
+            Ok((known, ControlReply::Event(row))) if known == id => show(&row, as_json)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(Failure::ours(error)),
         }
     }
 }
@@ -138,7 +164,38 @@ fn show(row: &EventRow, as_json: bool) -> Result<(), Failure> {
     } else {
         let (seconds, millis) = (row.at_ms / 1000, row.at_ms % 1000);
         let container = row.container.as_deref().unwrap_or("-");
-        format!("{seconds}.{millis:03}  {:<14} {container:<28} {}", row.kind, row.text)
+        format!(
+            "{seconds}.{millis:03}  {:<14} {container:<28} {}",
+            row.kind, row.text
+        )
     };
     output::data(&text)
+}
+
+impl Set {
+    /// What changes, as variables.
+    fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
+        let limits = self
+            .mem_limit
+            .iter()
+            .map(|value| settings::size("--mem-limit", "GPUSHARE_MEM_LIMIT", value));
+        let requests = self
+            .mem_request
+            .iter()
+            .map(|value| settings::size("--mem-request", "GPUSHARE_MEM_REQUEST", value));
+        let terms = self
+            .terms
+            .given()
+            .map(|(_, variable, value)| Ok((variable.to_owned(), value.to_owned())));
+        let changes = limits
+            .chain(requests)
+            .chain(terms)
+            .collect::<Result<Vec<_>, Failure>>()?;
+        if changes.is_empty() {
+            return Err(Failure::ours(
+                "there is nothing to change; give a flag such as --mem-limit 4GiB",
+            ));
+        }
+        Ok(changes)
+    }
 }

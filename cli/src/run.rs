@@ -1,10 +1,12 @@
 //! `gpushare run`: plan, start, supervise, clean up.
 
 use crate::args::Run;
+use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
-use crate::{gpu, output, plan, program};
+use crate::{gpu, output, plan, program, registered};
+use nix::unistd::Pid;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{Error, ErrorKind};
@@ -14,7 +16,7 @@ use std::process::{Command, ExitCode};
 /// Runs CMD and returns its status.
 pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
     let links = gpu::folder()?;
-    let plan = plan::make(&arguments.share, env::vars_os().collect(), links.path())?;
+    let mut plan = plan::make(&arguments.share, env::vars_os().collect(), links.path())?;
     let Some((command, rest)) = arguments.command.split_first() else {
         return Err(Failure::ours("there is no command to run"));
     };
@@ -24,7 +26,12 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
             command.display()
         ));
     }
-    let status = start(command, rest, &plan.environment);
+    let registered = if registered::inherited(&plan.environment) {
+        None
+    } else {
+        registered::register(&mut plan, arguments.daemon)?
+    };
+    let status = start(command, rest, &plan.environment, registered);
     plan.container
         .clean_up(runtime_dir(&plan.environment).as_deref());
     status
@@ -34,6 +41,7 @@ fn start(
     command: &OsStr,
     arguments: &[OsString],
     environment: &Environment,
+    registered: Option<Talk>,
 ) -> Result<ExitCode, Failure> {
     let supervisor = Supervisor::new()?;
     let mut start = Command::new(command);
@@ -41,6 +49,9 @@ fn start(
     let child = supervisor
         .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
+    if let (Some(talk), Ok(program)) = (registered, i32::try_from(child.id())) {
+        std::thread::spawn(move || registered::listen(talk, Pid::from_raw(program)));
+    }
     supervisor.wait(&child)
 }
 

@@ -51,15 +51,35 @@ pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limi
         origins.insert(VIEW.1.to_owned(), VIEW.0);
         environment.insert(VIEW.1.into(), view.into());
     }
-    let limits = Limits::from_env(environment.clone())
-        .and_then(Limits::without_daemon)
-        .map_err(|error| in_flags(error, &origins))?;
+    for (flag, variable, value) in share.terms.given() {
+        origins.insert(variable.to_owned(), flag);
+        environment.insert(variable.into(), value.into());
+    }
+    let limits =
+        Limits::from_env(environment.clone()).map_err(|error| in_flags(error, &origins))?;
     if limits.disabled() && !origins.is_empty() {
         return Err(Failure::ours(
             "GPUSHARE_DISABLE=1 is set, so the limits asked for would not be kept; unset it, or give no limits",
         ));
     }
     Ok(limits)
+}
+
+/// The variables that say a container's limits: what a daemon is told of an environment.
+pub(crate) fn of_limits(environment: &Environment) -> Vec<(String, String)> {
+    let texts = environment
+        .iter()
+        .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+    texts
+        .filter(|(name, _)| Limits::reads(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A flag for sizes as the variable it stands for, with its value.
+pub(crate) fn size(name: &str, variable: &str, value: &str) -> Result<(String, String), Failure> {
+    let (device, size) = flag(name, value)?;
+    Ok((key(variable, device), size.to_owned()))
 }
 
 fn key(variable: &str, device: Selector) -> String {

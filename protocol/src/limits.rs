@@ -111,6 +111,11 @@ impl Limits {
         Ok(self)
     }
 
+    /// Whether a variable of this name says something of a container's limits.
+    pub fn reads(name: &str) -> bool {
+        table::knows(name)
+    }
+
     /// Whether any device has a limit or a request.
     pub fn any(&self) -> bool {
         self.layers.iter().any(|layer| !layer.is_empty())

@@ -6,7 +6,7 @@
 mod start;
 mod talk;
 
-pub(crate) use start::{for_program, is_needed};
+pub(crate) use start::{for_program, is_needed, serves};
 pub(crate) use talk::Talk;
 
 use crate::failure::Failure;

@@ -24,15 +24,32 @@ pub(crate) fn is_needed(limits: &Limits) -> bool {
     limits.clone().without_daemon().is_err()
 }
 
+/// Whether a daemon serves the program's GPU world now.
+pub(crate) fn serves(gpu: &Gpu, environment: &Environment, container: &str) -> bool {
+    let node = gpu.is_real() && Talk::connect(&Path::new(NODE).join(CONTROL)).is_ok();
+    node || own_folder(gpu, environment, container)
+        .is_ok_and(|folder| Talk::connect(&folder.join(CONTROL)).is_ok())
+}
+
+fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<PathBuf, Failure> {
+    let runtime_dir = environment
+        .get(OsStr::new("XDG_RUNTIME_DIR"))
+        .map(PathBuf::from);
+    Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(container)))
+}
+
 /// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no name of its own.
-pub(crate) fn for_program(gpu: &Gpu, environment: &Environment, container: &str) -> Result<Talk, Failure> {
+pub(crate) fn for_program(
+    gpu: &Gpu,
+    environment: &Environment,
+    container: &str,
+) -> Result<Talk, Failure> {
     if gpu.is_real()
         && let Ok(talk) = Talk::connect(&Path::new(NODE).join(CONTROL))
     {
         return Ok(talk);
     }
-    let runtime_dir = environment.get(OsStr::new("XDG_RUNTIME_DIR")).map(PathBuf::from);
-    let folder = own_daemons(runtime_dir.as_deref())?.join(gpu.world(container));
+    let folder = own_folder(gpu, environment, container)?;
     let socket = folder.join(CONTROL);
     let end = Instant::now() + PATIENCE;
     let mut started: Option<Child> = None;
@@ -56,7 +73,9 @@ pub(crate) fn for_program(gpu: &Gpu, environment: &Environment, container: &str)
 }
 
 fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
-    let failed = |what: &str, error: std::io::Error| Failure::ours(format!("cannot {what} the daemon: {error}"));
+    let failed = |what: &str, error: std::io::Error| {
+        Failure::ours(format!("cannot {what} the daemon: {error}"))
+    };
     fs::create_dir_all(folder).map_err(|error| failed("make a folder for", error))?;
     let log = File::options()
         .create(true)
@@ -66,7 +85,10 @@ fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
     // The program's libraries, so that it sees the program's GPUs; not its preloads, limits or injected faults.
     let plain = environment.iter().filter(|(name, _)| {
         let name = name.to_string_lossy();
-        name != "LD_PRELOAD" && name != "SOFTGPU_FAIL" && name != "SOFTGPU_TRACE" && !name.starts_with("GPUSHARE_")
+        name != "LD_PRELOAD"
+            && name != "SOFTGPU_FAIL"
+            && name != "SOFTGPU_TRACE"
+            && !name.starts_with("GPUSHARE_")
     });
     Command::new(artefacts::find("gpushared")?)
         .args(["--private", "--transient", "--runtime-dir"])

@@ -1,7 +1,9 @@
 //! One connection to a daemon's control socket.
 
 use crate::failure::Failure;
-use gpushare_protocol::wire::{Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode};
+use gpushare_protocol::wire::{
+    Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
+};
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -38,7 +40,11 @@ impl Talk {
         let (_, body) = talk.read()?;
         let theirs: Hello = decode(0, &body).map_err(invalid)?;
         if (theirs.magic, theirs.major) != (MAGIC, MAJOR) {
-            let text = format!("the daemon at {} speaks protocol {}, this is {MAJOR}", path.display(), theirs.major);
+            let text = format!(
+                "the daemon at {} speaks protocol {}, this is {MAJOR}",
+                path.display(),
+                theirs.major
+            );
             return Err(invalid(text));
         }
         talk.socket.set_read_timeout(None)?;
@@ -104,7 +110,10 @@ impl Talk {
     }
 
     fn lost(&self, error: &Error) -> Failure {
-        Failure::ours(format!("lost the daemon at {}: {error}", self.path.display()))
+        Failure::ours(format!(
+            "lost the daemon at {}: {error}",
+            self.path.display()
+        ))
     }
 }
 

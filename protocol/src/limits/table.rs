@@ -120,6 +120,12 @@ pub(super) fn read(
     Ok(limits)
 }
 
+/// Whether a variable of this name is read, but for the switch and the plumbing.
+pub(super) fn knows(name: &str) -> bool {
+    let plumbing = matches!(name, "GPUSHARE_DISABLE" | "GPUSHARE_SOCKET");
+    !plumbing && matches!(find(name, &OsString::new()), Ok(Some(_)))
+}
+
 /// The row and device a variable's name means; an error if it is of a guarded family and means none.
 fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, LimitError> {
     let row = TABLE

@@ -1,10 +1,10 @@
 //! Where sockets lie and what a next daemon needs to know: `control.sock`, and a folder a container with its socket
 //! (mounted into it) and its registration (not mounted).
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use crate::node::Registration;
@@ -55,14 +55,18 @@ impl Folder {
         self.root.join("sockets").join(name)
     }
 
-    /// Listens for commands. A socket whose daemon is gone is replaced, a living daemon's is not.
-    pub(super) fn listen_control(&self) -> io::Result<UnixListener> {
-        let path = self.control();
-        if UnixStream::connect(&path).is_ok() {
-            let text = format!("another daemon serves {}", path.display());
+    /// Listens for commands, as the only daemon of this folder for as long as the returned lock is kept.
+    pub(super) fn listen_control(&self) -> io::Result<(UnixListener, File)> {
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.root.join("lock"))?;
+        if lock.try_lock().is_err() {
+            let text = format!("another daemon serves {}", self.root.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
-        bind(&path, 0o600)
+        Ok((bind(&self.control(), 0o600)?, lock))
     }
 
     pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {

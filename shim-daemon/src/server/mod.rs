@@ -7,6 +7,7 @@ mod poller;
 mod session;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -42,6 +43,8 @@ pub struct Server {
     watched: BTreeMap<ProcessId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
+    /// Kept, so that no other daemon serves the folder.
+    _lock: File,
     next: u64,
     next_tick: Nanos,
     recovering_until: Option<Nanos>,
@@ -83,7 +86,7 @@ impl Server {
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
             Looker::start(devices).map_err(|error| io("start the device thread", error))?;
-        let control = folder
+        let (control, lock) = folder
             .listen_control()
             .map_err(|error| io("listen", error))?;
         let add = |fd, source| {
@@ -104,6 +107,7 @@ impl Server {
             sessions: BTreeMap::new(),
             watched: BTreeMap::new(),
             _stop: start.stop,
+            _lock: lock,
             next: 0,
             next_tick: now,
             recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
