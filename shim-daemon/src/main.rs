@@ -1,5 +1,6 @@
 //! `gpushared`: the node daemon.
 
+use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> Result<(), String> {
     tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::INFO)
         .init();
