@@ -1,0 +1,60 @@
+//! A program under `gpushare run` gets every answer the driver alone would give: results, errors, order, with and without a limit.
+
+use gpushare_tests::guest::command;
+use gpushare_tests::{Gpu, artefacts};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program of driver facts, compiled.
+fn facts(folder: &Path) -> PathBuf {
+    let files = fs::read_dir(artefacts::repository().join("softgpu/conformance")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
+    let program = folder.join("facts");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-o"])
+        .arg(&program)
+        .args(sources)
+        .args(["-ldl", "-lpthread"]);
+    assert!(cc.status().expect("cc is installed").success());
+    program
+}
+
+/// What it must print: the transcript without the column of who recorded it.
+fn transcript() -> Vec<String> {
+    let path = artefacts::repository().join("softgpu/conformance/transcript.tsv");
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once('\t').unwrap().0.to_owned())
+        .collect()
+}
+
+#[test]
+fn every_fact_of_the_driver_is_the_same_under_the_library() {
+    let folder = tempfile::tempdir_in(artefacts::cache()).unwrap();
+    let (program, wanted) = (facts(folder.path()), transcript());
+    for flags in [
+        &[][..],
+        &["--mem-limit", "4GiB"],
+        &["--mem-limit", "4GiB", "--mem-request", "1GiB"],
+    ] {
+        let output = command(&Gpu::new(""), flags)
+            .arg(&program)
+            .output()
+            .unwrap();
+        let answers = String::from_utf8(output.stdout).unwrap();
+        let answers: Vec<&str> = answers.lines().collect();
+        let differ: Vec<_> = wanted
+            .iter()
+            .zip(&answers)
+            .filter(|(wanted, answer)| wanted != answer)
+            .collect();
+        assert!(
+            differ.is_empty() && wanted.len() == answers.len(),
+            "{flags:?}: {differ:#?}"
+        );
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{flags:?}");
+    }
+}
