@@ -56,5 +56,8 @@ void stream_facts(void);
 void capture_facts(void);
 void launch_facts(void);
 void fault_facts(void);
+void graph_facts(void);
+void ipc_facts(void);
+void values_facts(void);
 
 #endif

@@ -45,3 +45,20 @@ void stream_facts(void) {
     say_result("destroy", CU(cuStreamDestroy_v2, stream));
     say_result("context_synchronize", CU(cuCtxSynchronize));
 }
+
+void values_facts(void) {
+    address a = 0;
+    handle stream = NULL;
+    uint32_t seen = 0;
+    begin();
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)4096));
+    say_result("write_32", CU(cuStreamWriteValue32_v2, stream, a, 77u, 0u));
+    say_result("wait_32", CU(cuStreamWaitValue32_v2, stream, a, 77u, 1u));
+    say_result("wait_32_misaligned", CU(cuStreamWaitValue32_v2, stream, a + 2, 77u, 1u));
+    say_result("write_64", CU(cuStreamWriteValue64_v2, stream, a + 8, 1ULL << 40, 0u));
+    say_result("wait_64", CU(cuStreamWaitValue64_v2, stream, a + 8, 1ULL << 39, 0u));
+    say_result("synchronize", CU(cuStreamSynchronize, stream));
+    CU(cuMemcpyDtoH_v2, &seen, a, (size_t)4);
+    say_number("written", seen);
+}

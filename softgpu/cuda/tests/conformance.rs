@@ -26,7 +26,11 @@ fn answers() -> Vec<String> {
     let library = env::current_exe()
         .unwrap()
         .with_file_name("libsoftgpu_cuda.so");
-    let output = Command::new(program).arg(library).output().unwrap();
+    let output = Command::new(program)
+        .arg(library)
+        .env("SOFTGPU_PRIVATE", format!("facts-{}", std::process::id()))
+        .output()
+        .unwrap();
     assert!(
         output.status.success(),
         "{}",

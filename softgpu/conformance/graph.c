@@ -1,0 +1,93 @@
+// Graphs made node by node, and the memory graphs allocate.
+#include "facts.h"
+
+struct set {
+    address dst;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height;
+};
+struct memory_node {
+    int type, handles, location_type, location_id;
+    void *security;
+    size_t max;
+    unsigned short usage;
+    unsigned char reserved[54];
+    const void *access;
+    size_t accesses, bytes;
+    address out;
+};
+
+static unsigned long long graph_memory(int which) {
+    unsigned long long value = ~0ULL;
+    CU(cuDeviceGetGraphMemAttribute, 0, which, &value);
+    return value;
+}
+
+void graph_facts(void) {
+    enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
+    handle graph = NULL, exec = NULL, first = NULL, second = NULL, clone = NULL, stream = NULL, context = begin();
+    address a = 0;
+    size_t count = 9;
+    uint32_t seen = 0;
+    int type = -1;
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &a, (size_t)4096));
+    say_result("create", CU(cuGraphCreate, &graph, 0));
+    say_result("create_to_null", CU(cuGraphCreate, NULL, 0));
+    say_result("create_flags", CU(cuGraphCreate, &clone, 1));
+    struct set set = {.dst = a, .value = 5, .element = 4, .width = 1024, .height = 1};
+    say_result("add_set", CU(cuGraphAddMemsetNode, &first, graph, NULL, (size_t)0, &set, context));
+    set.value = 6, set.width = 16;
+    say_result("add_after", CU(cuGraphAddMemsetNode, &second, graph, &first, (size_t)1, &set, context));
+    say_result("add_empty", CU(cuGraphAddEmptyNode, &clone, graph, &second, (size_t)1));
+    say_result("node_type", CU(cuGraphNodeGetType, first, &type));
+    say_number("node_type_of_set", type);
+    CU(cuGraphGetNodes, graph, NULL, &count);
+    say_number("nodes", (long long)count);
+    CU(cuGraphGetRootNodes, graph, NULL, &count);
+    say_number("roots", (long long)count);
+    CU(cuGraphGetEdges, graph, NULL, NULL, &count);
+    say_number("edges", (long long)count);
+    say_result("clone", CU(cuGraphClone, &clone, graph));
+    say_result("instantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    say_result("launch", CU(cuGraphLaunch, exec, stream));
+    CU(cuStreamSynchronize, stream);
+    CU(cuMemcpyDtoH_v2, &seen, a, (size_t)4);
+    say_number("order_holds", seen);
+    CU(cuMemcpyDtoH_v2, &seen, a + 4000, (size_t)4);
+    say_number("all_of_it_ran", seen);
+    say_result("launch_null", CU(cuGraphLaunch, NULL, stream));
+    say_result("exec_destroy", CU(cuGraphExecDestroy, exec));
+    say_result("destroy", CU(cuGraphDestroy, graph));
+    say_result("destroy_clone", CU(cuGraphDestroy, clone));
+
+    struct memory_node node = {.type = 1, .location_type = 1, .bytes = 1 << 20};
+    must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
+    say_number("memory.reserved_at_first", (long long)graph_memory(RESERVED));
+    say_result("memory.alloc_node", CU(cuGraphAddMemAllocNode, &first, graph, NULL, (size_t)0, &node));
+    say_bool("memory.address_is_known", node.out != 0);
+    say_number("memory.reserved_by_the_node", (long long)graph_memory(RESERVED));
+    set = (struct set){.dst = node.out, .value = 9, .element = 4, .width = 1024, .height = 1};
+    say_result("memory.set_node", CU(cuGraphAddMemsetNode, &second, graph, &first, (size_t)1, &set, context));
+    say_result("memory.free_node", CU(cuGraphAddMemFreeNode, &first, graph, &second, (size_t)1, node.out));
+    say_result("memory.free_node_twice", CU(cuGraphAddMemFreeNode, &first, graph, &second, (size_t)1, node.out));
+    say_result("memory.clone", CU(cuGraphClone, &clone, graph));
+    say_result("memory.instantiate", CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+    say_result("memory.launch", CU(cuGraphLaunch, exec, stream));
+    say_result("memory.launch_again", CU(cuGraphLaunch, exec, stream));
+    say_result("memory.synchronize", CU(cuStreamSynchronize, stream));
+    say_number("memory.used_after", (long long)graph_memory(USED));
+    say_bool("memory.reserved_covers_it", graph_memory(RESERVED_HIGH) >= 1 << 20);
+    say_result("memory.exec_destroy", CU(cuGraphExecDestroy, exec));
+    say_result("memory.trim", CU(cuDeviceGraphMemTrim, 0));
+    say_number("memory.reserved_after_trim", (long long)graph_memory(RESERVED));
+    say_result("memory.destroy", CU(cuGraphDestroy, graph));
+
+    must("cuGraphCreate", CU(cuGraphCreate, &graph, 0));
+    CU(cuGraphAddEmptyNode, &first, graph, NULL, (size_t)0);
+    CU(cuGraphAddEmptyNode, &second, graph, &first, (size_t)1);
+    // Refused when the edge is made or when the graph is instantiated: both are drivers' right.
+    result edge = CU(cuGraphAddDependencies, graph, &second, &first, (size_t)1);
+    say_bool("cycle_is_refused", edge || CU(cuGraphInstantiateWithFlags, &exec, graph, 0ULL));
+}
