@@ -225,9 +225,25 @@ const DLSYM_VERSIONS: [&CStr; 2] = [
 
 #[cold]
 fn find_dlsym() -> Option<*mut c_void> {
-    DLSYM_VERSIONS.iter().find_map(|version| {
-        // SAFETY: static strings; RTLD_NEXT from here means the libraries loaded after this one, the C library among them.
-        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-        (!found.is_null() && !ptr::eq(found, crate::dlsym::dlsym as *const c_void)).then_some(found)
+    // Behind this library; else, where another preload's `dlvsym` sees that differently, in the C library itself.
+    let places = [None, Some(c"libc.so.6"), Some(c"libdl.so.2")];
+    places.into_iter().find_map(|place| {
+        let handle = match place {
+            None => libc::RTLD_NEXT,
+            // SAFETY: a static string; RTLD_NOLOAD loads nothing. The C library stays anyway.
+            Some(name) => unsafe {
+                libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+            },
+        };
+        let in_place = |version: &&'static CStr| {
+            // SAFETY: a live or special handle and static strings.
+            let found = unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), version.as_ptr()) };
+            (!found.is_null() && !ptr::eq(found, crate::dlsym::dlsym as *const c_void))
+                .then_some(found)
+        };
+        if handle.is_null() {
+            return None;
+        }
+        DLSYM_VERSIONS.iter().find_map(in_place)
     })
 }

@@ -8,18 +8,29 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{compile, driver_in, folder, library, text, with_preload};
+use support::{compile, driver_in, folder, library, skipped, text, with_preload};
 
-/// Runs the same command without and with the library and compares everything that can be seen.
+/// Runs the same command without and with the library and compares everything that can be seen; nothing of ours may appear in the
+/// runtime folder.
 fn unchanged(program: &str, arguments: &[&str]) {
-    let run =
-        |preload: &[&Path]| with_preload(Command::new(program).args(arguments), preload).output();
+    let runtime = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runtime");
+    fs::create_dir_all(&runtime).expect("writable");
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700)).expect("ours");
+    let run = |preload: &[&Path]| {
+        let mut command = Command::new(program);
+        command.args(arguments).env("XDG_RUNTIME_DIR", &runtime);
+        with_preload(&mut command, preload).output()
+    };
     let Ok(bare) = run(&[]) else {
-        println!("skipped: {program} is not installed");
+        skipped(&format!("{program} is not installed"));
         return;
     };
     let preloaded = run(&[&library()]).expect("it ran a moment ago");
     same(&bare, &preloaded, program);
+    assert!(
+        !runtime.join("gpushare").exists(),
+        "{program} has nothing to account for"
+    );
 }
 
 fn same(bare: &Output, preloaded: &Output, what: &str) {
@@ -33,7 +44,7 @@ fn a_shell_and_its_children_are_unchanged() {
         "bash",
         &[
             "-c",
-            "echo out; echo err >&2; ls /proc/$$/fd | wc -l; ls /proc/$$/task | wc -l; (exit 3) | cat; true & wait; exit 5",
+            "echo out; echo err >&2; fds=(/proc/$$/fd/*); tasks=(/proc/$$/task/*); echo ${#fds[@]} ${#tasks[@]}; (exit 3) | cat; true & wait; exit 5",
         ],
     );
     unchanged("sh", &["-c", "ls /proc/self/fd; kill -TERM $$"]);
@@ -118,7 +129,7 @@ fn a_musl_program_is_unchanged_by_a_preload_path_that_only_glibc_can_read() {
         .args([&client, &source])
         .output()
     else {
-        println!("skipped: musl-gcc is not installed");
+        skipped("musl-gcc is not installed");
         return;
     };
     assert!(made.status.success(), "{}", text(&made));
@@ -183,7 +194,7 @@ fn a_privileged_program_gets_the_drivers_own_functions() {
     };
     let answer = |mut command: Command| command.output().map(|output| text(&output));
     let Ok(plain) = answer(as_user()) else {
-        println!("skipped: needs root to become another user");
+        skipped("needs root to become another user");
         return;
     };
     assert_eq!(plain, "secure 0, cuInit in libgpushare.so\n");
@@ -192,15 +203,15 @@ fn a_privileged_program_gets_the_drivers_own_functions() {
         .arg(&client)
         .status();
     if !capable.is_ok_and(|status| status.success()) {
-        println!("skipped: setcap is not possible here");
+        skipped("setcap is not possible here");
         return;
     }
     let secure = answer(as_user()).expect("runs");
     if secure.starts_with("secure 0") {
-        println!(
-            "skipped: file capabilities have no effect on {}",
+        skipped(&format!(
+            "file capabilities have no effect on {}",
             folder.display()
-        );
+        ));
         return;
     }
     assert_eq!(secure, "secure 1, cuInit in libcuda.so.1\n");

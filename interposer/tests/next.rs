@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{compile, driver_in, folder, library, run, succeed, text, with_preload};
+use support::{compile, driver_in, folder, library, run, skipped, succeed, text, with_preload};
 
 fn wrapped(test: &str) -> (PathBuf, PathBuf, PathBuf) {
     let folder = folder(test);
@@ -73,7 +73,7 @@ fn jemalloc_before_and_after_us_works() {
     .map(Path::new)
     .into_iter()
     .find(|path| path.exists()) else {
-        println!("skipped: libjemalloc.so.2 is not installed");
+        skipped("libjemalloc.so.2 is not installed");
         return;
     };
     beside(jemalloc, Command::new("python3").args(["-c", "import threading, json; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(json.dumps([2] * 1000))"]));

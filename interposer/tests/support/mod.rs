@@ -104,3 +104,9 @@ pub(crate) fn succeed(command: &mut Command) -> String {
 pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
+
+/// Says by name what a test could not do here.
+#[allow(clippy::print_stdout, reason = "a skip is read in the test's output")]
+pub(crate) fn skipped(why: &str) {
+    println!("skipped: {why}");
+}
