@@ -1,9 +1,11 @@
 /* Threads that allocate, write, check and free at random, in every family at once. A byte of another's in one's own memory is an error. */
 #include "cu.h"
 #include <pthread.h>
+#include <unistd.h>
 
 enum { THREADS = 6, ROUNDS = 300, LIVE = 24 };
 static handle context;
+static int reports;
 
 struct block { int kind; dptr at, physical; size_t bytes; unsigned mark; };
 
@@ -60,6 +62,8 @@ static void *work(void *number) {
     DO(cuCtxSetCurrent(context));
     DO(cuStreamCreate(&stream, 1));
     for (int round = 0; round < ROUNDS; round++) {
+        if (reports)
+            TRUE(write(1, ".", 1) == 1);
         if (count < LIVE && draw(&seed) % 3) {
             result got = take(&live[count], stream, &seed);
             TRUE(got == OK || got == OUT_OF_MEMORY);
@@ -98,4 +102,10 @@ static void all(void) {
     TRUE(settled() + 2 * MIB >= before);
 }
 
-TESTS(T(all))
+/* The same, with a byte on the standard output for every step. */
+static void watched(void) {
+    reports = 1;
+    all();
+}
+
+TESTS(T(all), T(watched))

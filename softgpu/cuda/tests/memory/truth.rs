@@ -185,7 +185,10 @@ fn making_memory_shareable_counts_nothing_twice() {
     let shareable = client.at("shareable");
     assert_eq!(shareable.requested_now, made.requested_now);
     assert_eq!(shareable.used_physical, made.used_physical);
-    assert_eq!(shareable.processes[0].physical_total(), made.processes[0].physical_total());
+    assert_eq!(
+        shareable.processes[0].physical_total(),
+        made.processes[0].physical_total()
+    );
     client.go_on();
     // The descriptor is still open: it holds the 6 MiB it stands for.
     client.at("freed");

@@ -5,6 +5,8 @@
 
 mod alloc;
 mod attribute;
+#[cfg(test)]
+mod history;
 mod model;
 mod pending;
 mod share;
