@@ -391,6 +391,40 @@ fn a_launch_of_a_graph_in_a_capture_becomes_a_child() {
 }
 
 #[test]
+fn memory_operations_are_captured_and_done_at_every_launch() {
+    alone(
+        "memory_operations_are_captured_and_done_at_every_launch",
+        "",
+        || {
+            start();
+            let (words, stream) = (pinned(2), free_stream());
+            let at = words.addr() as u64;
+            begin(stream, CUstreamCaptureMode::GLOBAL);
+            assert_eq!(
+                cuStreamWaitValue32_v2(stream, at, 3, CUstreamWaitValue_flags::EQ.0),
+                OK
+            );
+            assert_eq!(cuStreamWriteValue32_v2(stream, at + 4, 8, 0), OK);
+            let graph = end(stream);
+            assert_eq!(edges(graph), 1);
+            let exec = get(CUgraphExec::NULL, |out| {
+                cuGraphInstantiateWithFlags(out, graph, 0)
+            });
+            for _ in 0..2 {
+                put(words, 0);
+                put(words.wrapping_add(1), 0);
+                assert_eq!(cuGraphLaunch(exec, stream), OK);
+                assert_eq!(cuStreamQuery(stream), CUresult::NOT_READY);
+                assert_eq!(look(words.wrapping_add(1)), 0);
+                put(words, 3);
+                assert_eq!(cuStreamSynchronize(stream), OK);
+                assert_eq!(look(words.wrapping_add(1)), 8);
+            }
+        },
+    );
+}
+
+#[test]
 fn destroying_a_capturing_stream_ends_its_capture() {
     alone("destroying_a_capturing_stream_ends_its_capture", "", || {
         start();

@@ -193,6 +193,38 @@ fn an_update_takes_parameters_of_the_same_shape_and_refuses_another() {
 }
 
 #[test]
+fn launch_attributes_are_kept_with_kernel_nodes_only() {
+    alone(
+        "launch_attributes_are_kept_with_kernel_nodes_only",
+        "",
+        || {
+            start();
+            let (at, graph) = (memory(4096), graph());
+            let (one, two) = (
+                fill_node(graph, &[], at, 1, 1),
+                fill_node(graph, &[], at, 1, 1),
+            );
+            let other = memset_node(graph, &[], at, 0, 1);
+            let id = CUlaunchAttributeID::PRIORITY;
+            let value = CUlaunchAttributeValue { priority: -3 };
+            assert_eq!(cuGraphKernelNodeSetAttribute(one, id, &raw const value), OK);
+            assert_eq!(
+                cuGraphKernelNodeSetAttribute(other, id, &raw const value),
+                CUresult::INVALID_VALUE
+            );
+            assert_eq!(cuGraphKernelNodeCopyAttributes(two, one), OK);
+            let told = get(CUlaunchAttributeValue { priority: 0 }, |out| {
+                cuGraphKernelNodeGetAttribute(two, id, out)
+            });
+            // SAFETY: this attribute's value is the member `priority`.
+            #[expect(unsafe_code, reason = "attribute values are a C union")]
+            let priority = unsafe { told.priority };
+            assert_eq!(priority, -3);
+        },
+    );
+}
+
+#[test]
 fn a_clone_and_a_child_are_copies() {
     alone("a_clone_and_a_child_are_copies", "", || {
         start();

@@ -5,7 +5,7 @@ mod driver;
 use std::collections::BTreeSet;
 
 use driver::*;
-use gpushare_cuda_abi::cuda::{CU_STREAM_PER_THREAD, CUresult, CUstream};
+use gpushare_cuda_abi::cuda::{CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream};
 
 const MS: u64 = 1_000_000;
 
@@ -213,6 +213,34 @@ fn a_stream_that_waits_for_an_event_waits_for_the_recording_it_saw() {
             assert_eq!(cuEventQuery(mark), CUresult::NOT_READY);
         },
     );
+}
+
+#[test]
+fn an_event_can_stand_for_a_whole_context_and_hold_up_a_whole_context() {
+    for seed in 1..=6 {
+        let name = "an_event_can_stand_for_a_whole_context_and_hold_up_a_whole_context";
+        alone(name, &format!("seed={seed}"), || {
+            start();
+            let (at, one, two, three, all) = (
+                memory(4096),
+                free_stream(),
+                free_stream(),
+                free_stream(),
+                event(),
+            );
+            let gate = Gate::close(one);
+            assert_eq!(fill(one, at, 1, 1), OK);
+            assert_eq!(fill(two, at + 4, 1, 2), OK);
+            assert_eq!(cuCtxRecordEvent(CUcontext::NULL, all), OK);
+            assert_eq!(cuStreamQuery(three), OK);
+            assert_eq!(cuCtxWaitEvent(CUcontext::NULL, all), OK);
+            assert_eq!(fill(three, at, 2, 3), OK);
+            assert_eq!(cuEventQuery(all), CUresult::NOT_READY);
+            gate.open();
+            assert_eq!(cuStreamSynchronize(three), OK);
+            assert_eq!(read(at, 2), [3, 3]);
+        });
+    }
 }
 
 #[test]

@@ -108,6 +108,8 @@ pub(super) struct Timeline {
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each context that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
+    /// What all later work of a context comes after (`cuCtxWaitEvent`).
+    pub(super) barriers: HashMap<u64, Vec<OpId>>,
     pub(super) events: HashMap<EventId, Recording>,
     /// Finished and not applied, by when they are at the latest.
     pub(super) late: BTreeSet<(u64, OpId)>,
@@ -130,6 +132,7 @@ impl Timeline {
             lanes: HashMap::new(),
             queues: HashMap::new(),
             legacy: HashMap::new(),
+            barriers: HashMap::new(),
             events: HashMap::new(),
             late: BTreeSet::new(),
             calls: VecDeque::new(),
@@ -147,6 +150,7 @@ impl Timeline {
             return Vec::new();
         };
         let mut after = vec![queue.last];
+        after.extend(self.barriers.get(&queue.context).into_iter().flatten());
         match self.legacy.get(&queue.context) {
             Some(&legacy) if legacy == stream => after.extend(
                 self.queues
@@ -347,6 +351,7 @@ impl Timeline {
         self.lanes.retain(|(owner, _), _| *owner != context);
         self.queues.retain(|_, queue| queue.context != context);
         self.legacy.remove(&context);
+        self.barriers.remove(&context);
     }
 
     /// The call that `op` makes into the application, and for which context; `None` if it is none.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUevent, CUevent_flags, CUresult};
 
-use super::engine::{OpId, Work};
+use super::engine::{Item, OpId, Work};
 use super::stream::StreamRef;
 use super::{enqueue, lock, threads, wait};
 use crate::context::Context;
@@ -130,6 +130,55 @@ pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     if op != 0 {
         enqueue(stream, vec![op], Work::Instant, None, None);
     }
+    Ok(())
+}
+
+/// Puts the event behind everything submitted in a context, in whatever stream.
+///
+/// # Errors
+/// `INVALID_HANDLE` if the event belongs to another context; `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
+pub fn record_context(event: &Event, context: &Arc<Context>) -> Result {
+    if event.context.id() != context.id() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    capture::check_drain(context)?;
+    capture::event_gone(event.id);
+    threads::ensure()?;
+    let mut timeline = lock();
+    let now = timeline.catch_up();
+    let (context, after) = (Arc::clone(context), timeline.of_context(context.id()));
+    let records = Some(event.id);
+    timeline.add(
+        now,
+        Item {
+            context,
+            after,
+            work: Work::Instant,
+            effect: None,
+            records,
+            stream: 0,
+        },
+    );
+    threads::nudge(&timeline);
+    Ok(())
+}
+
+/// Makes all later work of a context wait for the last recording of the event.
+///
+/// # Errors
+/// `CAPTURED_EVENT` for one recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
+pub fn wait_context(event: &Event, context: &Arc<Context>) -> Result {
+    capture::check_event(event)?;
+    capture::check_drain(context)?;
+    let op = event.recorded();
+    let mut timeline = lock();
+    let pending = timeline.nodes.contains_key(&op);
+    let mut barriers = timeline.barriers.remove(&context.id()).unwrap_or_default();
+    barriers.retain(|barrier| timeline.nodes.contains_key(barrier));
+    if pending {
+        barriers.push(op);
+    }
+    timeline.barriers.insert(context.id(), barriers);
     Ok(())
 }
 

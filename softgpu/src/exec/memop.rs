@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{
     CUstreamWaitValue_flags,
 };
 
-use super::{Cost, Op, StreamRef, ValueWait, Work, enqueue, submit, threads};
+use super::{Effect, StreamRef, ValueWait, Work, enqueue, threads};
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::capture;
@@ -113,54 +113,57 @@ impl MemOp {
     }
 }
 
-/// Submits a batch; its operations happen one after the other.
+/// Whether a batch can be submitted in `context`.
 ///
 /// # Errors
-/// `INVALID_VALUE` if there are too many or one is not legal (then none is submitted); what capture forbids.
-pub fn batch(stream: &StreamRef, ops: &[MemOp]) -> Result {
-    let context = stream.context();
+/// `INVALID_VALUE` if there are too many operations or one is not legal.
+pub fn check(context: &Context, ops: &[MemOp]) -> Result {
     if ops.len() > MOST {
         return Err(CUresult::INVALID_VALUE);
     }
-    ops.iter().try_for_each(|op| op.check(context))?;
-    for op in ops.iter().copied() {
-        match op {
-            MemOp::Barrier => {}
-            MemOp::Wait {
-                addr,
-                value,
-                width,
-                flags,
-            } => wait(stream, addr, value, width, flags)?,
-            write => {
-                let home = Arc::clone(context);
-                submit(
-                    context,
-                    stream,
-                    Op::plain(Cost::Instant, move || perform(&home, write)),
-                )?;
-            }
-        }
+    ops.iter().try_for_each(|op| op.check(context))
+}
+
+/// Submits a batch, or records it if the stream captures; its operations happen one after the other.
+///
+/// # Errors
+/// As [`check`] (then none is submitted); what capture forbids.
+pub fn batch(stream: &StreamRef, ops: &[MemOp]) -> Result {
+    let context = stream.context();
+    check(context, ops)?;
+    if capture::record_mem_ops(stream, ops)? {
+        return Ok(());
+    }
+    threads::ensure()?;
+    for op in ops {
+        let (work, effect) = lower(context, *op);
+        enqueue(stream, Vec::new(), work, effect, None);
     }
     Ok(())
 }
 
-fn wait(stream: &StreamRef, addr: u64, value: u64, width: Width, flags: u32) -> Result {
-    capture::forbids_plain(stream)?;
-    threads::ensure()?;
-    let context = Arc::clone(stream.context());
-    // An address that is gone when it is looked at ends the wait: the context is lost by then or will be by the next access.
-    let come = move || {
-        read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
-    };
-    enqueue(
-        stream,
-        Vec::new(),
-        Work::Value(ValueWait::new(come)),
-        None,
-        None,
-    );
-    Ok(())
+/// What an operation is on the timeline.
+pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>) {
+    let context = Arc::clone(context);
+    match op {
+        MemOp::Barrier => (Work::Instant, None),
+        MemOp::Wait {
+            addr,
+            value,
+            width,
+            flags,
+        } => {
+            // An address that is gone when it is looked at ends the wait: the next access by a kernel or copy will fault.
+            let come = move || {
+                read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
+            };
+            (Work::Value(ValueWait::new(come)), None)
+        }
+        write => (
+            Work::Instant,
+            Some(Arc::new(move || perform(&context, write))),
+        ),
+    }
 }
 
 fn read(context: &Context, addr: u64, width: Width) -> Result<u64> {

@@ -16,10 +16,9 @@ use crate::exec::StreamRef;
 
 pub use super::rules::exchange_mode;
 
-pub(crate) use super::captured::{record, record_event, record_graph, wait_event};
+pub(crate) use super::captured::{record, record_event, record_graph, record_mem_ops, wait_event};
 pub(crate) use super::rules::{
-    check_drain, check_event, check_wait, event_gone, forbids, forbids_plain, is_active,
-    stream_gone,
+    check_drain, check_event, check_wait, event_gone, forbids, is_active, stream_gone,
 };
 
 /// Begins a capture on `stream`, into a new graph or into `target` after nodes of it.

@@ -10,6 +10,7 @@ use super::store::{GraphId, NodeWork, store};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::event::Event;
+use crate::exec::memop::MemOp;
 use crate::exec::{HostCall, Kind, Op, StreamRef};
 use crate::world::process;
 
@@ -31,6 +32,18 @@ pub(crate) fn record(stream: &StreamRef, op: &Op) -> Result<bool> {
         });
     }
     add_work(session, stream, NodeWork::Op(Arc::new(op.clone()))).map(|_| true)
+}
+
+/// Records memory operations as one node if `stream` captures; false if it does not.
+pub(crate) fn record_mem_ops(stream: &StreamRef, ops: &[MemOp]) -> Result<bool> {
+    let Some(mut captures) = active() else {
+        return Ok(false);
+    };
+    captures.refuse_legacy(stream, true)?;
+    let Some((_, session)) = captures.of(stream.id()) else {
+        return Ok(false);
+    };
+    add_work(session, stream, NodeWork::MemOps(ops.into())).map(|_| true)
 }
 
 /// Records the launch of a graph as a child of it if `stream` captures; false if it does not.

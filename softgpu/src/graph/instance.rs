@@ -7,9 +7,10 @@ use gpushare_cuda_abi::cuda::{CUgraphExec, CUgraphInstantiate_flags, CUresult};
 
 use super::allocation::Allocation;
 use super::capture;
-use super::store::{Graph, GraphId, NodeId, NodeWork, PLAIN, Store, store};
+use super::store::{Graph, GraphId, Node, NodeId, NodeWork, PLAIN, Store, store};
 use crate::context::Context;
 use crate::error::Result;
+use crate::exec::memop::{self, MemOp};
 use crate::exec::{self, BatchItem, Kind, OpId, StreamRef, Work};
 use crate::handle::{self, Handles};
 
@@ -72,6 +73,8 @@ fn flatten(
         let node = nodes[id];
         let ends = if let NodeWork::Child(child) = node.work {
             flatten(store, child, &after, steps)?
+        } else if let NodeWork::MemOps(ops) = &node.work {
+            chain(*id, node, ops, after, steps)
         } else {
             let (work, context) = (node.work.clone(), node.context.clone());
             steps.push(Step {
@@ -92,6 +95,28 @@ fn flatten(
         .iter()
         .filter(|id| !home.edges().iter().any(|edge| edge.from == **id));
     Ok(last.flat_map(|id| exits[id].clone()).collect())
+}
+
+/// The steps of a batch of memory operations: each after the one before. Returns what it ends with.
+fn chain(
+    origin: NodeId,
+    node: &Node,
+    ops: &[MemOp],
+    mut after: Vec<usize>,
+    steps: &mut Vec<Step>,
+) -> Vec<usize> {
+    for op in ops {
+        let work = NodeWork::MemOps([*op].into());
+        steps.push(Step {
+            origin,
+            work,
+            context: node.context.clone(),
+            after,
+            enabled: true,
+        });
+        after = vec![steps.len() - 1];
+    }
+    after
 }
 
 /// The steps of a graph as it is now.
@@ -322,6 +347,11 @@ impl Step {
                     memory.free();
                     Ok(())
                 }));
+            }
+            NodeWork::MemOps(ops) => {
+                if let Some(op) = ops.first() {
+                    (item.work, item.effect) = memop::lower(context, *op);
+                }
             }
             NodeWork::Alloc(_) | NodeWork::Empty | NodeWork::Child(_) => {}
         }

@@ -8,6 +8,7 @@ pub mod allocation;
 pub mod capture;
 mod captured;
 pub mod instance;
+pub mod node;
 pub mod objects;
 mod rules;
 mod session;

@@ -72,11 +72,6 @@ pub(crate) fn check_wait(stream: &StreamRef) -> Result {
     Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuses what has no node, on a stream that captures.
-pub(crate) fn forbids_plain(stream: &StreamRef) -> Result {
-    check_wait(stream)
-}
-
 /// Refuses to wait for a context one of whose streams captures.
 pub(crate) fn check_drain(context: &Arc<Context>) -> Result {
     let Some(mut captures) = active() else {

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use gpushare_cuda_abi::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult};
+use gpushare_cuda_abi::cuda::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 
-use super::allocation::Allocation;
+pub use super::node::{Edge, Node, NodeWork, PLAIN};
 use super::objects::Held;
 use crate::context::Context;
 use crate::error::Result;
-use crate::exec::event::Event;
-use crate::exec::{Kind, Op};
 use crate::handle;
 
 /// A graph's number: its handle value.
@@ -18,85 +16,10 @@ pub type GraphId = usize;
 /// A node's number: its handle value.
 pub type NodeId = usize;
 
-/// What a node does.
-#[derive(Debug, Clone)]
-pub enum NodeWork {
-    /// A kernel, copy, memset or host function.
-    Op(Arc<Op>),
-    /// The nodes of another graph, which this node owns.
-    Child(GraphId),
-    /// Nothing: a place for edges to meet.
-    Empty,
-    /// Waits for an event as it is recorded at the launch.
-    EventWait(Arc<Event>),
-    /// Records an event.
-    EventRecord(Arc<Event>),
-    /// Takes memory.
-    Alloc(Arc<Allocation>),
-    /// Gives memory back.
-    Free(Arc<Allocation>),
-}
-
-impl NodeWork {
-    /// Its type as the API names it.
-    pub fn kind(&self) -> CUgraphNodeType {
-        match self {
-            Self::Op(op) => match op.kind {
-                Kind::Kernel(_) => CUgraphNodeType::KERNEL,
-                Kind::Copy(_) => CUgraphNodeType::MEMCPY,
-                Kind::Fill(_) => CUgraphNodeType::MEMSET,
-                Kind::Host(_) => CUgraphNodeType::HOST,
-                Kind::Plain => CUgraphNodeType::EMPTY,
-            },
-            Self::Child(_) => CUgraphNodeType::GRAPH,
-            Self::Empty => CUgraphNodeType::EMPTY,
-            Self::EventWait(_) => CUgraphNodeType::WAIT_EVENT,
-            Self::EventRecord(_) => CUgraphNodeType::EVENT_RECORD,
-            Self::Alloc(_) => CUgraphNodeType::MEM_ALLOC,
-            Self::Free(_) => CUgraphNodeType::MEM_FREE,
-        }
-    }
-
-    /// Whether it takes or gives memory.
-    pub fn is_memory(&self) -> bool {
-        matches!(self, Self::Alloc(_) | Self::Free(_))
-    }
-}
-
-/// A node.
-#[derive(Debug, Clone)]
-pub struct Node {
-    /// What it does.
-    pub work: NodeWork,
-    /// Where, for nodes that run in a context of their own choice.
-    pub context: Option<Arc<Context>>,
-    /// The node of the graph this one's graph was cloned from.
-    original: Option<NodeId>,
-}
-
-/// An edge.
-#[derive(Debug, Clone, Copy)]
-pub struct Edge {
-    /// The earlier node.
-    pub from: NodeId,
-    /// The later node.
-    pub to: NodeId,
-    /// Ports and type; all zero is "after it is complete".
-    pub data: CUgraphEdgeData,
-}
-
-/// Edge data of a plain dependency.
-pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData {
-    from_port: 0,
-    to_port: 0,
-    type_: 0,
-    reserved: [0; 5],
-};
-
 /// A graph.
 #[derive(Debug, Default)]
 pub struct Graph {
-    nodes: BTreeMap<NodeId, Node>,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
     edges: Vec<Edge>,
     /// The child node that owns it.
     owner: Option<NodeId>,
@@ -243,14 +166,7 @@ impl Store {
                 return Err(CUresult::INVALID_VALUE);
             }
         }
-        home.nodes.insert(
-            id,
-            Node {
-                work,
-                context,
-                original: None,
-            },
-        );
+        home.nodes.insert(id, Node::new(work, context));
         home.edges.extend(
             after
                 .iter()

@@ -33,7 +33,10 @@ impl Exec {
     ) -> Result {
         let mut steps = self.steps();
         let step = find(&mut steps.list, origin)?;
-        if step.work.kind() != work.kind() || work.is_memory() {
+        if step.work.kind() != work.kind()
+            || work.is_memory()
+            || matches!(work, NodeWork::MemOps(_))
+        {
             return Err(CUresult::INVALID_VALUE);
         }
         step.work = work;

@@ -18,6 +18,22 @@ fn one(default: DefaultStream, stream: CUstream, op: MemOp) -> Result {
     memop::batch(&here(default, stream)?, &[op])
 }
 
+/// A batch as the caller gives it.
+pub(super) fn read(
+    count: u32,
+    ops: *mut CUstreamBatchMemOpParams,
+    flags: u32,
+) -> Result<Vec<MemOp>> {
+    let count = usize::try_from(count).map_err(|_| CUresult::INVALID_VALUE)?;
+    if flags != 0 || count > memop::MOST {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    inputs(ops.cast_const(), count)?
+        .iter()
+        .map(decode)
+        .collect()
+}
+
 fn many(
     default: DefaultStream,
     stream: CUstream,
@@ -26,15 +42,7 @@ fn many(
     flags: u32,
 ) -> Result {
     let stream = here(default, stream)?;
-    let count = usize::try_from(count).map_err(|_| CUresult::INVALID_VALUE)?;
-    if flags != 0 || count > memop::MOST {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    let ops = inputs(ops.cast_const(), count)?
-        .iter()
-        .map(decode)
-        .collect::<Result<Vec<_>>>()?;
-    memop::batch(&stream, &ops)
+    memop::batch(&stream, &read(count, ops, flags)?)
 }
 
 fn decode(op: &CUstreamBatchMemOpParams) -> Result<MemOp> {

@@ -1,10 +1,11 @@
 //! Events.
 
-use gpushare_cuda_abi::cuda::{CUevent, CUevent_record_flags, CUresult, CUstream};
+use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUevent_record_flags, CUresult, CUstream};
 use softgpu::Result;
 use softgpu::context;
 use softgpu::exec::{DefaultStream, event};
 
+use super::graph::context_of;
 use super::stream::here;
 use crate::abi::{out, required};
 
@@ -51,6 +52,14 @@ driver! {
 
     fn cuEventRecordWithFlags twin cuEventRecordWithFlags_ptsz (d: DefaultStream; event: CUevent, stream: CUstream, flags: u32) {
         record(d, event, stream, flags)
+    }
+
+    fn cuCtxRecordEvent(context: CUcontext, event: CUevent) {
+        event::record_context(&*event::lookup(event)?, &context_of(context)?)
+    }
+
+    fn cuCtxWaitEvent(context: CUcontext, event: CUevent) {
+        event::wait_context(&*event::lookup(event)?, &context_of(context)?)
     }
 
     fn cuEventQuery(event: CUevent) {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
-    CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUcontext,
-    CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType, CUresult,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2,
+    CUDA_MEMSET_NODE_PARAMS_v1, CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphEdgeData,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUresult,
 };
 use softgpu::exec::{Kind, Op, event::Event};
 use softgpu::graph::allocation::{self, Allocation};
@@ -231,6 +232,26 @@ driver! {
 
     fn cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr) {
         add_free(node, graph, &plain(after, count)?, address)
+    }
+
+    fn cuGraphAddBatchMemOpNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, given: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) {
+        let read = input(given)?;
+        add(node, graph, &plain(after, count)?, params::mem_ops(read.ctx, read.count, read.paramArray, read.flags)?)
+    }
+
+    fn cuGraphKernelNodeGetAttribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) {
+        required(value.cast_const())?;
+        let pad = store().attribute(node.0.addr(), id)?;
+        out(value, CUlaunchAttributeValue { pad })
+    }
+
+    fn cuGraphKernelNodeSetAttribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *const CUlaunchAttributeValue) {
+        let bytes = params::attribute_bytes(&input(value)?);
+        store().set_attribute(node.0.addr(), id, bytes)
+    }
+
+    fn cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode) {
+        store().copy_attributes(to.0.addr(), from.0.addr())
     }
 
     fn cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr) {

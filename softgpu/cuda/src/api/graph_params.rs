@@ -8,17 +8,18 @@
     reason = "kernel parameters and node parameters are C unions and pointers"
 )]
 
+use std::ffi::c_char;
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{
     CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
     CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
     CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUevent, CUfunction, CUgraphNodeParams, CUgraphNodeType,
-    CUkernel, CUresult,
+    CUkernel, CUlaunchAttributeValue, CUresult, CUstreamBatchMemOpParams,
 };
 use softgpu::Result;
 use softgpu::context::Context;
-use softgpu::exec::{Cost, HostCall, Kind, Op, event};
+use softgpu::exec::{Cost, HostCall, Kind, Op, event, memop};
 use softgpu::graph::store::NodeWork;
 use softgpu::memory;
 use softgpu::module::{self, Launch, Params, Shape};
@@ -219,6 +220,24 @@ pub(super) fn event_wait(event: CUevent) -> Result<Placed> {
     Ok((NodeWork::EventWait(event::lookup(event)?), None))
 }
 
+pub(super) fn mem_ops(
+    context: CUcontext,
+    count: u32,
+    ops: *mut CUstreamBatchMemOpParams,
+    flags: u32,
+) -> Result<Placed> {
+    let context = context_of(context)?;
+    let ops = super::batchmem::read(count, ops, flags)?;
+    memop::check(&context, &ops)?;
+    Ok((NodeWork::MemOps(ops.into()), Some(context)))
+}
+
+/// An attribute's value as the bytes it is, which every member of the union is.
+pub(super) fn attribute_bytes(value: &CUlaunchAttributeValue) -> [c_char; 64] {
+    // SAFETY: the union is plain bytes from end to end, and the caller gave a whole one.
+    unsafe { value.pad }
+}
+
 /// What the generic functions are given, for the types whose nodes are made of parameters alone.
 pub(super) fn generic(params: &CUgraphNodeParams) -> Result<Placed> {
     // SAFETY: the type names the member that the caller filled in; all of them are plain data.
@@ -232,6 +251,12 @@ pub(super) fn generic(params: &CUgraphNodeParams) -> Result<Placed> {
                 fn_: member.host.fn_,
                 userData: member.host.userData,
             }),
+            CUgraphNodeType::BATCH_MEM_OP => mem_ops(
+                member.memOp.ctx,
+                member.memOp.count,
+                member.memOp.paramArray,
+                member.memOp.flags,
+            ),
             CUgraphNodeType::EMPTY => Ok((NodeWork::Empty, None)),
             CUgraphNodeType::WAIT_EVENT => event_wait(member.eventWait.event),
             CUgraphNodeType::EVENT_RECORD => event_record(member.eventRecord.event),

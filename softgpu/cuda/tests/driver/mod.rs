@@ -71,6 +71,11 @@ driver! {
     fn cuEventCreate(event: *mut CUevent, flags: u32);
     fn cuEventDestroy_v2(event: CUevent);
     fn cuEventRecord(event: CUevent, stream: CUstream);
+    fn cuCtxRecordEvent(context: CUcontext, event: CUevent);
+    fn cuCtxWaitEvent(context: CUcontext, event: CUevent);
+    fn cuGraphKernelNodeGetAttribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *mut CUlaunchAttributeValue);
+    fn cuGraphKernelNodeSetAttribute(node: CUgraphNode, id: CUlaunchAttributeID, value: *const CUlaunchAttributeValue);
+    fn cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode);
     fn cuEventQuery(event: CUevent);
     fn cuEventSynchronize(event: CUevent);
     fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
