@@ -16,7 +16,11 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let header = fs::read(source.with_file_name("cuda_names.h")).unwrap_or_default();
     let mut hash = DefaultHasher::new();
     (text, header, flags).hash(&mut hash);
-    let program = artefacts::cache().join(format!("{name}-{:016x}", hash.finish()));
+    let stem = source
+        .file_stem()
+        .expect("it names a file")
+        .to_string_lossy();
+    let program = artefacts::cache().join(format!("{stem}-{:016x}", hash.finish()));
     if !program.exists() {
         build(&source, &program, flags);
     }
