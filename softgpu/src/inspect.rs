@@ -3,6 +3,7 @@
 //! Nothing here goes through the C libraries, so nothing preloaded into a process can change it.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
 
 use crate::spec::Spec;
 use crate::world::machine::{Machine, Part};
@@ -19,6 +20,8 @@ pub struct ProcessTruth {
     pub requested: [u64; Kind::ALL.len()],
     /// Bytes of physical memory counted for it, by kind.
     pub physical: [u64; Kind::ALL.len()],
+    /// How long it has had the device's engines, in ns: compute, copies to the device, copies to the host.
+    pub served: [u64; 3],
 }
 
 impl ProcessTruth {
@@ -139,18 +142,24 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
                 view.header
                     .slots
                     .iter()
-                    .filter(|slot| slot.number != 0 && slot.observer == 0)
+                    .enumerate()
+                    .filter(|(_, slot)| slot.number != 0 && slot.observer == 0)
             };
             let devices = (0..spec.count).map(|index| {
                 let state = &view.header.devices[index as usize];
                 let uuid_bytes = uuid(spec, index);
-                let processes = members().map(|slot| {
+                let processes = members().map(|(number, slot)| {
                     let used = &slot.uses[index as usize];
                     ProcessTruth {
                         pid: slot.pid,
                         alive: slot.dead == 0,
                         requested: used.requested,
                         physical: used.pages.map(crate::world::machine::bytes),
+                        served: [0, 1, 2].map(|lane| {
+                            machine
+                                .served(number, index as usize, lane)
+                                .load(Ordering::Relaxed)
+                        }),
                     }
                 });
                 DeviceTruth {
@@ -169,7 +178,7 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
             });
             Snapshot {
                 spec: spec.clone(),
-                open_by: members().filter(|slot| slot.dead == 0).count(),
+                open_by: members().filter(|(_, slot)| slot.dead == 0).count(),
                 devices: devices.collect(),
             }
         })
@@ -217,7 +226,10 @@ impl Snapshot {
                 .iter()
                 .map(|process| {
                     let (requested, physical) = (kinds(&process.requested), kinds(&process.physical));
-                    format!("{{\"pid\":{},\"alive\":{},\"requested\":{requested},\"physical\":{physical}}}", process.pid, process.alive)
+                    let (pid, alive, served) = (process.pid, process.alive, process.served);
+                    format!(
+                        "{{\"pid\":{pid},\"alive\":{alive},\"requested\":{requested},\"physical\":{physical},\"served_ns\":{served:?}}}"
+                    )
                 })
                 .collect();
             let _ = write!(text, "{}]}}", processes.join(","));

@@ -6,6 +6,10 @@
 //! [`va`] (addresses), [`context`], then [`memory`], [`exec`], [`graph`] and [`module`], which give the API its meaning;
 //! [`inspect`] is the truth that tests compare with.
 #![deny(unsafe_code)]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the documentation is read beside the source"
+)]
 
 pub mod context;
 pub mod error;

@@ -1,18 +1,44 @@
 //! The machine as a monitor sees it: whoever is there, without being one of them.
 
+use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::inspect::{DeviceTruth, Snapshot, of};
+use crate::inspect::{DeviceTruth, ProcessTruth, Snapshot, of};
 use crate::spec::Spec;
 use crate::world::machine::Machine;
-use crate::world::{uuid, uuid_text};
+use crate::world::{sys, uuid, uuid_text};
+
+/// The shortest time over which utilisation is told (ns).
+const SAMPLE: u64 = 100_000_000;
 
 /// Looks at the machine SPEC describes. Holds nothing: the machine may come and go between two looks.
 #[derive(Debug)]
 pub struct Monitor {
     spec: Spec,
     machine: Mutex<Option<Machine>>,
+    /// What is remembered between questions about utilisation, by device.
+    samples: Mutex<HashMap<u32, Sampling>>,
+}
+
+/// How the time of one device was used.
+#[derive(Debug, Clone, Default)]
+pub struct Utilization {
+    /// Percent of the time in which a kernel had the device.
+    pub device: u32,
+    /// When the last sample ended, in microseconds since the epoch; 0 if there is none yet.
+    pub ended_us: u64,
+    /// Percent of that sample by process, those that had any.
+    pub processes: Vec<(i32, u32)>,
+}
+
+/// One device's running sample, and the last complete one.
+#[derive(Debug, Default)]
+struct Sampling {
+    began_ns: u64,
+    served: HashMap<i32, u64>,
+    last: Utilization,
 }
 
 impl Monitor {
@@ -20,11 +46,12 @@ impl Monitor {
     ///
     /// # Errors
     /// If its name is in use with other values, or the kernel says no.
-    pub fn new(spec: Spec) -> Result<Self, std::io::Error> {
-        let machine = Machine::view(&spec).map_err(std::io::Error::other)?;
+    pub fn new(spec: Spec) -> io::Result<Self> {
+        let machine = Machine::view(&spec).map_err(io::Error::other)?;
         Ok(Self {
             spec,
             machine: Mutex::new(machine),
+            samples: Mutex::default(),
         })
     }
 
@@ -37,29 +64,85 @@ impl Monitor {
     ///
     /// # Errors
     /// If the shared state cannot be read.
-    pub fn look(&self) -> Result<Snapshot, std::io::Error> {
-        self.with(|machine| {
-            machine.map_or_else(|| Ok(empty(&self.spec)), |machine| of(machine, true))
-        })?
+    pub fn look(&self) -> io::Result<Snapshot> {
+        let machine = self.present()?;
+        machine
+            .as_ref()
+            .map_or_else(|| Ok(empty(&self.spec)), |machine| of(machine, true))
     }
 
-    /// Whether a kernel occupies the device at `now`, nanoseconds of the monotonic clock.
+    /// How a device's time was used between the questions before this one. Until two questions were far enough apart there is no
+    /// sample; the device's own number is then whether it is busy now.
     ///
     /// # Errors
     /// If the shared state cannot be read.
-    pub fn is_computing(&self, index: u32, now: u64) -> Result<bool, std::io::Error> {
-        let busy_until =
-            |machine: &Machine| machine.lane(index as usize, 0).load(Ordering::Acquire);
-        self.with(|machine| machine.is_some_and(|machine| busy_until(machine) > now))
+    pub fn utilization(&self, index: u32) -> io::Result<Utilization> {
+        let now = sys::monotonic_ns();
+        let processes = self.look()?.devices.swap_remove(index as usize).processes;
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let sampling = samples.entry(index).or_default();
+        if sampling.began_ns == 0 || now - sampling.began_ns >= SAMPLE {
+            sampling.turn(now, &processes);
+        }
+        let mut answer = sampling.last.clone();
+        if answer.ended_us == 0 {
+            let busy_until =
+                |machine: &Machine| machine.busy(index as usize, 0).load(Ordering::Acquire);
+            let busy = self
+                .present()?
+                .as_ref()
+                .is_some_and(|machine| busy_until(machine) > now);
+            answer.device = if busy { 100 } else { 0 };
+        }
+        Ok(answer)
     }
 
-    /// Runs `act` on the machine if anybody has it open, the present one if it was founded anew.
-    fn with<T>(&self, act: impl FnOnce(Option<&Machine>) -> T) -> Result<T, std::io::Error> {
+    /// The machine if anybody has it open, the present one if it was founded anew.
+    fn present(&self) -> io::Result<MutexGuard<'_, Option<Machine>>> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if machine.as_ref().is_none_or(Machine::is_gone) {
-            *machine = Machine::view(&self.spec).map_err(std::io::Error::other)?;
+            *machine = Machine::view(&self.spec).map_err(io::Error::other)?;
         }
-        Ok(act(machine.as_ref()))
+        Ok(machine)
+    }
+}
+
+impl Sampling {
+    /// Completes the running sample, if there is one, and begins the next.
+    fn turn(&mut self, now: u64, processes: &[ProcessTruth]) {
+        let passed = now.saturating_sub(self.began_ns).max(1);
+        let share = |process: &ProcessTruth| {
+            let before = self.served.get(&process.pid).copied().unwrap_or(0);
+            // What is reserved ahead of time is counted before it has passed: never more than everything.
+            let percent = process.served[0]
+                .saturating_sub(before)
+                .saturating_mul(100)
+                .div_ceil(passed)
+                .min(100);
+            (process.pid, u32::try_from(percent).unwrap_or(100))
+        };
+        if self.began_ns != 0 {
+            let shares: Vec<(i32, u32)> = processes
+                .iter()
+                .map(share)
+                .filter(|(_, percent)| *percent > 0)
+                .collect();
+            let device = shares
+                .iter()
+                .map(|(_, percent)| percent)
+                .sum::<u32>()
+                .min(100);
+            self.last = Utilization {
+                device,
+                ended_us: sys::epoch_us(),
+                processes: shares,
+            };
+        }
+        self.began_ns = now;
+        self.served = processes
+            .iter()
+            .map(|process| (process.pid, process.served[0]))
+            .collect();
     }
 }
 
@@ -80,5 +163,35 @@ fn empty(spec: &Spec) -> Snapshot {
         spec: spec.clone(),
         open_by: 0,
         devices: (0..spec.count).map(device).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, served: u64) -> ProcessTruth {
+        ProcessTruth {
+            pid,
+            alive: true,
+            requested: [0; 8],
+            physical: [0; 8],
+            served: [served, 0, 0],
+        }
+    }
+
+    #[test]
+    fn a_sample_is_the_share_of_time_between_two_questions() {
+        let mut sampling = Sampling::default();
+        sampling.turn(1000, &[process(1, 500), process(2, 0)]);
+        assert_eq!(sampling.last.ended_us, 0, "one question is no sample");
+        sampling.turn(2000, &[process(1, 750), process(2, 0), process(3, 5000)]);
+        assert_eq!(sampling.last.processes, [(1, 25), (3, 100)]);
+        assert_eq!(sampling.last.device, 100);
+        sampling.turn(3000, &[process(1, 750)]);
+        assert_eq!(
+            (sampling.last.device, sampling.last.processes.len()),
+            (0, 0)
+        );
     }
 }

@@ -189,7 +189,16 @@ impl Device {
 
     /// A word all processes of the machine share, 0 when it is founded: until when the hardware lane `lane` (0 to 2) is busy.
     pub fn lane(&self, lane: usize) -> &AtomicU64 {
-        self.machine.lane(self.at(), lane)
+        self.machine.busy(self.at(), lane)
+    }
+
+    /// How long this process has had the hardware lane `lane`, in ns: whoever reserves a span of it adds its length. Truth for tests,
+    /// and what NVML's utilisation is made of.
+    ///
+    /// # Errors
+    /// `DEINITIALIZED` in a process without a slot.
+    pub fn served(&self, lane: usize) -> Result<&AtomicU64> {
+        Ok(self.machine.served(self.machine.slot()?, self.at(), lane))
     }
 
     /// Room for what other parts keep about this device in this process.

@@ -9,7 +9,7 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// First bytes of a state file that was made completely.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7531;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7532;
 /// Room for the SPEC's canonical text (its longest form is shorter).
 pub(crate) const SPEC_TEXT: usize = 320;
 
@@ -101,13 +101,25 @@ pub(crate) struct Header {
     pub(crate) slots: [Slot; SLOTS],
 }
 
-/// Shared words per device that are used without the lock.
+/// Engines of a device that have shared words: compute, copies to the device, copies to the host.
 pub(crate) const LANES: usize = 3;
-/// Where those words start, for all devices.
+/// Where the words start that are used without the lock: for each device and lane, until when the engine is busy; then for each slot,
+/// device and lane, how long the process has had the engine (ns).
 pub(crate) const LANES_AT: usize = size_of::<Header>().next_multiple_of(4096);
+const LANE_WORDS: usize = (1 + SLOTS) * MAX_DEVICES as usize * LANES;
 /// Where the page records start.
-pub(crate) const PAGES_AT: usize = LANES_AT + 4096;
-const _: () = assert!(MAX_DEVICES as usize * LANES * size_of::<u64>() <= PAGES_AT - LANES_AT);
+pub(crate) const PAGES_AT: usize =
+    (LANES_AT + LANE_WORDS * size_of::<u64>()).next_multiple_of(4096);
+
+/// Which word is *busy until* of a lane.
+pub(crate) fn busy_word(device: usize, lane: usize) -> usize {
+    device * LANES + lane
+}
+
+/// Which word is *served* of a lane, for the process in `slot`.
+pub(crate) fn served_word(slot: usize, device: usize, lane: usize) -> usize {
+    ((1 + slot) * MAX_DEVICES as usize + device) * LANES + lane
+}
 
 /// Pages of one device.
 pub(crate) fn pages_per_device(spec: &Spec) -> usize {

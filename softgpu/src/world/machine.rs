@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::folder::{self, Gate};
-use super::layout::{SLOTS, file_len};
+use super::layout::{LANES, SLOTS, busy_word, file_len, served_word};
 use super::shm::Shm;
 pub(crate) use super::state::bytes;
 use super::state::{Facts, View};
@@ -175,7 +175,13 @@ impl Machine {
         let slot = self
             .locked(|view, facts| {
                 view.reap(facts);
-                view.enter(pid, part == Part::Observer, claim)
+                let slot = view.enter(pid, part == Part::Observer, claim)?;
+                for (device, lane) in (0..self.spec.count as usize)
+                    .flat_map(|device| (0..LANES).map(move |lane| (device, lane)))
+                {
+                    self.served(slot, device, lane).store(0, Ordering::Relaxed);
+                }
+                Some(slot)
             })
             .map_err(|_| OpenError::Io(io::Error::other("the state's lock is lost")))?;
         self.member = Some(Member {
@@ -236,9 +242,14 @@ impl Machine {
         self.data[device].as_raw_fd()
     }
 
-    /// One of the shared words of a device.
-    pub(crate) fn lane(&self, device: usize, lane: usize) -> &AtomicU64 {
-        self.shm.lane(device, lane)
+    /// Until when an engine of a device is busy.
+    pub(crate) fn busy(&self, device: usize, lane: usize) -> &AtomicU64 {
+        self.shm.word(busy_word(device, lane))
+    }
+
+    /// How long the process in `slot` has had an engine of a device.
+    pub(crate) fn served(&self, slot: usize, device: usize, lane: usize) -> &AtomicU64 {
+        self.shm.word(served_word(slot, device, lane))
     }
 
     /// The folder of its files.

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::layout::{Header, LANES, LANES_AT, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
+use super::layout::{Header, LANES_AT, MAGIC, PAGES_AT, Page, file_len, pages_per_device};
 use super::state::View;
 use crate::error::Result;
 use crate::spec::Spec;
@@ -97,13 +97,14 @@ impl Shm {
         founded.then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// One of the shared words of a device, which no lock guards.
-    pub(super) fn lane(&self, device: usize, lane: usize) -> &AtomicU64 {
+    /// One of the words that no lock guards, by its place ([`busy_word`](super::layout::busy_word),
+    /// [`served_word`](super::layout::served_word)).
+    pub(super) fn word(&self, place: usize) -> &AtomicU64 {
+        let at = LANES_AT + place * size_of::<u64>();
         assert!(
-            device < self.spec.count as usize && lane < LANES,
-            "lanes are asked for by constants"
+            at + size_of::<u64>() <= PAGES_AT,
+            "places are made of a slot, a device and a lane"
         );
-        let at = LANES_AT + (device * LANES + lane) * size_of::<u64>();
         // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as an atomic.
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }

@@ -105,3 +105,11 @@ pub(super) fn file_system_size(path: &str) -> Option<u64> {
     let answer = unsafe { libc::statvfs(path.as_ptr(), &raw mut found) };
     (answer == 0).then_some(found.f_blocks * found.f_frsize)
 }
+
+/// Microseconds since the epoch.
+pub fn epoch_us() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}

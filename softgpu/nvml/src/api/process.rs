@@ -2,12 +2,12 @@
 
 use gpushare_cuda_abi::nvml::{
     nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_v1_t,
-    nvmlProcessInfo_v2_t, nvmlProcessMode_t, nvmlProcessUtilizationSample_t,
-    nvmlProcessesUtilizationInfo_t, nvmlReturn_t, struct_version,
+    nvmlProcessInfo_v2_t, nvmlProcessMode_t, nvmlProcessUtilizationInfo_v1_t,
+    nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_t, nvmlReturn_t, struct_version,
 };
 
 use crate::abi::{input, out, outputs, required};
-use crate::library::{Result, device as look, index};
+use crate::library::{Result, device as look, index, monitor};
 
 /// The instance ids of a device that is not divided.
 const NO_INSTANCE: u32 = u32::MAX;
@@ -63,23 +63,57 @@ nvml! {
 }
 
 nvml! {
-    /// How the device's time was divided is not sampled: there is never a sample, as on a device where nothing ran lately.
+    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time between the last questions.
     fn nvmlDeviceGetProcessUtilization(
-        device: nvmlDevice_t, _samples: *mut nvmlProcessUtilizationSample_t, count: *mut u32, _since: u64,
+        device: nvmlDevice_t, samples: *mut nvmlProcessUtilizationSample_t, count: *mut u32, since: u64,
     ) {
-        index(device)?;
-        out(count, 0)?;
-        Err(nvmlReturn_t::NOT_FOUND)
+        let room = if samples.is_null() { 0 } else { input(count)? };
+        let (time, found) = sampled(device, since)?;
+        let needed = u32::try_from(found.len()).expect("processes are few");
+        out(count, needed)?;
+        if needed > room {
+            return Err(nvmlReturn_t::INSUFFICIENT_SIZE);
+        }
+        let entry = |(pid, share)| nvmlProcessUtilizationSample_t {
+            pid, timeStamp: time, smUtil: share, memUtil: 0, encUtil: 0, decUtil: 0,
+        };
+        outputs(samples, &found.into_iter().map(entry).collect::<Vec<_>>())
     }
     fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, infos: *mut nvmlProcessesUtilizationInfo_t) {
-        index(device)?;
         let asked = input(infos)?;
         if asked.version != struct_version::<nvmlProcessesUtilizationInfo_t>(1) {
             return Err(nvmlReturn_t::ARGUMENT_VERSION_MISMATCH);
         }
-        out(infos, nvmlProcessesUtilizationInfo_t { processSamplesCount: 0, ..asked })?;
-        Err(nvmlReturn_t::NOT_FOUND)
+        let room = if asked.procUtilArray.is_null() { 0 } else { asked.processSamplesCount };
+        let (time, found) = sampled(device, asked.lastSeenTimeStamp)?;
+        let needed = u32::try_from(found.len()).expect("processes are few");
+        out(infos, nvmlProcessesUtilizationInfo_t { processSamplesCount: needed, ..asked })?;
+        if needed > room {
+            return Err(nvmlReturn_t::INSUFFICIENT_SIZE);
+        }
+        let entry = |(pid, share)| nvmlProcessUtilizationInfo_v1_t {
+            timeStamp: time, pid, smUtil: share, memUtil: 0, encUtil: 0, decUtil: 0, jpgUtil: 0, ofaUtil: 0,
+        };
+        outputs(asked.procUtilArray, &found.into_iter().map(entry).collect::<Vec<_>>())
     }
+}
+
+/// When the last sample ended, and the percentage of each process in it.
+///
+/// # Errors
+/// `NOT_FOUND` if there is none after `since`, or nothing ran in it.
+fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
+    let used = monitor()?
+        .utilization(index(device)?)
+        .map_err(|_| nvmlReturn_t::UNKNOWN)?;
+    if used.ended_us <= since || used.processes.is_empty() {
+        return Err(nvmlReturn_t::NOT_FOUND);
+    }
+    let processes = used
+        .processes
+        .iter()
+        .map(|(pid, share)| (pid.cast_unsigned(), *share));
+    Ok((used.ended_us, processes.collect()))
 }
 
 /// Pid and bytes of everybody who holds memory on the device.

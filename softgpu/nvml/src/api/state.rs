@@ -6,7 +6,7 @@ use gpushare_cuda_abi::nvml::{
     nvmlPcieUtilCounter_t, nvmlPstates_t, nvmlReturn_t, nvmlTemperature_t,
     nvmlTemperatureSensors_t, nvmlTemperatureThresholds_t, nvmlUtilization_t, struct_version,
 };
-use softgpu::{facts, world};
+use softgpu::facts;
 
 use crate::abi::{input, out, required};
 use crate::library::{Result, index, monitor};
@@ -23,11 +23,9 @@ const PCIE: (u32, u32) = (5, 16);
 const VIDEO_MHZ: u32 = 1545;
 
 nvml! {
-    /// Busy is all or nothing: whether a kernel occupies the device at this moment.
     fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, rates: *mut nvmlUtilization_t) {
-        let now = world::sys::monotonic_ns();
-        let busy = monitor()?.is_computing(index(device)?, now).map_err(|_| nvmlReturn_t::UNKNOWN)?;
-        out(rates, nvmlUtilization_t { gpu: if busy { 100 } else { 0 }, memory: 0 })
+        let used = monitor()?.utilization(index(device)?).map_err(|_| nvmlReturn_t::UNKNOWN)?;
+        out(rates, nvmlUtilization_t { gpu: used.device, memory: 0 })
     }
     fn nvmlDeviceGetEncoderUtilization(device: nvmlDevice_t, percent: *mut u32, period: *mut u32) { idle(device, percent, period) }
     fn nvmlDeviceGetDecoderUtilization(device: nvmlDevice_t, percent: *mut u32, period: *mut u32) { idle(device, percent, period) }
