@@ -226,6 +226,7 @@ impl Timeline {
                 break;
             };
             let ended = lane.step(words.of(key.1), at);
+            words.had(key.1, lane.taken());
             ended.into_iter().for_each(|op| self.finish(op, at));
         }
     }
@@ -279,6 +280,7 @@ impl Timeline {
                     (Words::of_device(device), demand.engine.lane(device.spec()))
                 });
                 lane.push(words.of(demand.engine), op, at, demand.ns, demand.load);
+                words.had(demand.engine, lane.taken());
             }
             Work::Host(_) => self.calls.push_back(op),
             Work::Value(_) => self.values.push(op),

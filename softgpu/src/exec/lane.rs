@@ -36,6 +36,8 @@ pub(super) struct Lane {
     clock: u64,
     /// The end of the span we own.
     slice_end: u64,
+    /// Engine time taken and not yet told to [`taken`](Self::taken) (ns).
+    taken: u64,
 }
 
 /// Takes at most [`SLICE`] of the engine behind `word`, at the first free moment not before `from`; returns begin and end.
@@ -61,6 +63,7 @@ impl Lane {
             running: Vec::new(),
             clock: 0,
             slice_end: 0,
+            taken: 0,
         }
     }
 
@@ -122,6 +125,12 @@ impl Lane {
     fn begin_slice(&mut self, word: &AtomicU64, from: u64) {
         let longest = self.running.iter().map(|job| job.left).max().unwrap_or(0);
         (self.clock, self.slice_end) = reserve(word, from, longest);
+        self.taken += self.slice_end - self.clock;
+    }
+
+    /// Engine time this lane has taken since it was last asked (ns).
+    pub(super) fn taken(&mut self) -> u64 {
+        std::mem::take(&mut self.taken)
     }
 }
 

@@ -2,7 +2,7 @@
 //! ([`lane`](super::lane)).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::op::EngineKind;
 use crate::world::Device;
@@ -20,5 +20,12 @@ impl Words {
     /// The word of one engine: busy until this moment of the monotonic clock (ns).
     pub(super) fn of(&self, engine: EngineKind) -> &AtomicU64 {
         self.0.lane(engine as usize)
+    }
+
+    /// Notes that this process took the engine for `ns`: the truth about shares, and what NVML's utilisation is made of.
+    pub(super) fn had(&self, engine: EngineKind, ns: u64) {
+        if let Ok(served) = self.0.served(engine as usize) {
+            served.fetch_add(ns, Ordering::Relaxed);
+        }
     }
 }
