@@ -256,6 +256,25 @@ fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
 }
 
 #[test]
+fn what_a_killed_process_held_can_be_had_without_being_asked_for_twice() {
+    let mut container = Container::start();
+    for round in 0..5 {
+        let mut holder = Guest::start(container.command("quota"));
+        assert_eq!(holder.ask("init"), "init 0");
+        assert_eq!(holder.ask(&format!("alloc {}", LIMIT - KEPT)), "alloc 0");
+        holder.kill();
+        // The driver has not given it back yet: the request waits for it.
+        assert_eq!(
+            container.ask(&format!("alloc {}", LIMIT - KEPT)),
+            "alloc 0",
+            "round {round}"
+        );
+        assert!(container.device().requested_peak <= LIMIT);
+        assert_eq!(container.ask("free 1"), "free 0");
+    }
+}
+
+#[test]
 fn processes_killed_at_any_moment_leave_true_books() {
     let mut container = Container::start();
     for round in 0..20_u64 {
