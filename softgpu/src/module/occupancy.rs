@@ -24,10 +24,10 @@ pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
 /// how many of them then fill a device of `sm` multiprocessors: (blocks, threads).
 pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32) {
     let limit = if limit == 0 { 1024 } else { limit.min(1024) };
-    let whole = (1..=limit / 32).rev().map(|warps| warps * 32);
+    let whole = (1..=(limit - 1) / 32).rev().map(|warps| warps * 32);
     let fill = |threads: u32| blocks_per_sm(threads, shared(threads)) * threads;
-    let best = whole
-        .chain([limit])
+    let best = std::iter::once(limit)
+        .chain(whole)
         .fold((0, 0), |best: (u32, u32), threads| {
             let filled = fill(threads);
             if filled > best.0 {
