@@ -114,7 +114,7 @@ fn adds_at_most(call: &str, most: i64) {
         return;
     }
     let (bare, hooked) = (bench().each(call, false), bench().each(call, true));
-    println!("{call}: {hooked} instructions, {bare} of them the driver's");
+    eprintln!("{call}: {hooked} instructions, {bare} of them the driver's");
     assert!(
         hooked - bare <= most,
         "{call}: {} instructions added, {most} allowed",

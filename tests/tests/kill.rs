@@ -244,14 +244,14 @@ fn kill_after_each_store(forks: bool) -> u64 {
 #[test]
 fn a_process_killed_after_any_of_its_stores_leaves_true_books() {
     let kills = kill_after_each_store(false);
-    println!("{kills} kills, all of them inside the library");
+    eprintln!("{kills} kills, all of them inside the library");
     assert!(kills >= 50, "only {kills} stores were tried");
 }
 
 #[test]
 fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
     let kills = kill_after_each_store(true);
-    println!("{kills} kills, all of them inside the library");
+    eprintln!("{kills} kills, all of them inside the library");
     assert!(kills >= 50, "only {kills} stores were tried");
 }
 
