@@ -52,6 +52,7 @@ void array_facts(void);
 void managed_facts(void);
 void pointer_facts(void);
 void denied_facts(void);
+void foreign_facts(void);
 void stream_facts(void);
 void capture_facts(void);
 void launch_facts(void);

@@ -1,6 +1,9 @@
 // Physical memory, addresses, and mapping one to the other.
 #include "facts.h"
 
+#include <setjmp.h>
+#include <signal.h>
+
 struct properties {
     int type, handles, location_type, location_id;
     void *metadata;
@@ -76,4 +79,44 @@ void denied_facts(void) {
     // A driver may refuse at the call or fault when the work runs; it must not succeed.
     result called = CU(cuMemsetD8_v2, a, 1, (size_t)16), waited = CU(cuCtxSynchronize);
     say_bool("fill_of_mapped_memory_without_access_succeeds", !called && !waited);
+}
+
+static sigjmp_buf faulted;
+
+static void on_fault(int number) {
+    (void)number;
+    siglongjmp(faulted, 1);
+}
+
+static int host_can_read(address at) {
+    struct sigaction action = {.sa_handler = on_fault}, before;
+    sigaction(SIGSEGV, &action, &before);
+    int able = 0;
+    if (!sigsetjmp(faulted, 1)) {
+        (void)*(volatile char *)(uintptr_t)at;
+        able = 1;
+    }
+    sigaction(SIGSEGV, &before, NULL);
+    return able;
+}
+
+void foreign_facts(void) {
+    struct properties properties = {.type = 1, .location_type = 1};
+    struct access access = {.location_type = 1, .flags = 3};
+    address linear = 0, mapped = 0, managed = 0;
+    unsigned long long memory = 0;
+    size_t grain = 2 << 20;
+    void *pinned = NULL;
+    begin();
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &linear, (size_t)4096));
+    must("cuMemAddressReserve", CU(cuMemAddressReserve, &mapped, grain, (size_t)0, (address)0, 0ULL));
+    must("cuMemCreate", CU(cuMemCreate, &memory, grain, &properties, 0ULL));
+    must("cuMemMap", CU(cuMemMap, mapped, grain, (size_t)0, memory, 0ULL));
+    must("cuMemSetAccess", CU(cuMemSetAccess, mapped, grain, &access, (size_t)1));
+    must("cuMemAllocManaged", CU(cuMemAllocManaged, &managed, (size_t)4096, 1u));
+    must("cuMemHostAlloc", CU(cuMemHostAlloc, &pinned, (size_t)4096, 0u));
+    say_bool("host_reads_linear_memory", host_can_read(linear));
+    say_bool("host_reads_mapped_memory", host_can_read(mapped));
+    say_bool("host_reads_managed_memory", host_can_read(managed));
+    say_bool("host_reads_pinned_memory", host_can_read((address)(uintptr_t)pinned));
 }
