@@ -10,6 +10,9 @@ pub(super) struct Priority;
 
 impl Resolve for Priority {
     fn resolve(&self, case: &Case<'_>) -> Verdict {
+        if case.borrowed && case.short.is_zero() {
+            return Verdict::End(Vec::new());
+        }
         if !case.borrowed || case.patience < case.ladder {
             return Verdict::Pass;
         }

@@ -24,20 +24,19 @@ impl World {
         need: Room,
         guaranteed: bool,
     ) {
-        let mut short = self.missing(pass, pending, need, guaranteed);
-        let prompt = pass.coming.prompt.min(short);
-        pass.coming.prompt = pass.coming.prompt - prompt;
-        short = short - prompt;
-        if !short.is_zero() {
-            let called_back = self.reclaim_unused(pass.device, Some(pending.container), short);
-            pass.coming.prompt += called_back - called_back.min(short);
-            short = short - called_back;
+        let missing = self.missing(pass, pending, need, guaranteed);
+        let mut all = pass.coming.prompt;
+        if !(missing - all).is_zero() {
+            all += self.reclaim_unused(pass.device, Some(pending.container), missing - all);
         }
-        if short.is_zero() {
+        let short = missing - all;
+        let counts_on_it = if short.is_zero() {
             self.tell_waiting(ask, Bytes::ZERO, None);
-            return;
-        }
-        self.resolve(pass, ask, pending, short, guaranteed);
+            true
+        } else {
+            self.resolve(pass, ask, pending, short, guaranteed)
+        };
+        pass.coming.prompt = if counts_on_it { all - missing } else { all };
     }
 
     /// What is missing for `need` behind all that ranks above it.
@@ -62,7 +61,8 @@ impl World {
         }
     }
 
-    /// Asks the policies. `short` is missing even when all unused grants are back.
+    /// Asks the policies. `short` is missing even when all unused grants are back. Says whether the ask counts on what
+    /// is on its way: one that would still miss something does not, so that it is there for others.
     pub(super) fn resolve(
         &mut self,
         pass: &mut Pass,
@@ -70,18 +70,21 @@ impl World {
         pending: &Pending,
         short: Room,
         guaranteed: bool,
-    ) {
+    ) -> bool {
         let lasting = pass.coming.lasting.min(short);
         let rest = short - lasting;
         let physical = matches!(pending.want, Want::Physical { .. });
         let priority = self.priority(pending.container);
         for by in self.policies(pending, guaranteed) {
             let verdict = self.ask_policy(by, pass.device, pending, rest, physical);
+            let counts = rest.is_zero() || matches!(verdict, Verdict::End(_));
             match verdict {
                 Verdict::Pass => continue,
                 Verdict::Refuse => break,
                 Verdict::Wait => {
-                    pass.coming.lasting = pass.coming.lasting - lasting;
+                    if rest.is_zero() {
+                        pass.coming.lasting = pass.coming.lasting - lasting;
+                    }
                     self.tell_waiting(ask, rest.taken.max(rest.firm), by);
                     self.timers
                         .set_no_later(Timer::Cycle, self.now + self.policy.cycle_grace);
@@ -100,10 +103,11 @@ impl World {
                     self.tell_waiting(ask, Bytes::ZERO, by);
                 }
             }
-            return;
+            return counts;
         }
         let short = short.taken.max(short.firm);
         self.answer(ask, Answer::Denied(Denial::NoRoom { short }));
+        false
     }
 
     pub(super) fn priority(&self, container: ContainerId) -> u16 {

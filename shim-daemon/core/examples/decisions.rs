@@ -1,0 +1,137 @@
+//! How many asks a second the core decides, on one thread, with the clock of this program: the core has none.
+//!
+//! `cargo run --release -p gpushare-core --example decisions`
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a benchmark reads the clock and prints"
+)]
+
+use gpushare_core::{
+    AskId, Bytes, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec, Event,
+    Nanos, Policy, Preemptible, ProcessId, Quota, Resolver, World,
+};
+use std::time::Instant;
+
+const CONTAINERS: u64 = 1000;
+const DEVICES: u64 = 16;
+const ROUNDS: u64 = 300;
+
+fn node(limit: Bytes) -> World {
+    let mut world = World::new(Policy {
+        first_overhead: Bytes::mib(100),
+        ..Policy::default()
+    });
+    let now = Nanos::ZERO;
+    for device in (0..DEVICES).map(DeviceId) {
+        let spec = DeviceSpec {
+            capacity: Bytes::gib(80),
+            reserve: Bytes::gib(1),
+            class: CostClass(0),
+        };
+        world.handle(now, Event::DeviceAdded { device, spec });
+    }
+    for id in 0..CONTAINERS {
+        let (container, process, device) = (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
+        let spec = ContainerSpec {
+            quotas: vec![(
+                device,
+                Quota {
+                    request: Bytes::mib(512),
+                    limit,
+                },
+            )],
+            priority: 500,
+            on_collision: vec![Resolver::Wait],
+            wait_timeout: Nanos::secs(30),
+            idle_after: Nanos::secs(5),
+            preemptible: Preemptible::Never,
+            idle_end: None,
+            run_limit: None,
+        };
+        world.handle(
+            now,
+            Event::Register {
+                container,
+                spec,
+                running: false,
+            },
+        );
+        world.handle(
+            now,
+            Event::ProcessStarted {
+                process,
+                container,
+                adopted: true,
+            },
+        );
+        world.handle(
+            now,
+            Event::Open {
+                process,
+                device,
+                ask: AskId(0),
+            },
+        );
+    }
+    drain(&mut world);
+    world
+}
+
+fn drain(world: &mut World) -> u64 {
+    let mut answers = 0;
+    while let Some(decision) = world.poll_decision() {
+        answers += u64::from(matches!(decision, Decision::Answer { .. }));
+    }
+    answers
+}
+
+/// Every container grows step by step to its limit and then shows all of it unused.
+fn measure(name: &str, limit: Bytes, bytes: Bytes) {
+    let mut world = node(limit);
+    let (mut events, mut answers, mut slowest) = (0_u64, 0_u64, 0);
+    let start = Instant::now();
+    for round in 1..=ROUNDS {
+        let now = Nanos::millis(round);
+        for id in 0..CONTAINERS {
+            let (container, process, device) =
+                (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
+            let held = world
+                .account(container, device)
+                .map_or(Bytes::ZERO, |account| account.in_use);
+            let event = match held + bytes > limit {
+                true => Event::Usage {
+                    container,
+                    device,
+                    in_use: Bytes::ZERO,
+                },
+                false => Event::Ask {
+                    process,
+                    device,
+                    ask: AskId(round),
+                    held,
+                    bytes,
+                    patience: None,
+                },
+            };
+            let one = Instant::now();
+            world.handle(now, event);
+            answers += drain(&mut world);
+            slowest = slowest.max(one.elapsed().as_nanos());
+            events += 1;
+        }
+    }
+    let nanos = start.elapsed().as_nanos().max(1);
+    let rate = u128::from(events) * 1_000_000_000 / nanos;
+    println!("{name}: {events} events, {answers} answers, {rate} events/s, slowest {slowest} ns");
+}
+
+fn main() {
+    measure("plenty, 8 MiB an ask   ", Bytes::mib(1000), Bytes::mib(8));
+    measure("plenty, 100 MiB an ask ", Bytes::mib(1000), Bytes::mib(100));
+    measure(
+        "scarce, most of them wait",
+        Bytes::mib(4000),
+        Bytes::mib(100),
+    );
+}
