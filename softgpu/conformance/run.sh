@@ -14,13 +14,18 @@ if [ "${1-}" = --record ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Facts about two processes need them on one machine; a real driver does not read this.
+export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
 "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
 "$work/facts" "${1:-libcuda.so.1}" >"$work/answers"
 if [ -n "$driver" ]; then
+    # In the transcript's order; a fact the driver did not come to (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
-        FNR == NR { if (/^#/) print; else known[$1] = $2; next }
-        { print $1 "\t" $2 "\t" driver; if (known[$1] != $2) print $1 ": " known[$1] " -> " $2 > "/dev/stderr" }
-    ' "$here/transcript.tsv" "$work/answers" >"$work/transcript"
+        FNR == NR { if ($1 ~ /\.(ended|missing\.|cannot\.)/) print $0 > "/dev/stderr"; else answer[$1] = $2; next }
+        /^#/ || !($1 in answer) { print; if (!/^#/) print "not answered: " $1 > "/dev/stderr"; next }
+        { if (answer[$1] != $2) print $1 ": " $2 " -> " answer[$1] > "/dev/stderr"
+          print $1 "\t" answer[$1] "\t" driver }
+    ' "$work/answers" "$here/transcript.tsv" >"$work/transcript"
     cp "$work/transcript" "$here/transcript.tsv"
     echo "recorded $(wc -l <"$work/answers") facts on $driver"
     exit 0
