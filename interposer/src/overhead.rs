@@ -9,7 +9,7 @@
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use crate::account;
+use crate::account::{self, nvml};
 use crate::device::DeviceKey;
 use crate::objects::Map;
 use crate::{contexts, driver};
@@ -35,21 +35,21 @@ enum Gauge {
     /// In this context, current or not.
     Context(CUcontext),
     /// From NVML, where the thread has no context on the device yet.
-    Nvml([u8; 16]),
+    Nvml(nvml::Gauge),
 }
 
 impl Gauge {
     fn on(device: DeviceKey) -> Option<Self> {
         match contexts::here() {
             Some(here) if here.device == device => Some(Self::Context(here.handle)),
-            _ => account::uuid(device).map(Self::Nvml),
+            _ => nvml::Gauge::open(&account::uuid(device)?).map(Self::Nvml),
         }
     }
 
     fn free(&self) -> Option<u64> {
         match self {
             Self::Context(context) => free_in(*context),
-            Self::Nvml(uuid) => account::nvml::free(uuid),
+            Self::Nvml(gauge) => gauge.free(),
         }
     }
 }

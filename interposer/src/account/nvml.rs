@@ -61,34 +61,57 @@ pub(crate) fn processes(uuid: &[u8; 16]) -> Option<Vec<Listed>> {
     listed
 }
 
-/// Free memory of a device in bytes, `None` if NVML cannot be asked.
-pub(crate) fn free(uuid: &[u8; 16]) -> Option<u64> {
-    let nvml = Library::open()?;
-    // SAFETY: NVML's own names and signatures.
-    let (init, shutdown, by_uuid, memory) = unsafe {
-        (
-            nvml.function::<Plain>(c"nvmlInit_v2")?,
-            nvml.function::<Plain>(c"nvmlShutdown")?,
-            nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
-            nvml.function::<Memory>(c"nvmlDeviceGetMemoryInfo")?,
-        )
-    };
-    // SAFETY: takes nothing.
-    if unsafe { init() } != 0 {
-        return None;
+/// A device whose free memory is read more than once: starting NVML is the slow part.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    device: *mut c_void,
+    memory: Memory,
+    shutdown: Plain,
+}
+
+impl Gauge {
+    /// Starts NVML for one device, `None` if it cannot be asked.
+    pub(crate) fn open(uuid: &[u8; 16]) -> Option<Self> {
+        let nvml = Library::open()?;
+        // SAFETY: NVML's own names and signatures.
+        let (init, shutdown, by_uuid, memory) = unsafe {
+            (
+                nvml.function::<Plain>(c"nvmlInit_v2")?,
+                nvml.function::<Plain>(c"nvmlShutdown")?,
+                nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
+                nvml.function::<Memory>(c"nvmlDeviceGetMemoryInfo")?,
+            )
+        };
+        // SAFETY: takes nothing.
+        if unsafe { init() } != 0 {
+            return None;
+        }
+        let mut gauge = Self {
+            device: core::ptr::null_mut(),
+            memory,
+            shutdown,
+        };
+        gauge.device = device(by_uuid, uuid)?;
+        Some(gauge)
     }
-    let free = device(by_uuid, uuid).and_then(|device| {
+
+    /// Free memory in bytes.
+    pub(crate) fn free(&self) -> Option<u64> {
         let mut info = nvmlMemory_t {
             total: 0,
             free: 0,
             used: 0,
         };
-        // SAFETY: a device NVML has just named, and an out parameter that outlives the call.
-        (unsafe { memory(device, &raw mut info) } == 0).then_some(info.free)
-    });
-    // SAFETY: balances `init`.
-    unsafe { shutdown() };
-    free
+        // SAFETY: a device of NVML's, and an out parameter that outlives the call.
+        (unsafe { (self.memory)(self.device, &raw mut info) } == 0).then_some(info.free)
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        // SAFETY: balances the start; the program's own use of NVML is counted apart.
+        unsafe { (self.shutdown)() };
+    }
 }
 
 /// The device of a UUID. The driver does not say whether it is a MIG instance's, so both spellings are tried.
