@@ -16,7 +16,7 @@ use super::process;
 use super::slots::Dead;
 
 /// Longest that a request waits for a dead process's bytes. Drivers need milliseconds, for very large processes a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -10,11 +10,7 @@ use std::time::{Duration, Instant};
 use super::file::{FileLock, UsageFile};
 
 /// Longest wait for the lock. Its holders need microseconds each, with hundreds of processes milliseconds in all.
-pub(crate) const PATIENCE: Duration = if cfg!(test) {
-    Duration::from_millis(300)
-} else {
-    Duration::from_secs(5)
-};
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// First and longest pause between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
@@ -41,7 +37,19 @@ pub(crate) enum Unavailable {
 /// # Errors
 /// [`Unavailable`] after [`PATIENCE`], or at once if the file is lost.
 pub(crate) fn take<'a>(file: &UsageFile, threads: &'a Mutex<()>) -> Result<Held<'a>, Unavailable> {
-    let mut wait = Wait::new(PATIENCE);
+    take_within(file, threads, PATIENCE)
+}
+
+/// As [`take`], with another bound.
+///
+/// # Errors
+/// As [`take`].
+pub(crate) fn take_within<'a>(
+    file: &UsageFile,
+    threads: &'a Mutex<()>,
+    patience: Duration,
+) -> Result<Held<'a>, Unavailable> {
+    let mut wait = Wait::new(patience);
     let threads = loop {
         match threads.try_lock() {
             Ok(guard) => break guard,

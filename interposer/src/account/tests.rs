@@ -4,12 +4,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::time::Duration;
 
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
 use super::join::{Membership, Request, StartError, Visible, join};
+use super::lock::Unavailable;
 use super::process::Identity;
 use super::{grow, limbo, lock, stale};
 
@@ -262,13 +264,17 @@ fn a_lost_file_ends_growth_and_nothing_else() {
 }
 
 #[test]
-fn a_lock_that_is_never_given_back_ends_growth_in_bounded_time() {
+fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
-    let held = lock::take(&b.file, &b.threads).unwrap();
-    assert!(!charge(&a, MIB));
-    drop(held);
     assert!(charge(&a, MIB));
+    let held = lock::take(&b.file, &b.threads).unwrap();
+    let refused = lock::take_within(&a.file, &a.threads, Duration::from_millis(20));
+    assert!(matches!(refused, Err(Unavailable::Busy)), "{refused:?}");
+    assert!(charge(&a, UNIT), "charges within credit go on");
+    release(&a, MIB);
+    drop(held);
+    assert!(charge(&a, 50 * MIB), "and growth when it is given back");
 }
 
 #[test]
