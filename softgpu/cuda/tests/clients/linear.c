@@ -218,7 +218,7 @@ static void managed(void) {
 /* More managed memory than the device has: the oldest is evicted, nothing is lost, nobody runs out. */
 static void oversubscribed(void) {
     start();
-    size_t before = settled(), piece = 64 * MIB, count = before / piece + 4;
+    size_t before = settled(), piece = 32 * MIB, count = before / piece + 4;
     dptr *at = calloc(count, sizeof *at), plain;
     for (size_t n = 0; n < count; n++) {
         DO(cuMemAllocManaged(&at[n], piece, 1));
@@ -227,7 +227,7 @@ static void oversubscribed(void) {
     DO(cuCtxSynchronize());
     for (size_t n = 0; n < count; n++)
         TRUE(((unsigned *)(uintptr_t)at[n])[piece / 4 - 1] == n);
-    DO(cuMemAlloc_v2(&plain, 256 * MIB)); /* evicts */
+    DO(cuMemAlloc_v2(&plain, 128 * MIB)); /* evicts */
     DO(cuMemFree_v2(plain));
     for (size_t n = 0; n < count; n++)
         DO(cuMemFree_v2(at[n]));

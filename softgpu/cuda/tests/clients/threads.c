@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { THREADS = 6, ROUNDS = 300, LIVE = 24 };
+enum { THREADS = 6, ROUNDS = 150, LIVE = 24 };
 static handle context;
 static int reports;
 

@@ -11,7 +11,7 @@ use super::support;
 /// Processes at a time.
 const AT_ONCE: usize = 3;
 /// Processes killed in all.
-const KILLED: usize = 9;
+const KILLED: usize = 6;
 
 /// A client that works until it is killed or has finished, and says a byte for every step.
 fn start(spec: &str) -> Child {

@@ -26,7 +26,7 @@ cases! {
     pinned_memory_is_the_hosts_and_the_devices = "linear" "pinned" "mem=256MiB";
     pageable_memory_is_read_at_the_call_and_written_before_it_returns = "linear" "asynchronous" "mem=256MiB";
     managed_memory_is_resident_where_it_was_sent = "linear" "managed" "mem=256MiB";
-    more_managed_memory_than_the_device_has_loses_nothing = "linear" "oversubscribed" "mem=512MiB";
+    more_managed_memory_than_the_device_has_loses_nothing = "linear" "oversubscribed" "mem=256MiB";
     a_destroyed_context_takes_its_memory_with_it = "linear" "context_takes_all_with_it" "mem=512MiB";
     pointers_say_what_they_are = "linear" "attributes" "mem=256MiB";
     two_hundred_thousand_allocations_stay_fast = "linear" "speed" "mem=512MiB";
