@@ -141,3 +141,33 @@ fn a_reset_primary_context_starts_anew() {
         assert_eq!(read(at, 1), [5]);
     });
 }
+
+#[test]
+fn a_forked_child_neither_runs_its_parents_work_nor_waits_for_it() {
+    alone(
+        "a_forked_child_neither_runs_its_parents_work_nor_waits_for_it",
+        "",
+        || {
+            start();
+            let (word, stream) = (pinned(1), free_stream());
+            let gate = Gate::close(stream);
+            assert_eq!(fill(stream, word.addr() as u64, 1, 7), OK);
+            // SAFETY: the child calls the driver, which promises an answer there, and `_exit`.
+            #[expect(unsafe_code, reason = "fork and its kin are C")]
+            let (ended, status) = unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    let refused = cuStreamSynchronize(stream) != OK && cuCtxSynchronize() != OK;
+                    libc::_exit(i32::from(!(refused && look(word) == 0)));
+                }
+                let mut status = -1;
+                (libc::waitpid(child, &raw mut status, 0) == child, status)
+            };
+            assert!(ended);
+            assert_eq!(status, 0);
+            gate.open();
+            assert_eq!(cuStreamSynchronize(stream), OK);
+            assert_eq!(look(word), 7);
+        },
+    );
+}

@@ -33,12 +33,15 @@ fn race(name: &str, seed: u64, ordered: bool) -> String {
     alone(name, &format!("seed={seed}"), || {
         start();
         let (at, one, two, passed) = (memory(4096), free_stream(), free_stream(), event());
+        // Both may begin at one moment, however long submission takes.
+        let gates = [Gate::close(one), Gate::close(two)];
         assert_eq!(fill(one, at, 1, 1), OK);
         if ordered {
             assert_eq!(cuEventRecord(passed, one), OK);
             assert_eq!(cuStreamWaitEvent(two, passed, 0), OK);
         }
         assert_eq!(fill(two, at, 1, 2), OK);
+        gates.into_iter().for_each(Gate::open);
         assert_eq!(cuCtxSynchronize(), OK);
         tell(read(at, 1)[0]);
     })
@@ -66,8 +69,10 @@ fn a_memset_of_device_memory_is_not_over_when_it_returns() {
             alone(name, &format!("seed={seed}"), || {
                 start();
                 let (at, free) = (memory(4096), free_stream());
+                let gates = [Gate::close(CUstream::NULL), Gate::close(free)];
                 assert_eq!(cuMemsetD32_v2(at, 1, 1), OK);
                 assert_eq!(fill(free, at, 1, 2), OK);
+                gates.into_iter().for_each(Gate::open);
                 assert_eq!(cuCtxSynchronize(), OK);
                 tell(read(at, 1)[0]);
             })
@@ -167,8 +172,10 @@ fn the_legacy_default_stream_and_non_blocking_streams_do_not_wait() {
             alone(name, &format!("seed={seed}"), || {
                 start();
                 let (at, free) = (memory(4096), free_stream());
+                let gates = [Gate::close(CUstream::NULL), Gate::close(free)];
                 assert_eq!(fill(CUstream::NULL, at, 1, 1), OK);
                 assert_eq!(fill(free, at, 1, 2), OK);
+                gates.into_iter().for_each(Gate::open);
                 assert_eq!(cuCtxSynchronize(), OK);
                 tell(read(at, 1)[0]);
             })
