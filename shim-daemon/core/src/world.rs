@@ -44,6 +44,8 @@ struct Container {
     idle: bool,
     /// The end it was warned of.
     warned: Option<Nanos>,
+    /// When it was last spared: at that very instant it is not chosen again.
+    spared: Option<Nanos>,
     /// The kill ladder it is on.
     ending: Option<Ending>,
 }
@@ -283,7 +285,9 @@ impl World {
     /// Something on the device may have become free.
     fn freed(&mut self, device: DeviceId) {
         self.settle(device);
-        self.admit_waiting();
+        if self.may_admit(device) {
+            self.admit_waiting();
+        }
     }
 
     /// The devices a container has a quota on.

@@ -35,6 +35,27 @@ impl World {
         }
     }
 
+    /// Whether something freed on this device can have admitted anybody: only the first who waits for it, because all
+    /// others there are behind it.
+    pub(super) fn may_admit(&mut self, device: DeviceId) -> bool {
+        let wants = |container: &ContainerId| {
+            let quota = self
+                .containers
+                .get(container)
+                .and_then(|known| known.spec.quota(device));
+            quota.is_some_and(|quota| !quota.request.is_zero())
+        };
+        let first = self
+            .queue
+            .iter()
+            .map(|(_, _, container)| *container)
+            .find(wants);
+        first.is_some_and(|container| {
+            let needs = self.admission_needs(container);
+            self.fits_all(&needs)
+        })
+    }
+
     /// Admits whoever's turn has come.
     pub(super) fn admit_waiting(&mut self) {
         if self.recovering || self.queue.is_empty() {

@@ -15,7 +15,8 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// Starts what may make room, or refuses.
+    /// Starts what may make room, or refuses. Returns what of the free memory lower asks must leave to this one: not
+    /// what it gets from bytes on their way, which are counted already.
     pub(super) fn collide(
         &mut self,
         pass: &mut Pass,
@@ -23,7 +24,7 @@ impl World {
         pending: &Pending,
         need: Room,
         guaranteed: bool,
-    ) {
+    ) -> Room {
         let missing = self.missing(pass, pending, need, guaranteed);
         let mut all = pass.coming.prompt;
         if !(missing - all).is_zero() {
@@ -37,6 +38,7 @@ impl World {
             self.resolve(pass, ask, pending, short, guaranteed)
         };
         pass.coming.prompt = if counts_on_it { all - missing } else { all };
+        if counts_on_it { need - missing } else { need }
     }
 
     /// What is missing for `need` behind all that ranks above it.
@@ -167,7 +169,8 @@ impl World {
         };
         let candidate = |(container, account): (ContainerId, &Account)| {
             let known = self.containers.get(&container)?;
-            (known.ending.is_none() && !known.processes.is_empty()).then(|| Candidate {
+            let free_to_choose = known.ending.is_none() && known.spared != Some(self.now);
+            (free_to_choose && !known.processes.is_empty()).then(|| Candidate {
                 container,
                 priority: known.spec.priority,
                 idle: known.idle,

@@ -153,6 +153,9 @@ impl World {
 
     pub(super) fn spare(&mut self, container: ContainerId) {
         self.step_down(container);
+        if let Some(known) = self.containers.get_mut(&container) {
+            known.spared = Some(self.now);
+        }
         self.notice(Notice::Spared { container });
         self.check_end(container);
         for device in self.devices_of(container) {

@@ -43,6 +43,7 @@ impl World {
             worked: self.now,
             idle: false,
             warned: None,
+            spared: None,
             ending: None,
         };
         self.containers.insert(container, registered);

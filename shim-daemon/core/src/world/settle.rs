@@ -140,9 +140,9 @@ impl World {
             self.grant(ask, &pending, level, level);
             return;
         }
-        self.collide(pass, ask, &pending, need, guaranteed);
+        let kept = self.collide(pass, ask, &pending, need, guaranteed);
         if self.asks.contains_key(&ask) {
-            pass.equals += need;
+            pass.equals += kept;
         }
     }
 
