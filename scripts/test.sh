@@ -3,7 +3,7 @@
 # before it failed. Ends with the test runner's own summary and a line `N run, M not runnable here`, by name.
 #
 #   scripts/test.sh          what CI runs
-#   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, cargo-deny installed if it is missing
+#   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, loom models, cargo-deny installed if it is missing
 source "$(dirname "$0")/common.sh"
 all=false
 case "${1:-}" in
@@ -48,6 +48,11 @@ package() {
         cargo test --locked --no-fail-fast -p gpushare-interposer --test next --test inert --test lookup -- --quiet
 }
 
+# Every order in which threads can touch the usage page's words.
+models() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom" cargo test -p gpushare-protocol --release --lib --locked model
+}
+
 documentation() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
     cargo test --workspace --doc --locked --quiet
@@ -70,6 +75,7 @@ step "build" cargo build --workspace --locked
 step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "package" package
 $all && step "PyCUDA" scripts/clients.sh pycuda
+$all && step "models of the shared page" models
 step "tests" tests
 step "documentation" documentation
 step "licences and advisories" licences

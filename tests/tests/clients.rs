@@ -85,6 +85,32 @@ fn cuda_core_hits_its_quota_frees_and_goes_on() {
 }
 
 #[test]
+#[ignore = "long tier: builds PyCUDA from source, minutes"]
+fn pycuda_sees_its_quota_hits_it_frees_and_goes_on() {
+    let name = "pycuda_sees_its_quota_hits_it_frees_and_goes_on";
+    let Some(folder) = prepared(name, "clients.sh", &["pycuda"]) else {
+        return;
+    };
+    let seen = answer(
+        &Gpu::new(""),
+        &[&folder.join("bin/python"), &script("pycuda_arrays.py")],
+    );
+    assert_eq!(
+        (&seen["total"], &seen["device_total"]),
+        (&json!(GIB), &json!(GIB))
+    );
+    for round in seen["rounds"].as_array().expect("a list") {
+        assert_eq!(round[0], FITS, "{seen}");
+        assert!(
+            round[1]
+                .as_str()
+                .is_some_and(|error| error.contains("out of memory")),
+            "{seen}"
+        );
+    }
+}
+
+#[test]
 fn cudarc_sees_its_quota_hits_it_frees_and_goes_on() {
     let seen = answer(
         &Gpu::new(""),

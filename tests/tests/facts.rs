@@ -8,8 +8,9 @@ use std::process::Command;
 
 /// The program of driver facts, compiled.
 fn facts(folder: &Path) -> PathBuf {
-    let files = fs::read_dir(artefacts::repository().join("softgpu/conformance")).unwrap();
-    let files = files.map(|file| file.unwrap().path());
+    let files = fs::read_dir(artefacts::repository().join("softgpu/conformance"))
+        .expect("the facts are there");
+    let files = files.map(|file| file.expect("the folder is readable").path());
     let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "c"));
     let program = folder.join("facts");
     let mut cc = Command::new("cc");
@@ -24,10 +25,10 @@ fn facts(folder: &Path) -> PathBuf {
 /// What it must print: the transcript without the column of who recorded it.
 fn transcript() -> Vec<String> {
     let path = artefacts::repository().join("softgpu/conformance/transcript.tsv");
-    let text = fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(path).expect("the transcript is there");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
-        .map(|line| line.rsplit_once('\t').unwrap().0.to_owned())
+        .map(|line| line.rsplit_once('\t').expect("three columns").0.to_owned())
         .collect()
 }
 
