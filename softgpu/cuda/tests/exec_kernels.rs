@@ -243,6 +243,18 @@ fn a_launch_beyond_the_devices_limits_is_refused() {
             let most = CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
             assert_eq!(cuFuncSetAttribute(nothing, most, 65_536), OK);
             assert_eq!(shaped([1, 1, 1], [1, 1, 1], 49_153), OK);
+        },
+    );
+}
+
+#[test]
+fn blocks_that_must_run_together_must_fit_together() {
+    alone(
+        "blocks_that_must_run_together_must_fit_together",
+        "sm=4",
+        || {
+            start();
+            let nothing = function("nothing");
             let together = |blocks| {
                 cuLaunchCooperativeKernel(
                     nothing,

@@ -91,6 +91,14 @@ impl Model {
         }
     }
 
+    /// Looks at every word.
+    fn check(&self, words: *const u32, complete: &BTreeSet<usize>) {
+        for word in 0..WORDS {
+            let seen = look(words.wrapping_add(word));
+            assert!(self.may_be(word, seen, complete), "word {word} is {seen}");
+        }
+    }
+
     fn everything(&self) -> BTreeSet<usize> {
         (0..self.before.len()).collect()
     }
@@ -148,24 +156,12 @@ fn program(seed: u64) {
             _ => {
                 assert_eq!(cuStreamSynchronize(streams[at]), OK);
                 let complete = model.waited(at);
-                for word in 0..WORDS {
-                    let seen = look(words.wrapping_add(word));
-                    assert!(
-                        model.may_be(word, seen, &complete),
-                        "word {word} is {seen} after waiting for stream {at}"
-                    );
-                }
+                model.check(words, &complete);
             }
         }
     }
     assert_eq!(cuCtxSynchronize(), OK);
-    for word in 0..WORDS {
-        let seen = look(words.wrapping_add(word));
-        assert!(
-            model.may_be(word, seen, &model.everything()),
-            "word {word} is {seen} at the end"
-        );
-    }
+    model.check(words, &model.everything());
 }
 
 #[test]

@@ -218,10 +218,6 @@ pub fn update_tail(stream: &StreamRef, tail: Tail, replace: bool) -> Result {
     if replace {
         member.tail.clear();
     }
-    for entry in tail {
-        if !member.tail.iter().any(|(node, _)| *node == entry.0) {
-            member.tail.push(entry);
-        }
-    }
+    member.come_after(tail);
     Ok(())
 }

@@ -153,11 +153,7 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
                 .of(stream.id())
                 .and_then(|(_, session)| session.members.get_mut(&stream.id()));
             let member = member.ok_or(CUresult::UNKNOWN)?;
-            for entry in tail {
-                if !member.tail.iter().any(|(node, _)| *node == entry.0) {
-                    member.tail.push(entry);
-                }
-            }
+            member.come_after(tail);
             Ok(true)
         }
     }

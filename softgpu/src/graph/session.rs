@@ -26,6 +26,17 @@ pub(super) struct Member {
     pub(super) told: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
 }
 
+impl Member {
+    /// Makes the next node come after these too.
+    pub(super) fn come_after(&mut self, tail: Tail) {
+        for entry in tail {
+            if !self.tail.iter().any(|(node, _)| *node == entry.0) {
+                self.tail.push(entry);
+            }
+        }
+    }
+}
+
 /// One capture.
 #[derive(Debug)]
 pub(super) struct Session {
