@@ -201,6 +201,11 @@ impl UsageFile {
     }
 
     fn anyone(&self, byte: u64, length: u64) -> bool {
+        // A program that closes descriptors it did not open may have another file under our number by now, on which nobody
+        // holds anything: it would make everybody look dead.
+        if !self.is_ours() {
+            return true;
+        }
         let mut lock = flock(libc::F_WRLCK, byte, length);
         // SAFETY: `lock` outlives the call.
         let answer =
@@ -297,4 +302,47 @@ fn flock(kind: c_int, byte: u64, length: u64) -> libc::flock {
 
 fn offset(bytes: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_lives_as_long_as_the_file_that_holds_it_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (
+            UsageFile::open(folder.path(), true).unwrap(),
+            UsageFile::open(folder.path(), false).unwrap(),
+        );
+        assert!(!b.is_alive(3) && !b.has_company());
+        a.hold_slot(3).unwrap();
+        assert!(b.is_alive(3) && !b.is_alive(4) && b.has_company());
+        assert!(!a.is_alive(3), "one's own lock is not seen");
+        assert!(b.hold_slot(3).is_err());
+        drop(a);
+        assert!(!b.is_alive(3));
+    }
+
+    #[test]
+    fn nobody_looks_dead_through_a_descriptor_that_is_another_files_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        assert!(!file.is_alive(3));
+        let other = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: both descriptors are open; the one replaced is used by this test alone.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), file.file.as_raw_fd()) } >= 0);
+        assert!(!file.is_ours() && file.is_alive(3));
+    }
+
+    #[test]
+    fn a_replaced_file_gives_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        assert!(file.try_lock().unwrap().is_some());
+        std::fs::remove_file(folder.path().join("usage")).unwrap();
+        assert!(file.try_lock().is_err());
+        std::fs::write(folder.path().join("usage"), b"").unwrap();
+        assert!(file.try_lock().is_err());
+    }
 }
