@@ -22,6 +22,7 @@ mod lookup;
 mod objects;
 mod overhead;
 mod real;
+mod session;
 mod state;
 mod table;
 mod views;

@@ -155,9 +155,15 @@ fn prepare() -> Phase {
     ));
     crate::log::open();
     watch_forks();
-    match Limits::from_env(std::env::vars_os()).and_then(Limits::without_daemon) {
-        Ok(limits) if limits.disabled() => Phase::Inactive,
-        Ok(limits) => {
+    let limits = Limits::from_env(std::env::vars_os());
+    let limits = limits.and_then(|limits| match limits.socket() {
+        // What the daemon registered is the law: nothing here raises or disables it.
+        Some(_) => Ok((limits, true)),
+        None => Ok((limits.without_daemon()?, false)),
+    });
+    match limits {
+        Ok((limits, false)) if limits.disabled() => Phase::Inactive,
+        Ok((limits, _)) => {
             tracing::info!(%limits, "started");
             Phase::Prepared
         }

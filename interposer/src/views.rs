@@ -36,7 +36,10 @@ pub(crate) fn seen(standing: &Standing, physical: u64) -> Option<Memory> {
     }
     Some(Memory {
         total: standing.view_total,
-        free: quota.min(physical).min(standing.view_total),
+        free: quota
+            .min(physical)
+            .min(standing.view_total)
+            .min(standing.available.unwrap_or(u64::MAX)),
     })
 }
 
@@ -52,7 +55,18 @@ mod tests {
             view_total,
             capacity: 16 * GIB,
             charged,
+            available: None,
         }
+    }
+
+    #[test]
+    fn no_more_is_free_than_the_daemon_could_give() {
+        let standing = Standing {
+            available: Some(GIB / 2),
+            ..standing(Some(4 * GIB), 4 * GIB, GIB)
+        };
+        let seen = seen(&standing, 12 * GIB).unwrap();
+        assert_eq!((seen.total, seen.free), (4 * GIB, GIB / 2));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub use table::flag;
 use layer::Layer;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// What frameworks are told is the device's total memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub struct Limits {
     view: View,
     disabled: bool,
     policy: Policy,
+    socket: Option<PathBuf>,
     decided: Decided,
 }
 
@@ -97,6 +99,12 @@ impl Limits {
         self.disabled
     }
 
+    /// The folder with the daemon's socket, where this environment belongs to a container of a daemon. What the daemon
+    /// registered is then the law.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// Priority, resolvers, waiting, idleness, preemption.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -108,7 +116,15 @@ impl Limits {
     /// Names the first variable that only a daemon can honour.
     pub fn without_daemon(self) -> Result<Self, LimitError> {
         self.policy.without_daemon()?;
-        Ok(self)
+        match &self.socket {
+            None => Ok(self),
+            Some(folder) => Err(LimitError::new(
+                "GPUSHARE_SOCKET",
+                folder.to_string_lossy(),
+                "it names a daemon's container, and this runs without a daemon",
+                "unset it",
+            )),
+        }
     }
 
     /// Whether a variable of this name says something of a container's limits.

@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 
 /// Set by whoever has just built everything, such as `scripts/test.sh`, to spare each test a look.
 const BUILT: &str = "GPUSHARE_TESTS_BUILT";
-const PACKAGES: [&str; 4] = [
+const PACKAGES: [&str; 5] = [
     "gpushare",
+    "gpushared",
     "gpushare-interposer",
     "softgpu-cuda",
     "softgpu-nvml",
@@ -59,6 +60,11 @@ fn build(folder: &Path) {
 /// The command line.
 pub fn gpushare() -> PathBuf {
     folder().join("gpushare")
+}
+
+/// The daemon.
+pub fn gpushared() -> PathBuf {
+    folder().join("gpushared")
 }
 
 /// The library under test.

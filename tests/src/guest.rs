@@ -50,7 +50,8 @@ pub fn plain(gpu: &Gpu, program: &Path) -> Command {
     command
 }
 
-fn clean(program: &Path) -> Command {
+/// A program in the clean environment.
+pub fn clean(program: &Path) -> Command {
     artefacts::folder();
     let mut command = Command::new(program);
     let ours = [

@@ -11,10 +11,12 @@
 
 pub mod artefacts;
 pub mod clients;
+pub mod daemon;
 pub mod gpu;
 pub mod guest;
 pub mod runnable;
 
+pub use daemon::{Container, Daemon};
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
 

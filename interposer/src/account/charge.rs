@@ -2,7 +2,8 @@
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
-use super::{Refused, grow, killpoint, member};
+use super::grow::{self, Asking};
+use super::{Refused, killpoint, member};
 use crate::device::DeviceKey;
 
 /// Bytes in units of 512: what an allocation is charged with, and credited with when it is freed.
@@ -27,10 +28,24 @@ pub(crate) struct Charge {
 /// Books `bytes` on `device`, in whole units.
 ///
 /// # Errors
-/// [`Refused`] if the container's charges would exceed its limit. Nothing has changed then.
+/// [`Refused`] if the container's charges would exceed its limit, or what can be had now. Nothing has changed then.
 #[inline]
 pub(crate) fn charge(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    let units = Units(book(device, units_for(bytes).unwrap_or(MAX_UNITS))?);
+    charge_asking(device, bytes, Asking::Now)
+}
+
+/// As [`charge`]; where a daemon could make room in time, the thread waits for it as the container's limits say.
+///
+/// # Errors
+/// [`Refused`] when that time is over, or at once above the limit.
+#[cold]
+pub(crate) fn charge_waiting(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
+    charge_asking(device, bytes, Asking::Waiting)
+}
+
+#[inline]
+fn charge_asking(device: DeviceKey, bytes: u64, asking: Asking) -> Result<Charge, Refused> {
+    let units = Units(book(device, units_for(bytes).unwrap_or(MAX_UNITS), asking)?);
     Ok(Charge { device, units })
 }
 
@@ -44,20 +59,20 @@ pub(crate) fn release(device: DeviceKey, units: Units) {
     if let Some(line) = member.line(device.index()) {
         line.word.release(units.0);
         killpoint::hit();
-        grow::pay_back(member, device.index());
+        grow::released(member, device.index());
     }
 }
 
 /// Books `units`; returns them, or less where there is no limit and the word is full.
 #[inline]
-fn book(device: DeviceKey, units: u32) -> Result<u32, Refused> {
+fn book(device: DeviceKey, units: u32, asking: Asking) -> Result<u32, Refused> {
     let member = member().ok_or(Refused)?;
     let line = member.line(device.index()).ok_or(Refused)?;
     if line.word.charge(units).is_ok() {
         killpoint::hit();
         return Ok(units);
     }
-    grow::grow(member, device.index(), units)
+    grow::grow(member, device.index(), units, asking)
 }
 
 impl Charge {
@@ -66,7 +81,7 @@ impl Charge {
         self.units
     }
 
-    /// Corrects the booking to the `bytes` that the driver took.
+    /// Corrects the booking to the `bytes` that the driver took. Waits for nobody: callers may hold locks.
     ///
     /// # Errors
     /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is unchanged.
@@ -74,7 +89,7 @@ impl Charge {
         let actual = units_for(bytes).unwrap_or(MAX_UNITS);
         match actual.checked_sub(self.units.0) {
             Some(0) => {}
-            Some(more) => self.units.0 += book(self.device, more)?,
+            Some(more) => self.units.0 += book(self.device, more, Asking::Never)?,
             None => {
                 release(self.device, Units(self.units.0 - actual));
                 self.units = Units(actual);

@@ -154,27 +154,7 @@ impl UsageFile {
     /// # Errors
     /// If the file cannot be opened again, or is no longer the same.
     pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        let descriptor = open_usage(&self.folder, 0)?;
-        LOCK_DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::Release);
-        let lock = FileLock {
-            descriptor: Some(descriptor),
-        };
-        let Some(descriptor) = &lock.descriptor else {
-            return Ok(None);
-        };
-        if status(descriptor)?.identity != self.identity {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "the usage file was replaced",
-            ));
-        }
-        match set_lock(descriptor, libc::F_WRLCK, 0) {
-            Ok(()) => Ok(Some(lock)),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        lock_container(open_usage(&self.folder, 0)?, self.identity)
     }
 
     /// Takes a slot's lock for this process and its forked children. Fails if it is held.
@@ -227,6 +207,41 @@ impl Drop for FileLock {
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
+    }
+}
+
+/// As [`UsageFile::try_lock`], for a usage page that is open as `number` and has no name. It is opened anew: only so is the lock this
+/// process's own.
+///
+/// # Errors
+/// If it cannot be opened again, or the number means another file by now.
+pub(crate) fn try_lock_opened(number: c_int, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
+    let path = CString::new(format!("/proc/self/fd/{number}"))?;
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: a C string that outlives the call.
+    let descriptor = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
+    lock_container(descriptor, identity)
+}
+
+/// Tries to lock byte 0 by a description that nobody else has.
+fn lock_container(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
+    LOCK_DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::Release);
+    let lock = FileLock {
+        descriptor: Some(descriptor),
+    };
+    let Some(descriptor) = &lock.descriptor else {
+        return Ok(None);
+    };
+    if status(descriptor)?.identity != identity {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the usage file was replaced",
+        ));
+    }
+    match set_lock(descriptor, libc::F_WRLCK, 0) {
+        Ok(()) => Ok(Some(lock)),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,52 +1,86 @@
 //! The slow path of a charge: more credit, from what nobody holds or from what others hold and do not use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
-use gpushare_protocol::page::{Line, MAX_DEVICES, NO_LIMIT, Refusal, UNIT, take, units_within};
+use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_within};
 
+use super::ground::{Patience, Short};
 use super::join::Membership;
-use super::{Refused, killpoint, limbo, lock};
+use super::{Refused, killpoint, lock};
 
 /// Largest step of credit: 64 MiB, in units.
 const STEP: u64 = (64 << 20) / UNIT;
 /// A step is at most this part of the limit, so that many processes can each have one.
 const STEPS: u64 = 64;
 
+/// How far a charge goes for a larger grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// Not at all: the caller holds a lock.
+    Never,
+    /// The daemon is asked for what can be had at once. A container's own request is waited for.
+    Now,
+    /// The thread waits as the container's limits say.
+    Waiting,
+}
+
 /// Charges `units` that the credit at hand does not cover; returns what was charged.
 #[cold]
-pub(crate) fn grow(member: &Membership, column: usize, units: u32) -> Result<u32, Refused> {
-    let (Some(line), Some(device)) = (member.line(column), member.page.devices.get(column)) else {
+pub(crate) fn grow(
+    member: &Membership,
+    column: usize,
+    units: u32,
+    asking: Asking,
+) -> Result<u32, Refused> {
+    let Some(line) = member.line(column) else {
         return Err(Refused);
     };
     line.grown.fetch_add(1, Ordering::Relaxed);
-    let limit = device.limit.load(Ordering::Relaxed);
-    if limit == NO_LIMIT {
+    let limit = member.limit(column);
+    if member.ground.ceiling(column, limit).is_none() {
         // Nobody's credit is at stake: the driver decides. A word that is full books no more, and cannot refuse.
         let booked = line.word.charge_anyway(units);
         killpoint::hit();
         return Ok(booked);
     }
-    let limit = units_within(limit);
+    let mut patience = Patience::new(asking);
     loop {
-        match attempt(member, line, column, limit, units) {
+        let charged = match attempt(member, line, column, limit, units) {
             Ok(()) => return Ok(units),
-            Err(Some(charged)) if limbo::wait(member, column, limit, charged, units) => {}
-            Err(charged) => {
-                line.refused.fetch_add(1, Ordering::Relaxed);
-                let (asked, limit, charged) = (
-                    u64::from(units) * UNIT,
-                    limit * UNIT,
-                    charged.map(|units| units * UNIT),
-                );
-                tracing::info!(asked, limit, ?charged, "refused");
-                return Err(Refused);
+            Err(charged) => charged,
+        };
+        if let Some(charged) = charged {
+            let limit = units_within(limit);
+            let short = Short {
+                column,
+                limit,
+                charged,
+                units,
+            };
+            if member.ground.make_room(member, short, &mut patience) {
+                continue;
             }
         }
+        line.refused.fetch_add(1, Ordering::Relaxed);
+        let (asked, charged) = (u64::from(units) * UNIT, charged.map(|units| units * UNIT));
+        tracing::info!(asked, limit, ?charged, ?asking, "refused");
+        return Err(Refused);
     }
 }
 
-/// By column: set while this process may hold credit above what its container's limit covers.
-static OVERDRAWN: [AtomicBool; MAX_DEVICES] = [const { AtomicBool::new(false) }; MAX_DEVICES];
+/// By column: what is to be done after a release.
+static AFTER_RELEASE: [AtomicU8; MAX_DEVICES] = [const { AtomicU8::new(0) }; MAX_DEVICES];
+/// This process may hold credit above what its container may.
+const OVERDRAWN: u8 = 1;
+/// A daemon wants to know if somebody waits.
+const TOLD: u8 = 2;
+
+/// From now on releases are told to the daemon where somebody waits for memory.
+pub(super) fn tell_releases() {
+    for column in &AFTER_RELEASE {
+        column.fetch_or(TOLD, Ordering::Release);
+    }
+}
 
 /// Books `units` that the driver took already and cannot be made to give back, above the limit if need be.
 #[cold]
@@ -56,43 +90,46 @@ pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
     };
     let booked = line.word.charge_anyway(units);
     killpoint::hit();
-    OVERDRAWN[column].store(true, Ordering::Release);
+    AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::Release);
     booked
 }
 
-/// Gives back credit above the limit as soon as it is not in use, so that what was forced once is not free for ever.
+/// What follows a release. Credit above the limit is given back as soon as it is not in use, so that what was forced once is not free
+/// for ever; and who waits for the memory learns of it.
 #[inline]
-pub(crate) fn pay_back(member: &Membership, column: usize) {
-    if OVERDRAWN[column].load(Ordering::Relaxed) {
-        pay_back_now(member, column);
+pub(crate) fn released(member: &Membership, column: usize) {
+    let due = AFTER_RELEASE[column].load(Ordering::Relaxed);
+    if due != 0 {
+        after_release(member, column, due);
     }
 }
 
 #[cold]
-fn pay_back_now(member: &Membership, column: usize) {
-    let (Some(line), Some(device)) = (member.line(column), member.page.devices.get(column)) else {
+fn after_release(member: &Membership, column: usize, due: u8) {
+    if due & OVERDRAWN != 0 {
+        pay_back(member, column);
+    }
+    member.ground.freed(column);
+}
+
+#[cold]
+fn pay_back(member: &Membership, column: usize) {
+    let Some(line) = member.line(column) else {
         return;
     };
-    let limit = device.limit.load(Ordering::Relaxed);
-    if limit == NO_LIMIT {
+    let Some(ceiling) = member.ground.ceiling(column, member.limit(column)) else {
         return;
-    }
-    let Ok(_held) = lock::take(&member.file, &member.threads) else {
+    };
+    let Ok(_held) = lock::take(&member.ground, &member.threads) else {
         // The next release tries again.
         return;
     };
-    OVERDRAWN[column].store(false, Ordering::Release);
-    let held: u64 = member
-        .words(column)
-        .iter()
-        .map(|word| u64::from(word.load().credit))
-        .sum();
-    let held = held + u64::from(line.word.load().credit);
-    let excess = held.saturating_sub(units_within(limit));
+    AFTER_RELEASE[column].fetch_and(!OVERDRAWN, Ordering::AcqRel);
+    let excess = member.credit(column).saturating_sub(ceiling);
     let paid = line.word.reclaim(excess);
     killpoint::hit();
     if u64::from(paid) < excess {
-        OVERDRAWN[column].store(true, Ordering::Release);
+        AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::AcqRel);
     }
 }
 
@@ -104,15 +141,14 @@ fn attempt(
     limit: u64,
     units: u32,
 ) -> Result<(), Option<u64>> {
-    let step = STEP.min(limit / STEPS).max(1);
-    let _held = lock::take(&member.file, &member.threads).map_err(|unavailable| {
+    let _held = lock::take(&member.ground, &member.threads).map_err(|unavailable| {
         tracing::warn!(
             ?unavailable,
             "no more credit: the container lock cannot be had"
         );
         None
     })?;
-    if !member.file.is_ours() {
+    if !member.ground.is_ours() {
         tracing::warn!("no more credit: the program closed our descriptor");
         return Err(None);
     }
@@ -121,13 +157,36 @@ fn attempt(
         killpoint::hit();
         return Ok(());
     }
-    take(
-        &line.word,
-        &member.words(column),
-        limit,
-        units,
-        step,
-        &killpoint::hit,
-    )
-    .map_err(|Refusal { charged }| Some(charged))
+    let ceiling = member.ground.ceiling(column, limit).ok_or(None)?;
+    let step = STEP.min(ceiling / STEPS).max(1);
+    let words = member.words(column);
+    take(&line.word, &words, ceiling, units, step, &killpoint::hit)
+        .map_err(|Refusal { charged }| Some(charged))?;
+    still_covered(member, line, column, limit, units, ceiling)
+}
+
+/// Looks again at what may be held, after credit was raised. A daemon that lowers a grant stores it first and reads the credit
+/// afterwards, so one of the two sees the other: what was taken here too late is given back.
+fn still_covered(
+    member: &Membership,
+    line: &Line,
+    column: usize,
+    limit: u64,
+    units: u32,
+    ceiling: u64,
+) -> Result<(), Option<u64>> {
+    fence(Ordering::SeqCst);
+    let now = member.ground.ceiling(column, limit).unwrap_or(u64::MAX);
+    if now >= ceiling {
+        return Ok(());
+    }
+    let excess = member.credit(column).saturating_sub(now);
+    if excess == 0 {
+        return Ok(());
+    }
+    line.word.release(units);
+    killpoint::hit();
+    line.word.reclaim(excess);
+    killpoint::hit();
+    Err(Some(member.charged(column)))
 }

@@ -17,6 +17,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use gpushare_protocol::uuid::Uuid;
 
 use super::file::UsageFile;
+use super::ground::Ground;
 use super::killpoint;
 use super::lock::{self, Unavailable};
 use super::process::{self, Identity};
@@ -42,6 +43,10 @@ pub(crate) enum StartError {
     Full,
     /// More devices than a container has columns.
     Devices(usize),
+    /// The daemon whose container this is.
+    Daemon(crate::session::Unreachable),
+    /// A device that the container was not given.
+    Stranger(Uuid),
     /// The driver would not say what its devices are.
     Driver(&'static str, u32),
 }
@@ -73,6 +78,11 @@ impl fmt::Display for StartError {
             Self::Devices(count) => write!(
                 f,
                 "the container would use {count} devices, the most it can have is {MAX_DEVICES}; set CUDA_VISIBLE_DEVICES"
+            ),
+            Self::Daemon(error) => error.fmt(f),
+            Self::Stranger(device) => write!(
+                f,
+                "the container was not given device {device}; leave it out of CUDA_VISIBLE_DEVICES, or register the container with it"
             ),
             Self::Driver(function, code) => {
                 write!(f, "the driver's {function} failed with error {code}")
@@ -112,8 +122,8 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Membership {
     /// The container's name.
     pub(crate) name: ContainerName,
-    /// Its file.
-    pub(crate) file: UsageFile,
+    /// Where its page lives and who says what it may hold.
+    pub(crate) ground: Ground,
     /// Its page.
     pub(crate) page: &'static Page,
     /// Our row of the page.
@@ -124,6 +134,25 @@ pub(crate) struct Membership {
     pub(crate) threads: Mutex<()>,
     /// Column of each device the program sees.
     pub(crate) columns: Vec<usize>,
+    /// By column: what this process's own environment lowers.
+    pub(crate) own: [Own; MAX_DEVICES],
+}
+
+/// What one process's environment makes of its container's limits on a device: it may lower them. Bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// Ceiling, [`NO_LIMIT`] for the container's.
+    pub(crate) limit: u64,
+    /// Most that is shown as the total.
+    pub(crate) view_total: u64,
+}
+
+impl Own {
+    /// Nothing is lowered.
+    pub(crate) const NONE: Self = Self {
+        limit: NO_LIMIT,
+        view_total: u64::MAX,
+    };
 }
 
 /// Joins the container that `request` means.
@@ -183,12 +212,13 @@ fn enter(
     drop(held);
     Ok(Membership {
         name: name.clone(),
-        file,
+        ground: Ground::File(file),
         page,
         slot,
         row,
         threads,
         columns,
+        own: [Own::NONE; MAX_DEVICES],
     })
 }
 

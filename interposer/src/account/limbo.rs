@@ -49,7 +49,7 @@ pub(crate) fn settle(member: &Membership, column: usize, dead: &[Dead]) -> bool 
     if gone.is_empty() {
         return false;
     }
-    let Ok(_held) = lock::take(&member.file, &member.threads) else {
+    let Ok(_held) = lock::take(&member.ground, &member.threads) else {
         return false;
     };
     gone.into_iter().for_each(|dead| member.bury(dead, column));

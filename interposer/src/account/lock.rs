@@ -7,7 +7,8 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::file::{FileLock, UsageFile};
+use super::file::FileLock;
+use super::ground::Lockable;
 
 /// Longest wait for the lock. Its holders need microseconds each, with hundreds of processes milliseconds in all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,11 +33,14 @@ pub(crate) enum Unavailable {
     Lost(std::io::Error),
 }
 
-/// Takes the lock of `file`, among the threads by `threads`.
+/// Takes the container lock of `file`, among the threads by `threads`.
 ///
 /// # Errors
 /// [`Unavailable`] after [`PATIENCE`], or at once if the file is lost.
-pub(crate) fn take<'a>(file: &UsageFile, threads: &'a Mutex<()>) -> Result<Held<'a>, Unavailable> {
+pub(crate) fn take<'a>(
+    file: &impl Lockable,
+    threads: &'a Mutex<()>,
+) -> Result<Held<'a>, Unavailable> {
     take_within(file, threads, PATIENCE)
 }
 
@@ -45,7 +49,7 @@ pub(crate) fn take<'a>(file: &UsageFile, threads: &'a Mutex<()>) -> Result<Held<
 /// # Errors
 /// As [`take`].
 pub(crate) fn take_within<'a>(
-    file: &UsageFile,
+    file: &impl Lockable,
     threads: &'a Mutex<()>,
     patience: Duration,
 ) -> Result<Held<'a>, Unavailable> {

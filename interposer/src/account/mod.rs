@@ -9,7 +9,9 @@
 //! charged, frees go on, no call blocks for longer than the bounds in [`lock`] and [`limbo`].
 
 mod charge;
+mod daemon;
 mod file;
+mod ground;
 mod grow;
 mod join;
 pub(crate) mod killpoint;
@@ -32,8 +34,11 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
 use crate::device::{self, DeviceKey};
 use crate::fork::ForkLocal;
+use crate::hooks;
+use crate::session::{Bound, Session};
+use ground::Ground;
 
-pub(crate) use charge::{Charge, Units, charge, release};
+pub(crate) use charge::{Charge, Units, charge, charge_waiting, release};
 pub(crate) use join::{Membership, StartError, Visible};
 
 /// The container has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
@@ -57,6 +62,8 @@ pub(crate) struct Standing {
     pub(crate) capacity: u64,
     /// Charged by all processes together.
     pub(crate) charged: u64,
+    /// What the daemon could give beside that, where there is one.
+    pub(crate) available: Option<u64>,
 }
 
 static MEMBER: ForkLocal<Membership> = ForkLocal::new();
@@ -74,6 +81,11 @@ fn member() -> Option<&'static Membership> {
 /// [`StartError`], whose text is one line for the person who set the limits.
 pub(crate) fn start() -> Result<(), StartError> {
     let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
+    if let Some(folder) = limits.socket() {
+        let member = MEMBER.set(daemon::join(folder, &limits)?);
+        tracing::info!(container = %member.name, slot = member.slot, "joined by the daemon");
+        return Ok(());
+    }
     let uid = file::effective_user();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let root = Root::open(runtime_dir.as_deref(), uid).map_err(|error| {
@@ -109,10 +121,68 @@ pub(crate) fn start() -> Result<(), StartError> {
     Ok(())
 }
 
+/// Whether a daemon may still make room for what does not fit now.
+pub(crate) fn can_wait() -> bool {
+    member().is_some_and(|member| matches!(member.ground, Ground::Daemon(_)))
+}
+
 /// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
 pub(crate) fn after_fork_in_child() {
     crate::fork::forget_parent();
     file::drop_parents_lock();
+    crate::session::after_fork_in_child();
+}
+
+/// Does something while nobody's credit grows. `None` if the container lock cannot be had.
+pub(crate) fn locked<R>(body: impl FnOnce() -> R) -> Option<R> {
+    let member = member()?;
+    let _held = lock::take(&member.ground, &member.threads).ok()?;
+    Some(body())
+}
+
+/// Has the daemon set aside what a context on `device` takes. Without a daemon there is nobody to ask.
+///
+/// # Errors
+/// [`Refused`] if there is no room, now or within the container's time to wait.
+pub(crate) fn open(device: DeviceKey) -> Result<(), Refused> {
+    match member().map(|member| &member.ground) {
+        Some(Ground::Daemon(session)) if !session.open(device.index(), hooks::may_wait()) => {
+            Err(Refused)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The driver had no memory for `bytes` that are charged: has the daemon see why, and make room if that is it.
+#[derive(Debug)]
+pub(crate) struct Insistence {
+    session: &'static Session,
+    bound: Bound,
+    device: DeviceKey,
+    bytes: u64,
+}
+
+impl Insistence {
+    /// `None` without a daemon: the driver's answer stands.
+    pub(crate) fn new(device: DeviceKey, bytes: u64) -> Option<Self> {
+        let Ground::Daemon(session) = member()?.ground else {
+            return None;
+        };
+        Some(Self {
+            session,
+            bound: session.bound(hooks::may_wait()),
+            device,
+            bytes,
+        })
+    }
+
+    /// Whether the driver may be asked once more.
+    pub(crate) fn again(&mut self) -> bool {
+        let Some(member) = member() else { return false };
+        let held = member.charged(self.device.index()) * UNIT;
+        self.session
+            .driver_refused(self.device.index(), held, self.bytes, &mut self.bound)
+    }
 }
 
 /// Column of the program's `ordinal`-th device.
@@ -138,12 +208,14 @@ pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
     if !dead.is_empty() {
         limbo::settle(member, device.index(), &dead);
     }
-    let limit = column.limit.load(Ordering::Relaxed);
+    let limit = member.limit(device.index());
+    let view_total = column.view_total.load(Ordering::Relaxed);
     Some(Standing {
         limit: (limit != NO_LIMIT).then_some(limit),
-        view_total: column.view_total.load(Ordering::Relaxed),
+        view_total: view_total.min(member.own[device.index()].view_total),
         capacity: column.capacity.load(Ordering::Relaxed),
         charged: member.charged(device.index()) * UNIT,
+        available: member.ground.available(device.index()),
     })
 }
 

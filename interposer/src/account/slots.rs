@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, Page, Word};
+use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, Page, Word};
 
 use super::join::Membership;
 use super::killpoint;
@@ -79,6 +79,26 @@ impl Membership {
             .collect()
     }
 
+    /// The container's ceiling on one device, or this process's own if that is lower. Bytes, or [`NO_LIMIT`].
+    pub(crate) fn limit(&self, column: usize) -> u64 {
+        let device = self.page.devices.get(column);
+        let limit = device.map_or(0, |device| device.limit.load(Ordering::Relaxed));
+        limit.min(self.own.get(column).map_or(NO_LIMIT, |own| own.limit))
+    }
+
+    /// Bytes guaranteed to the container on one device.
+    pub(crate) fn request(&self, column: usize) -> u64 {
+        let device = self.page.devices.get(column);
+        device.map_or(0, |device| device.request.load(Ordering::Relaxed))
+    }
+
+    /// Units of credit held on one device by all processes.
+    pub(crate) fn credit(&self, column: usize) -> u64 {
+        let own = self.line(column).map(|line| &line.word);
+        let words = own.into_iter().chain(self.words(column));
+        words.map(|word| u64::from(word.load().credit)).sum()
+    }
+
     /// Units charged on one device by all processes, those of the dead included.
     pub(crate) fn charged(&self, column: usize) -> u64 {
         let own = self.line(column).map(|line| &line.word);
@@ -95,7 +115,7 @@ impl Membership {
                 .line(*slot, column)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
-        let dead = |slot: &usize| !self.file.is_alive(*slot);
+        let dead = |slot: &usize| !self.ground.is_alive(*slot);
         self.others()
             .filter(charged)
             .filter(dead)
@@ -113,7 +133,7 @@ impl Membership {
         let others = self
             .others()
             .filter(holds)
-            .filter(|slot| self.file.is_alive(*slot));
+            .filter(|slot| self.ground.is_alive(*slot));
         others
             .map(|slot| self.owner(slot).identity.pid)
             .chain([std::process::id()])
@@ -136,7 +156,7 @@ impl Membership {
 
     /// Gives back what a dead process held on one device. Under the container lock; nothing if the slot has a new owner.
     pub(crate) fn bury(&self, dead: &Dead, column: usize) {
-        if self.owner(dead.slot) != *dead || self.file.is_alive(dead.slot) {
+        if self.owner(dead.slot) != *dead || self.ground.is_alive(dead.slot) {
             return;
         }
         if let Some(line) = self.page.line(dead.slot, column) {

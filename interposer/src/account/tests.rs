@@ -88,7 +88,7 @@ fn charge(member: &Membership, bytes: u64) -> bool {
         .word
         .charge(units(bytes))
         .is_ok()
-        || grow::grow(member, column, units(bytes)).is_ok()
+        || grow::grow(member, column, units(bytes), grow::Asking::Now).is_ok()
 }
 
 fn release(member: &Membership, bytes: u64) {
@@ -143,7 +143,7 @@ fn credit_forced_above_the_limit_is_given_back_with_the_bytes() {
     assert_eq!(grow::anyway(&a, 0, units(32 * MIB)), units(32 * MIB));
     assert_eq!(charged(&a), 132 * MIB);
     release(&a, 122 * MIB);
-    grow::pay_back(&a, 0);
+    grow::released(&a, 0);
     assert!(charge(&a, 90 * MIB), "what fits fits again");
     assert!(!charge(&a, UNIT), "and not a byte more");
     release(&a, 90 * MIB);
@@ -268,8 +268,8 @@ fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
     assert!(charge(&a, MIB));
-    let held = lock::take(&b.file, &b.threads).unwrap();
-    let refused = lock::take_within(&a.file, &a.threads, Duration::from_millis(20));
+    let held = lock::take(&b.ground, &b.threads).unwrap();
+    let refused = lock::take_within(&a.ground, &a.threads, Duration::from_millis(20));
     assert!(matches!(refused, Err(Unavailable::Busy)), "{refused:?}");
     assert!(charge(&a, UNIT), "charges within credit go on");
     release(&a, MIB);

@@ -14,7 +14,7 @@ use crate::table::{self, Kind, Record};
 #[inline]
 pub(crate) fn booked(
     bytes: u64,
-    ask: impl FnOnce() -> CUresult,
+    ask: impl Fn() -> CUresult,
     answer: impl FnOnce(Here, Charge) -> CUresult,
 ) -> CUresult {
     let Some(here) = contexts::here() else {
@@ -24,7 +24,7 @@ pub(crate) fn booked(
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
-    match ask() {
+    match reclaim::insist(here.device, bytes, ask) {
         CUresult::SUCCESS => answer(here, charge),
         // The charge is dropped, and so undone.
         failed => failed,
@@ -36,7 +36,7 @@ pub(crate) fn booked(
 pub(crate) fn pointer(
     kind: Kind,
     bytes: u64,
-    ask: impl FnOnce() -> CUresult,
+    ask: impl Fn() -> CUresult,
     address: impl FnOnce() -> u64,
 ) -> CUresult {
     booked(bytes, ask, |here, charge| {

@@ -118,7 +118,7 @@ fn create_mipmap(
     book(&kind, shape, levels, ask, || unsafe { (*array).0 })
 }
 
-fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl FnOnce() -> CUresult) -> CUresult {
+fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl Fn() -> CUresult) -> CUresult {
     let kind = ObjectKind {
         map: &ARRAYS,
         // SAFETY: the driver has just made it, and the program has not seen it.
@@ -149,7 +149,7 @@ fn book(
     kind: &ObjectKind,
     shape: Option<Shape>,
     levels: u32,
-    ask: impl FnOnce() -> CUresult,
+    ask: impl Fn() -> CUresult,
     handle: impl FnOnce() -> *mut c_void,
 ) -> CUresult {
     // Nothing to charge: what the driver will refuse, and what owns no memory.
@@ -200,7 +200,7 @@ fn destroy_mipmap(real: cuMipmappedArrayDestroy, array: CUmipmappedArray) -> CUr
     gone(&MIPMAPS, array.0, || unsafe { real(array) })
 }
 
-fn gone(map: &Map<Object>, handle: *mut c_void, ask: impl FnOnce() -> CUresult) -> CUresult {
+fn gone(map: &Map<Object>, handle: *mut c_void, ask: impl Fn() -> CUresult) -> CUresult {
     let handle = handle.expose_provenance() as u64;
     let object = map.take(handle);
     let tiles = vmm::unmapping_tiles(handle);

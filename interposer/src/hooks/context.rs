@@ -12,7 +12,7 @@ use super::reclaim;
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::objects::Map;
-use crate::{contexts, driver, overhead};
+use crate::{account, contexts, driver, overhead};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -78,6 +78,9 @@ fn creating(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let device = device::of_ordinal(ordinal);
+    if let Some(refused) = device.and_then(|device| account::open(device).err()) {
+        return refused.into();
+    }
     let (answer, took) = overhead::measured(device, call);
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.

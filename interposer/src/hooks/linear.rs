@@ -98,7 +98,7 @@ fn alloc_pitch_v1(
 fn pitched(
     width: u64,
     height: u64,
-    ask: impl FnOnce() -> CUresult,
+    ask: impl Fn() -> CUresult,
     result: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
     if width == 0 || height == 0 {

@@ -60,6 +60,11 @@ const COUNT: usize = {
 /// Every hook, sorted by symbol.
 static ALL: [Hook; COUNT] = sorted();
 
+/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by.
+pub(crate) fn may_wait() -> bool {
+    !ordered::Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
+}
+
 /// The hook of exactly this symbol.
 pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {
     find_bytes(symbol.to_bytes())

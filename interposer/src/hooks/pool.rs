@@ -222,7 +222,7 @@ fn once(
     call: &impl Fn() -> CUresult,
 ) -> Result<CUresult, Refused> {
     let without_growth = charge.units() == Units::default();
-    let answer = call();
+    let answer = reclaim::insist(pool.device(), bytes, call);
     if !answer.is_success() {
         let _ = arena::after(&**pool, charge);
         return Ok(answer);

@@ -94,6 +94,37 @@ pub(crate) fn reserve(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> 
     account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes, None))
 }
 
+/// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
+/// what it cannot mend is the program's to hear.
+#[inline]
+pub(crate) fn insist(device: DeviceKey, bytes: u64, ask: impl Fn() -> CUresult) -> CUresult {
+    match ask() {
+        CUresult::OUT_OF_MEMORY => insist_slowly(device, bytes, &ask),
+        answer => answer,
+    }
+}
+
+/// Times the driver is asked again.
+const INSISTENCE: usize = 8;
+
+#[cold]
+fn insist_slowly(device: DeviceKey, bytes: u64, ask: &dyn Fn() -> CUresult) -> CUresult {
+    let mut answer = CUresult::OUT_OF_MEMORY;
+    let Some(mut insistence) = account::Insistence::new(device, bytes) else {
+        return answer;
+    };
+    for _ in 0..INSISTENCE {
+        if !insistence.again() {
+            break;
+        }
+        answer = ask();
+        if answer != CUresult::OUT_OF_MEMORY {
+            break;
+        }
+    }
+    answer
+}
+
 /// As [`reserve`] where it did not fit at first; frees given to `stream` itself are not waited for.
 #[cold]
 pub(super) fn reserve_slowly(
@@ -113,7 +144,10 @@ pub(super) fn reserve_slowly(
             || !could_fit(device, bytes)
             || began.elapsed() > PATIENCE
         {
-            return Err(refused);
+            if !account::can_wait() {
+                return Err(refused);
+            }
+            return account::charge_waiting(device, bytes);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

@@ -100,7 +100,7 @@ fn create(
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
-    let answer = ask();
+    let answer = super::reclaim::insist(device, size as u64, ask);
     if answer.is_success() {
         // SAFETY: the driver has written the handle.
         physical().created(unsafe { *handle }, device, charge.keep());

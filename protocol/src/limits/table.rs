@@ -6,6 +6,7 @@ use super::{policy, unavailable};
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Device suffixes a variable may carry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ const TABLE: [(&str, Suffix, Read); 19] = [
         Suffix::None,
         unavailable::oversubscribe,
     ),
-    ("GPUSHARE_SOCKET", Suffix::None, unavailable::refuse),
+    ("GPUSHARE_SOCKET", Suffix::None, socket),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
     (
         "CUDA_DEVICE_SM_LIMIT",
@@ -175,6 +176,18 @@ fn disable(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
         "0" | "" => false,
         _ => return Err(set.refuse("it is a switch", "1 or 0")),
     };
+    Ok(())
+}
+
+fn socket(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let folder = PathBuf::from(set.value);
+    if !folder.is_absolute() {
+        return Err(set.refuse(
+            "it is not an absolute path",
+            "the folder in which the daemon's gpushare.sock lies (/run/gpushare)",
+        ));
+    }
+    limits.socket = Some(folder);
     Ok(())
 }
 

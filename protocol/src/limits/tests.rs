@@ -189,7 +189,7 @@ const REFUSED: [(&str, &str, &str); 46] = [
     ("GPUSHARE_PREEMPTIBLE", "maybe", "never or kill"),
     ("GPUSHARE_PREEMPTIBLE", "swap", "never"),
     ("GPUSHARE_OVERSUBSCRIBE", "uvm", "off"),
-    ("GPUSHARE_SOCKET", "/run/gpushare.sock", "unset"),
+    ("GPUSHARE_SOCKET", "gpushare.sock", "folder"),
     ("GPUSHARE_DISABLE", "yes", "1 or 0"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi", "4g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "0.5g", "4g"),

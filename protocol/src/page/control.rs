@@ -22,7 +22,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 0;
+pub const CONTROL_MINOR: u16 = 1;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -43,7 +43,9 @@ pub struct ControlHeader {
     /// A futex word: rises with each change of the page.
     pub changes: AtomicU32,
     padding: AtomicU32,
-    reserved: [AtomicU64; 123],
+    /// The longest the daemon lets an allocation wait, in milliseconds; 0 from a daemon that does not say.
+    pub longest_wait_ms: AtomicU64,
+    reserved: [AtomicU64; 122],
 }
 
 /// What holds on one device; columns are those of the usage page.

@@ -130,7 +130,7 @@ impl Node {
     ) -> Result<ContainerId, WireError> {
         let made = Container::new(registration, limits.to_string(), columns, self.instance);
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
-        made.found(spec, &self.devices, limits);
+        made.found(spec, &self.devices, limits, self.guarantee);
         let container = container_id(self.fresh_id());
         self.containers.insert(container, made);
         Ok(container)
@@ -228,7 +228,7 @@ impl Node {
         }
         known.registration.environment = environment;
         known.limits = limits.to_string();
-        known.found(&spec, &self.devices, &limits);
+        known.found(&spec, &self.devices, &limits, self.guarantee);
         let registration = known.registration.clone();
         self.effects.push_back(Effect::Listen {
             container,

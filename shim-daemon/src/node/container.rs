@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 
-use gpushare_core::{ContainerId, ContainerSpec, DeviceId, ProcessId, Quota};
+use gpushare_core::{ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
@@ -68,8 +68,17 @@ impl Container {
     }
 
     /// Writes what its processes read of their limits into the fresh usage page.
-    pub(super) fn found(&self, spec: &ContainerSpec, devices: &[Device], limits: &Limits) {
+    pub(super) fn found(
+        &self,
+        spec: &ContainerSpec,
+        devices: &[Device],
+        limits: &Limits,
+        guarantee: Nanos,
+    ) {
         let page = self.usage.view();
+        let longest = spec.wait_timeout.max(guarantee).0.div_ceil(1_000_000);
+        let header = &self.control.view().header;
+        header.longest_wait_ms.store(longest, Ordering::Relaxed);
         page.header.set_text(&self.limits);
         for (ordinal, (column, device)) in (0..).zip(page.devices.iter().zip(&self.columns)) {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {
@@ -90,6 +99,26 @@ impl Container {
             column.claim(&described.uuid);
         }
         page.found(std::process::id(), 0);
+    }
+
+    /// A row of the page that belongs to nobody.
+    ///
+    /// In a page that came from the previous daemon a row may be taken by a process that has not presented it yet.
+    pub(super) fn free_slot(&self) -> Option<usize> {
+        let page = self.usage.view();
+        let free = |slot: &usize| {
+            self.slots[*slot].is_none() && page.slots[*slot].taken.load(Ordering::Acquire) == 0
+        };
+        (0..MAX_SLOTS).find(free)
+    }
+
+    /// Empties the rows of processes that died while there was no daemon.
+    pub(super) fn clear_unclaimed(&mut self) {
+        for slot in 0..MAX_SLOTS {
+            if self.slots[slot].is_none() {
+                self.clear(slot);
+            }
+        }
     }
 
     /// The column of a device.

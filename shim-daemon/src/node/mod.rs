@@ -135,6 +135,10 @@ pub struct Node {
     events: Events,
     effects: VecDeque<Effect>,
     ids: u64,
+    /// How long an ask within its container's request may take, whatever its timeout.
+    guarantee: Nanos,
+    /// Whether processes of the previous daemon may still present what they hold.
+    recovering: bool,
 }
 
 impl Node {
@@ -182,6 +186,10 @@ impl Node {
             events: Events::default(),
             effects: VecDeque::new(),
             ids: 0,
+            guarantee: settings.policy.term_grace
+                + settings.policy.kill_grace
+                + settings.policy.limbo_grace,
+            recovering,
         };
         node.carry_out(now);
         node

@@ -10,7 +10,7 @@ use gpushare_protocol::wire::{
 };
 
 use super::{ConnId, Effect, Node, Process};
-use crate::peer::Peer;
+use crate::peer::{Peer, is_dead};
 
 /// Who asks: a connection on a container's socket, and its process once it has registered.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,16 @@ impl Node {
             let text = "this connection has registered a process already";
             return Err(WireError::new(ErrorCode::OutOfOrder, text));
         }
+        if let Some(page) = &presented
+            && let Some(known) = self.reconnected(now, client, register.slot, &peer, page)
+        {
+            return known;
+        }
+        if presented.is_none() && self.recovering {
+            // Until then it is not known which rows of which page are taken.
+            let text = "processes of the previous daemon are being counted; try again in a moment";
+            return Err(WireError::retry(ErrorCode::Full, text));
+        }
         let slot = match presented {
             Some(page) => Some(self.adopt_page(client.container, page, register.slot)?),
             None => None,
@@ -75,24 +85,18 @@ impl Node {
             ));
         };
         let adopted = slot.is_none();
-        let Some(slot) = slot.or_else(|| container.slots.iter().position(Option::is_none)) else {
+        let Some(slot) = slot.or_else(|| container.free_slot()) else {
             let text = format!(
                 "all {} processes of the container are taken",
                 container.slots.len()
             );
             return Err(WireError::retry(ErrorCode::Full, text));
         };
-        let descriptors = [container.control.descriptor(), container.usage.descriptor()]
-            .into_iter()
-            .map(|page| page.try_clone_to_owned())
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(|pages| Ok((pages, peer.pidfd.try_clone()?)));
-        let (descriptors, pidfd) = descriptors.map_err(|error| {
-            WireError::retry(
-                ErrorCode::Full,
-                format!("no descriptor for the process: {error}"),
-            )
-        })?;
+        let descriptors = container.descriptors()?;
+        let pidfd = peer
+            .pidfd
+            .try_clone()
+            .map_err(|error| no_descriptor(&error))?;
         container.slots[slot] = Some(process);
         container.members.insert(process);
         let header = &container.usage.view().slots[slot];
@@ -128,6 +132,37 @@ impl Node {
         Ok((process, registered, descriptors))
     }
 
+    /// A process whose connection broke and that is registered here already: it goes on as it was.
+    fn reconnected(
+        &mut self,
+        now: Nanos,
+        client: Client,
+        slot: Option<u16>,
+        peer: &Peer,
+        page: &OwnedFd,
+    ) -> Option<Result<(ProcessId, Registered, Vec<OwnedFd>), WireError>> {
+        let columns = self.uuids(client.container);
+        let container = self.containers.get(&client.container)?;
+        let slot = slot?;
+        let process = container.slots.get(usize::from(slot)).copied().flatten()?;
+        let known = self.processes.get_mut(&process)?;
+        // The pid cannot have been given to another process while this one's pidfd is not dead.
+        let same = known.peer.pid == peer.pid && matches!(is_dead(&known.peer.pidfd), Ok(false));
+        if !same || !container.usage.is(page) {
+            return None;
+        }
+        known.connection = Some(client.connection);
+        let registered = Registered {
+            container: container.registration.name.clone(),
+            slot,
+            columns,
+        };
+        let descriptors = container.descriptors();
+        // What it still wants it asks again, here.
+        self.cancel_all(now, process, None);
+        Some(descriptors.map(|descriptors| (process, registered, descriptors)))
+    }
+
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
         let Some(process) = client.process else {
@@ -145,6 +180,7 @@ impl Node {
                 })
             }
             Request::Ask(wanted) => {
+                self.read_lenders(now, client.container, wanted);
                 self.ask(now, (client, process, id), wanted.column, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
                     Event::Ask {
@@ -257,19 +293,47 @@ impl Node {
         );
     }
 
+    /// Before an ask that may not fit: what others on the device have given back since their pages were last read.
+    fn read_lenders(&mut self, now: Nanos, asker: ContainerId, wanted: &Ask) {
+        let device = self
+            .containers
+            .get(&asker)
+            .and_then(|known| known.columns.get(usize::from(wanted.column)).copied());
+        let Some(device) = device else { return };
+        if self.world.grantable(asker, device) >= Bytes(wanted.bytes) {
+            return;
+        }
+        let column = |(container, known): (&ContainerId, &super::Container)| {
+            Some((*container, known.column(device)?))
+        };
+        let lenders: Vec<_> = self.containers.iter().filter_map(column).collect();
+        for (container, column) in lenders {
+            self.read_usage(now, container, column);
+        }
+    }
+
     /// A client's connection ended. Its process may live on; only its pidfd tells.
     pub fn disconnected(&mut self, now: Nanos, client: Client) {
         let Some(process) = client.process else {
             return;
         };
-        if let Some(known) = self.processes.get_mut(&process) {
+        if let Some(known) = self.processes.get_mut(&process)
+            && known.connection == Some(client.connection)
+        {
             known.connection = None;
         }
+        self.cancel_all(now, process, Some(client.connection));
+    }
+
+    /// Cancels a process's open asks, or those that came over one connection.
+    fn cancel_all(&mut self, now: Nanos, process: ProcessId, over: Option<ConnId>) {
         let open: Vec<_> = self
             .asks
-            .keys()
-            .filter(|(asker, _)| *asker == process)
-            .copied()
+            .iter()
+            .filter(|((asker, _), (to, _))| {
+                *asker == process && over.is_none_or(|over| *to == over)
+            })
+            .map(|(key, _)| *key)
             .collect();
         for key in open {
             self.asks.remove(&key);
@@ -328,6 +392,21 @@ impl Node {
     fn fail(&mut self, to: ConnId, id: u32, error: WireError) {
         self.reply(to, id, Reply::Error(error));
     }
+}
+
+impl super::Container {
+    /// The control page and the usage page, to be sent.
+    fn descriptors(&self) -> Result<Vec<OwnedFd>, WireError> {
+        let pages = [self.control.descriptor(), self.usage.descriptor()];
+        let sent = pages.into_iter().map(|page| page.try_clone_to_owned());
+        sent.collect::<Result<_, _>>()
+            .map_err(|error| no_descriptor(&error))
+    }
+}
+
+fn no_descriptor(error: &std::io::Error) -> WireError {
+    let text = format!("no descriptor for the process: {error}");
+    WireError::retry(ErrorCode::Full, text)
 }
 
 fn amounts(ask: &Ask) -> (Bytes, Bytes, Option<Nanos>) {

@@ -1,9 +1,10 @@
 //! After a restart: containers are registered again from what was remembered, processes present the page they have.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
-use gpushare_protocol::page::UNIT;
+use gpushare_protocol::page::{Split, UNIT};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
@@ -39,8 +40,12 @@ impl Node {
 
     /// Once nobody can present anything any more: containers of the previous daemon without a process are over.
     pub fn recovered(&mut self, now: Nanos) {
+        self.recovering = false;
         let all: Vec<ContainerId> = self.containers.keys().copied().collect();
         for container in all {
+            if let Some(known) = self.containers.get_mut(&container) {
+                known.clear_unclaimed();
+            }
             self.end_if_unused(now, container);
         }
     }
@@ -87,6 +92,10 @@ impl Node {
         for (column, device) in container.columns.iter().enumerate() {
             if let Some(line) = container.usage.view().line(known.slot, column) {
                 let word = line.word.load();
+                let unused = word == Split::default() && line.overhead.load(Ordering::Relaxed) == 0;
+                if unused {
+                    continue;
+                }
                 let bytes = |units: u32| Bytes(u64::from(units) * UNIT);
                 held.push((
                     *device,

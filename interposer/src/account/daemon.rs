@@ -1,0 +1,49 @@
+//! Joining a container of the node's daemon: the socket says which, and under which limits.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use gpushare_protocol::limits::Limits;
+use gpushare_protocol::page::{MAX_DEVICES, NO_LIMIT};
+use gpushare_protocol::paths::{CONTAINER, ContainerName};
+use gpushare_protocol::uuid::Uuid;
+
+use super::ground::Ground;
+use super::grow;
+use super::join::{Membership, Own, StartError};
+use crate::{device, session};
+
+/// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's.
+///
+/// # Errors
+/// [`StartError`], one line for the person who started the container.
+pub(super) fn join(folder: &Path, limits: &Limits) -> Result<Membership, StartError> {
+    let devices = device::enumerate()?;
+    let session = session::start(folder).map_err(StartError::Daemon)?;
+    let mut columns = Vec::with_capacity(devices.len());
+    let mut own = [Own::NONE; MAX_DEVICES];
+    for (ordinal, device) in (0..).zip(&devices) {
+        let known = session.columns.iter().position(|uuid| *uuid == device.uuid);
+        let column = known
+            .filter(|column| *column < MAX_DEVICES)
+            .ok_or(StartError::Stranger(Uuid(device.uuid)))?;
+        let lowered = limits
+            .for_device(ordinal, &device.uuid, device.capacity)
+            .map_err(StartError::Limits)?;
+        own[column] = Own {
+            limit: lowered.limit.unwrap_or(NO_LIMIT),
+            view_total: lowered.view_total,
+        };
+        columns.push(column);
+    }
+    grow::tell_releases();
+    Ok(Membership {
+        name: ContainerName::parse(CONTAINER, &session.container).map_err(StartError::Limits)?,
+        ground: Ground::Daemon(session),
+        page: session.page,
+        slot: session.slot,
+        threads: Mutex::new(()),
+        columns,
+        own,
+    })
+}

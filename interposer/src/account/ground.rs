@@ -1,0 +1,151 @@
+//! What a container's page stands on: a file among processes of one user, or a daemon.
+//!
+//! This is the one place where the two differ: who is alive, what credit may be had in all, and what can still be done
+//! before a charge is refused.
+
+use std::io;
+
+use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
+
+use super::file::{self, FileLock, UsageFile};
+use super::grow::Asking;
+use super::join::Membership;
+use super::limbo;
+use crate::hooks;
+use crate::session::{Bound, Session};
+
+/// Something with a container lock.
+pub(crate) trait Lockable {
+    /// Tries to take it, without waiting. `None` if another process or thread holds it.
+    ///
+    /// # Errors
+    /// If what it lies on is gone.
+    fn try_lock(&self) -> io::Result<Option<FileLock>>;
+}
+
+impl Lockable for UsageFile {
+    fn try_lock(&self) -> io::Result<Option<FileLock>> {
+        Self::try_lock(self)
+    }
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) enum Ground {
+    /// A file; its locks say who lives.
+    File(UsageFile),
+    /// A daemon, which says who lives, clears the slots of the dead and grants what may be held.
+    Daemon(&'static Session),
+}
+
+impl Lockable for Ground {
+    fn try_lock(&self) -> io::Result<Option<FileLock>> {
+        match self {
+            Self::File(file) => file.try_lock(),
+            Self::Daemon(session) => {
+                let (number, identity) = session.usage();
+                file::try_lock_opened(number, identity)
+            }
+        }
+    }
+}
+
+/// What is left of a charge's ways to wait.
+#[derive(Debug)]
+pub(super) struct Patience {
+    asking: Asking,
+    bound: Option<Bound>,
+}
+
+impl Patience {
+    pub(super) fn new(asking: Asking) -> Self {
+        Self {
+            asking,
+            bound: None,
+        }
+    }
+}
+
+/// A charge that did not fit, in units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    pub(super) column: usize,
+    /// The limit; what is above it fits never.
+    pub(super) limit: u64,
+    /// What was charged by all.
+    pub(super) charged: u64,
+    /// What was wanted.
+    pub(super) units: u32,
+}
+
+impl Ground {
+    /// Whether our descriptor still is the page's: a program may close descriptors that it did not open.
+    pub(crate) fn is_ours(&self) -> bool {
+        match self {
+            Self::File(file) => file.is_ours(),
+            Self::Daemon(session) => session.is_ours(),
+        }
+    }
+
+    /// Whether the process of a taken slot lives, as far as it is our business.
+    pub(crate) fn is_alive(&self, slot: usize) -> bool {
+        match self {
+            Self::File(file) => file.is_alive(slot),
+            Self::Daemon(_) => true,
+        }
+    }
+
+    /// Units of credit that all processes may hold on a column together; `None` without an end.
+    pub(super) fn ceiling(&self, column: usize, limit: u64) -> Option<u64> {
+        match self {
+            Self::File(_) if limit == NO_LIMIT => None,
+            Self::File(_) => Some(units_within(limit)),
+            Self::Daemon(session) => Some(units_within(limit.min(session.grant(column)))),
+        }
+    }
+
+    /// Bytes that could be had beside what is held.
+    pub(crate) fn available(&self, column: usize) -> Option<u64> {
+        match self {
+            Self::File(_) => None,
+            Self::Daemon(session) => session.available(column),
+        }
+    }
+
+    /// Whether giving back is somebody's business beside the page's.
+    pub(super) fn freed(&self, column: usize) {
+        if let Self::Daemon(session) = self {
+            session.freed(column);
+        }
+    }
+
+    /// Does what can be done, and waits as long as that takes. `true` if it is worth trying again. Not under the container lock.
+    pub(super) fn make_room(
+        &self,
+        member: &Membership,
+        short: Short,
+        patience: &mut Patience,
+    ) -> bool {
+        let wanted = short.charged + u64::from(short.units);
+        match self {
+            Self::File(_) => limbo::wait(
+                member,
+                short.column,
+                short.limit,
+                short.charged,
+                short.units,
+            ),
+            Self::Daemon(_) if wanted > short.limit || patience.asking == Asking::Never => false,
+            Self::Daemon(session) => {
+                // Within its request a container is served by taking back what others borrowed: that is waited for at once.
+                let guaranteed = wanted <= units_within(member.request(short.column));
+                let waits = guaranteed || patience.asking == Asking::Waiting;
+                let bound = patience
+                    .bound
+                    .get_or_insert_with(|| session.bound(waits && hooks::may_wait()));
+                let (held, bytes) = (short.charged * UNIT, u64::from(short.units) * UNIT);
+                session.ask_for(short.column, held, bytes, bound)
+            }
+        }
+    }
+}

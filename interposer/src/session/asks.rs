@@ -1,0 +1,171 @@
+//! Questions to the daemon that are not answered yet, and the threads that wait for them.
+//!
+//! A question stays in the table until it is answered or its asker gives up, whatever becomes of the connection: it is sent again to
+//! the next daemon, with the time that is left.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use gpushare_protocol::wire::{Ask, Reply, Request};
+
+/// A question.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Question {
+    /// [`Request::Open`].
+    Open(u8),
+    /// [`Request::Ask`].
+    Grow(Ask),
+    /// [`Request::DriverRefused`].
+    DriverRefused(Ask),
+}
+
+#[derive(Debug)]
+struct Open {
+    question: Question,
+    /// Until when it may wait; `None` leaves that to the daemon, the first time.
+    until: Option<Instant>,
+    reply: Option<Reply>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    last: u32,
+    open: BTreeMap<u32, Open>,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    table: Mutex<Table>,
+    answered: Condvar,
+}
+
+impl Question {
+    /// As a request that may wait `patience_ms`, `None` for as long as the container may.
+    fn request(self, patience_ms: Option<u64>) -> Request {
+        let within = |ask: Ask| Ask { patience_ms, ..ask };
+        match self {
+            Self::Open(column) => Request::Open { column },
+            Self::Grow(ask) => Request::Ask(within(ask)),
+            Self::DriverRefused(ask) => Request::DriverRefused(within(ask)),
+        }
+    }
+}
+
+impl Asks {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for a request that nobody waits for.
+    pub(super) fn number(&self) -> u32 {
+        let mut table = self.table();
+        table.last = table.last.wrapping_add(1).max(1);
+        table.last
+    }
+
+    /// Enters a question. Returns its number and what to send.
+    pub(super) fn enter(
+        &self,
+        question: Question,
+        patience_ms: Option<u64>,
+        until: Instant,
+    ) -> (u32, Request) {
+        let id = self.number();
+        let open = Open {
+            question,
+            until: Some(until),
+            reply: None,
+        };
+        self.table().open.insert(id, open);
+        (id, question.request(patience_ms))
+    }
+
+    /// Everything unanswered, to be asked again with the time that is left.
+    pub(super) fn again(&self) -> Vec<(u32, Request)> {
+        let now = Instant::now();
+        let table = self.table();
+        let unanswered = table.open.iter().filter(|(_, open)| open.reply.is_none());
+        unanswered
+            .map(|(id, open)| {
+                let left = open.until.map(|until| until.saturating_duration_since(now));
+                let left = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+                (*id, open.question.request(left))
+            })
+            .collect()
+    }
+
+    /// Hands a reply to whoever waits for it; of a question given up, nobody does.
+    pub(super) fn answer(&self, id: u32, reply: Reply) {
+        if let Some(open) = self.table().open.get_mut(&id) {
+            open.reply = Some(reply);
+            self.answered.notify_all();
+        }
+    }
+
+    /// Waits for the reply until `end`. `None`: it did not come, and is no longer waited for.
+    pub(super) fn wait(&self, id: u32, end: Instant) -> Option<Reply> {
+        let mut table = self.table();
+        loop {
+            let reply = table.open.get_mut(&id)?.reply.take();
+            let left = end.saturating_duration_since(Instant::now());
+            if reply.is_some() || left.is_zero() {
+                table.open.remove(&id);
+                return reply;
+            }
+            table = self
+                .answered
+                .wait_timeout(table, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn grow(bytes: u64) -> Question {
+        Question::Grow(Ask {
+            column: 0,
+            held: 0,
+            bytes,
+            patience_ms: None,
+        })
+    }
+
+    #[test]
+    fn a_reply_reaches_its_asker_and_no_other() {
+        let asks = Asks::default();
+        let soon = Instant::now() + Duration::from_millis(5);
+        let far = Instant::now() + Duration::from_secs(60);
+        let (one, _) = asks.enter(grow(1), None, far);
+        let (two, _) = asks.enter(grow(2), None, far);
+        asks.answer(two, Reply::Granted { grant: 7 });
+        assert_eq!(asks.wait(two, far), Some(Reply::Granted { grant: 7 }));
+        assert_eq!(asks.wait(one, soon), None);
+        asks.answer(one, Reply::Done);
+        assert_eq!(asks.wait(one, far), None, "it was given up");
+    }
+
+    #[test]
+    fn what_is_unanswered_is_asked_again_with_the_time_that_is_left() {
+        let asks = Asks::default();
+        let until = Instant::now() + Duration::from_secs(10);
+        let (one, first) = asks.enter(grow(1), None, until);
+        let (two, _) = asks.enter(grow(2), None, until);
+        assert!(matches!(first, Request::Ask(ask) if ask.patience_ms.is_none()));
+        asks.answer(two, Reply::Done);
+        let again = asks.again();
+        assert_eq!(again.len(), 1);
+        let (id, request) = &again[0];
+        assert_eq!(*id, one);
+        assert!(
+            matches!(request, Request::Ask(ask) if ask.patience_ms.is_some_and(|left| left <= 10_000 && left > 0))
+        );
+    }
+}

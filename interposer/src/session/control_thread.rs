@@ -1,0 +1,215 @@
+//! The control thread: reads replies, says what was freed, and finds the next daemon when this one has gone.
+//!
+//! It is started at registration, takes no signals, calls no CUDA function and waits for no allocation. A forked child has none.
+//!
+//! # Safety
+//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over.
+#![allow(
+    unsafe_code,
+    reason = "a thread with its own signal mask and a small stack"
+)]
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::{Reply, Request, decode};
+
+use super::register::{self, Failed};
+use super::socket::{self, Connection};
+use super::{PAUSES, SOCKET, Session, pages};
+use crate::account;
+
+/// Its stack. Its deepest call decodes a small message; the program's static thread-locals live there too, and where they do not
+/// fit, the system's usual size is taken.
+const STACK: usize = 256 << 10;
+/// How long a new daemon may take over one answer. The container lock is held meanwhile.
+const ANSWER: Duration = Duration::from_secs(1);
+
+struct Start {
+    session: &'static Session,
+    connection: Connection,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// If the system has none to give.
+pub(super) fn start(session: &'static Session, connection: Connection) -> io::Result<()> {
+    let start = Box::into_raw(Box::new(Start {
+        session,
+        connection,
+    }));
+    let began = [Some(STACK), None]
+        .into_iter()
+        .map(|stack| begin(stack, start.cast()))
+        .find(|answer| *answer != libc::EINVAL)
+        .unwrap_or(libc::EINVAL);
+    if began != 0 {
+        // SAFETY: no thread was started that could have it.
+        drop(unsafe { Box::from_raw(start) });
+        return Err(io::Error::from_raw_os_error(began));
+    }
+    Ok(())
+}
+
+/// Begins a detached thread in which every signal is blocked: the program's handlers run in the program's threads.
+fn begin(stack: Option<usize>, start: *mut c_void) -> c_int {
+    // SAFETY: all structures are made here and outlive the calls; the mask of this thread is put back.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        if let Some(bytes) = stack {
+            libc::pthread_attr_setstacksize(&raw mut attributes, bytes);
+        }
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        let answer = libc::pthread_create(&raw mut thread, &raw const attributes, main, start);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        answer
+    }
+}
+
+extern "C" fn main(start: *mut c_void) -> *mut c_void {
+    // SAFETY: the box that `start` leaked for this thread alone.
+    let Start {
+        session,
+        connection,
+    } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: a static C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"gpushare".as_ptr()) };
+    let mut connection = Some(connection);
+    loop {
+        // A defect here must not take the program with it, nor leave it without a connection.
+        let round = catch_unwind(AssertUnwindSafe(|| {
+            let mut open = connection.take().unwrap_or_else(|| session.find_daemon());
+            let why = session.serve(&mut open);
+            tracing::warn!(%why, "the daemon has gone; the last grant stays in force");
+            session.hang_up();
+        }));
+        if round.is_err() {
+            session.hang_up();
+            std::thread::sleep(PAUSES.1);
+        }
+    }
+}
+
+impl Session {
+    /// Serves a connection until it ends.
+    fn serve(&self, connection: &mut Connection) -> io::Error {
+        loop {
+            let step = self.step(connection);
+            if let Err(error) = step {
+                return error;
+            }
+        }
+    }
+
+    fn step(&self, connection: &mut Connection) -> io::Result<()> {
+        while let Some((id, body)) = connection.next_frame()? {
+            // What this version does not know, nobody here has asked for.
+            if let Ok(reply) = decode::<Reply>(id, &body) {
+                self.asks.answer(id, reply);
+            }
+        }
+        let ready = connection.wait_or_bell(&self.bell)?;
+        if ready.bell {
+            socket::hush(&self.bell);
+            self.tell_freed();
+        }
+        if ready.socket || !connection.socket().is_ours() {
+            connection.receive()?;
+        }
+        Ok(())
+    }
+
+    fn tell_freed(&self) {
+        let columns = self.freed.swap(0, Ordering::AcqRel);
+        let freed = (0..u32::BITS).filter(|column| columns & (1 << column) != 0);
+        for column in freed.filter_map(|column| u8::try_from(column).ok()) {
+            let line = self.line();
+            self.send(
+                line.as_ref(),
+                self.asks.number(),
+                &Request::Freed { column },
+            );
+        }
+    }
+
+    /// Nobody sends on the line any more.
+    fn hang_up(&self) {
+        if let Some(socket) = self.line().take() {
+            socket::shut(&socket);
+        }
+    }
+
+    /// Registers with the next daemon, however long it takes to come.
+    fn find_daemon(&self) -> Connection {
+        let mut pause = PAUSES.0;
+        loop {
+            match self.reconnect() {
+                Ok(connection) => {
+                    tracing::info!("registered again");
+                    return connection;
+                }
+                Err(Failed::Away(error)) => tracing::debug!(%error, "no daemon yet"),
+                Err(Failed::Refused(why)) => tracing::warn!(%why, "not registered again"),
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// One attempt. From the presenting of the page until the new control page is in force nobody's credit grows, so that the daemon's
+    /// books begin with what is true.
+    fn reconnect(&self) -> Result<Connection, Failed> {
+        let end = Instant::now() + ANSWER;
+        let mut connection = Connection::open(&self.folder)?;
+        SOCKET.set(connection.socket());
+        let known = self.instance.load(Ordering::Relaxed);
+        let instance = register::greet(&mut connection, known, end)?;
+        let adopt = || {
+            let held = Some((&self.usage, self.slot));
+            let welcome = register::register(&mut connection, instance, held, end)?;
+            if welcome.usage.identity() != self.usage.identity() {
+                return Err(Failed::Refused("the daemon uses another page".to_owned()));
+            }
+            let control = pages::control(&welcome.control)?;
+            self.control
+                .store(ptr::from_ref(control).cast_mut(), Ordering::Release);
+            self.instance.store(instance, Ordering::Relaxed);
+            Ok(())
+        };
+        match account::locked(adopt) {
+            Some(adopted) => adopted?,
+            None => return Err(Failed::Away(io::ErrorKind::WouldBlock.into())),
+        }
+        self.resume(Arc::clone(connection.socket()), instance);
+        Ok(connection)
+    }
+
+    /// Opens the line again: says that the new page is in force, and asks again what is unanswered.
+    fn resume(&self, socket: Arc<super::Descriptor>, instance: u64) {
+        let mut line = self.line();
+        *line = Some(socket);
+        let line = line.as_ref();
+        self.send(line, self.asks.number(), &Request::Adopted { instance });
+        let opened = self.opened.load(Ordering::Acquire);
+        let columns = (0..u32::BITS).filter(|column| opened & (1 << column) != 0);
+        for column in columns.filter_map(|column| u8::try_from(column).ok()) {
+            self.send(line, self.asks.number(), &Request::Open { column });
+        }
+        for (id, request) in self.asks.again() {
+            self.send(line, id, &request);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! This process and the node's daemon: one connection, two pages, questions and their answers.
+//!
+//! `GPUSHARE_SOCKET` names the folder in which the daemon's socket for this container lies. The socket gives the limits; nothing this
+//! process says does. The usage page holds what the container's processes have charged, the control page what they may: its *grant*
+//! is read under the container lock whenever credit grows ([`crate::account`]). Only when the grant is too small is the daemon
+//! asked, and then the asking thread waits, never longer than the daemon says plus a margin.
+//!
+//! One thread of ours, the control thread, reads replies and connects again when the daemon has gone. Until then the
+//! last grant stays in force: charges within it go on, growth beyond it is out of memory.
+
+mod asks;
+mod control_thread;
+mod descriptor;
+mod pages;
+mod register;
+mod socket;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::page::Page;
+use gpushare_protocol::page::control::ControlPage;
+use gpushare_protocol::wire::{Ask, Reply, Request, encode};
+
+use crate::fork::ForkLocal;
+use asks::{Asks, Question};
+use descriptor::{Descriptor, ParentsOnly};
+use register::{Failed, Welcome};
+use socket::Connection;
+
+/// How long a starting process waits for the daemon.
+pub(crate) const START_PATIENCE: Duration = Duration::from_secs(10);
+/// Pauses between attempts to reach it.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+/// How much longer than the daemon may take a question is waited for: it answers in time unless it hangs or is away.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How long an immediate answer is waited for.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// What a daemon that does not say lets an allocation wait: the default of `GPUSHARE_WAIT_TIMEOUT`.
+const USUAL_WAIT: Duration = Duration::from_secs(30);
+
+/// A registered process.
+#[derive(Debug)]
+pub(crate) struct Session {
+    folder: PathBuf,
+    /// The container's name.
+    pub(crate) container: String,
+    /// Our row of the usage page.
+    pub(crate) slot: usize,
+    /// UUIDs of the pages' columns.
+    pub(crate) columns: Vec<[u8; 16]>,
+    /// The usage page.
+    pub(crate) page: &'static Page,
+    usage: Descriptor,
+    /// The control page of the daemon last met. An older one stays mapped: somebody may be reading it.
+    control: AtomicPtr<ControlPage>,
+    instance: AtomicU64,
+    /// Where to send; `None` while the daemon is away.
+    line: Mutex<Option<Arc<Descriptor>>>,
+    asks: Asks,
+    bell: Descriptor,
+    /// Columns on which memory was freed that somebody waits for.
+    freed: AtomicU32,
+    /// Columns on which a context was asked for.
+    opened: AtomicU32,
+}
+
+/// How long an asker may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    until: Instant,
+    end: Instant,
+    waits: bool,
+    asked: bool,
+}
+
+/// Why the daemon's container cannot be joined.
+#[derive(Debug)]
+pub(crate) struct Unreachable {
+    folder: PathBuf,
+    why: String,
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot join the container at {}: {}",
+            self.folder.join(socket::SOCKET).display(),
+            self.why
+        )
+    }
+}
+
+static SESSION: ForkLocal<Session> = ForkLocal::new();
+/// What a forked child closes.
+static SOCKET: ParentsOnly = ParentsOnly::new();
+static USAGE: ParentsOnly = ParentsOnly::new();
+static BELL: ParentsOnly = ParentsOnly::new();
+
+/// Closes what a forked child inherited. Async-signal-safe.
+pub(crate) fn after_fork_in_child() {
+    SOCKET.close();
+    USAGE.close();
+    BELL.close();
+}
+
+/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
+/// thread.
+///
+/// # Errors
+/// [`Unreachable`], one line.
+pub(crate) fn start(folder: &Path) -> Result<&'static Session, Unreachable> {
+    let unreachable = |why: String| Unreachable {
+        folder: folder.to_owned(),
+        why,
+    };
+    let (connection, welcome) = reach(folder).map_err(unreachable)?;
+    let socket = Arc::clone(connection.socket());
+    let session =
+        Session::new(folder, welcome, socket).map_err(|error| unreachable(error.to_string()))?;
+    SOCKET.set(connection.socket());
+    USAGE.set(&session.usage);
+    BELL.set(&session.bell);
+    let session = SESSION.set(session);
+    control_thread::start(session, connection)
+        .map_err(|error| unreachable(format!("no thread to be had: {error}")))?;
+    Ok(session)
+}
+
+/// Connects and registers as a new process.
+fn reach(folder: &Path) -> Result<(Connection, Welcome), String> {
+    let end = Instant::now() + START_PATIENCE;
+    let mut pause = PAUSES.0;
+    loop {
+        let attempt = || -> Result<_, Failed> {
+            let mut connection = Connection::open(folder)?;
+            let instance = register::greet(&mut connection, 0, end)?;
+            let welcome = register::register(&mut connection, instance, None, end)?;
+            Ok((connection, welcome))
+        };
+        match attempt() {
+            Ok(reached) => return Ok(reached),
+            Err(Failed::Refused(why)) => return Err(why),
+            Err(Failed::Away(error)) if Instant::now() + pause > end => {
+                return Err(format!(
+                    "the daemon did not answer for {} s ({error}); is gpushared running?",
+                    START_PATIENCE.as_secs()
+                ));
+            }
+            Err(Failed::Away(_)) => {}
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+impl Session {
+    fn new(folder: &Path, welcome: Welcome, socket: Arc<Descriptor>) -> io::Result<Self> {
+        let control = pages::control(&welcome.control)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            container: welcome.registered.container,
+            slot: usize::from(welcome.registered.slot),
+            columns: welcome.registered.columns,
+            page: pages::usage(&welcome.usage)?,
+            usage: welcome.usage,
+            control: AtomicPtr::new(core::ptr::from_ref(control).cast_mut()),
+            instance: AtomicU64::new(welcome.instance),
+            line: Mutex::new(Some(socket)),
+            asks: Asks::default(),
+            bell: socket::bell()?,
+            freed: AtomicU32::new(0),
+            opened: AtomicU32::new(0),
+        })
+    }
+
+    /// The control page in force.
+    pub(crate) fn control(&self) -> &'static ControlPage {
+        pages::in_force(&self.control)
+    }
+
+    /// The usage page's descriptor, to be opened again for a lock of one's own.
+    pub(crate) fn usage(&self) -> (core::ffi::c_int, (u64, u64)) {
+        (self.usage.number(), self.usage.identity())
+    }
+
+    /// Whether our descriptor still is the usage page.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.usage.is_ours()
+    }
+
+    /// Bytes the container may hold as credit on a column.
+    pub(crate) fn grant(&self, column: usize) -> u64 {
+        let device = self.control().devices.get(column);
+        device.map_or(0, |device| device.grant.load(Ordering::SeqCst))
+    }
+
+    /// Bytes the container could have beside what it holds, as the daemon last saw it.
+    pub(crate) fn available(&self, column: usize) -> Option<u64> {
+        let device = self.control().devices.get(column)?;
+        Some(device.available.load(Ordering::Relaxed))
+    }
+
+    /// How long an allocation that begins now may wait: not at all, or as long as the container's limits say.
+    pub(crate) fn bound(&self, waits: bool) -> Bound {
+        let now = Instant::now();
+        let (until, end) = if waits {
+            let longest = match self
+                .control()
+                .header
+                .longest_wait_ms
+                .load(Ordering::Relaxed)
+            {
+                0 => USUAL_WAIT,
+                millis => Duration::from_millis(millis),
+            };
+            let until = now.checked_add(longest).unwrap_or(now + USUAL_WAIT);
+            (until, until + MARGIN)
+        } else {
+            (now, now + AT_ONCE)
+        };
+        Bound {
+            until,
+            end,
+            waits,
+            asked: false,
+        }
+    }
+
+    /// Asks for a grant of `held` and `bytes` together. `true` once the control page has it.
+    pub(crate) fn ask_for(&self, column: usize, held: u64, bytes: u64, bound: &mut Bound) -> bool {
+        self.asks_question(Question::Grow(ask(column, held, bytes)), bound)
+    }
+
+    /// Says that the driver refused `bytes` that the grant covers. `true` if it is worth asking the driver again.
+    pub(crate) fn driver_refused(
+        &self,
+        column: usize,
+        held: u64,
+        bytes: u64,
+        bound: &mut Bound,
+    ) -> bool {
+        self.asks_question(Question::DriverRefused(ask(column, held, bytes)), bound)
+    }
+
+    /// Has the daemon set aside what a context takes, before the first one on a device.
+    pub(crate) fn open(&self, column: usize, waits: bool) -> bool {
+        let bit = 1 << column;
+        if self.opened.load(Ordering::Acquire) & bit != 0 {
+            return true;
+        }
+        let question = Question::Open(u8::try_from(column).unwrap_or(u8::MAX));
+        let opened = self.asks_question(question, &mut self.bound(waits));
+        if opened {
+            self.opened.fetch_or(bit, Ordering::AcqRel);
+        }
+        opened
+    }
+
+    /// Memory was given back: whoever waits for it learns of it from the control thread. Never blocks.
+    pub(crate) fn freed(&self, column: usize) {
+        let waited_for = |column: usize| {
+            let device = self.control().devices.get(column);
+            device.is_some_and(|device| device.waiters.load(Ordering::Relaxed) != 0)
+        };
+        if waited_for(column) && self.freed.fetch_or(1 << column, Ordering::AcqRel) == 0 {
+            socket::ring(&self.bell);
+        }
+    }
+
+    /// Puts a question and waits for its answer.
+    fn asks_question(&self, question: Question, bound: &mut Bound) -> bool {
+        let now = Instant::now();
+        if bound.asked && now >= bound.until {
+            return false;
+        }
+        let left = bound.until.saturating_duration_since(now).as_millis();
+        let patience = match (bound.waits, bound.asked) {
+            (false, _) => Some(0),
+            (true, false) => None,
+            (true, true) => Some(u64::try_from(left).unwrap_or(u64::MAX)),
+        };
+        bound.asked = true;
+        let id = {
+            let line = self.line();
+            let (id, request) = self.asks.enter(question, patience, bound.until);
+            self.send(line.as_ref(), id, &request);
+            id
+        };
+        match self.asks.wait(id, bound.end) {
+            Some(Reply::Granted { .. }) => true,
+            Some(reply) => {
+                tracing::info!(?question, ?reply, "the daemon refused");
+                false
+            }
+            None => {
+                tracing::warn!(?question, "no answer from the daemon in time");
+                let cancel = Request::Cancel { ask: id };
+                self.send(self.line().as_ref(), self.asks.number(), &cancel);
+                false
+            }
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Option<Arc<Descriptor>>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends where somebody listens. A line that does not take it whole is given up: the control thread makes another.
+    fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) {
+        let Some(socket) = line else { return };
+        let mut frame = Vec::new();
+        if encode(id, request, &mut frame).is_err() || socket::send(socket, &frame, None).is_err() {
+            socket::shut(socket);
+        }
+    }
+}
+
+fn ask(column: usize, held: u64, bytes: u64) -> Ask {
+    Ask {
+        column: u8::try_from(column).unwrap_or(u8::MAX),
+        held,
+        bytes,
+        patience_ms: None,
+    }
+}

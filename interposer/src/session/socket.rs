@@ -1,0 +1,305 @@
+//! A connection to the daemon as bytes and descriptors: non-blocking, every wait with an end.
+//!
+//! # Safety
+//! `unsafe` calls libc with buffers and structures that outlive the calls, and takes over descriptors the kernel has just installed.
+#![allow(unsafe_code, reason = "sockets, and descriptors passed over them")]
+
+use core::ffi::c_int;
+use core::mem::{offset_of, size_of, zeroed};
+use core::ptr;
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gpushare_protocol::wire::Decoder;
+
+use super::descriptor::Descriptor;
+
+/// A container's socket in the folder that `GPUSHARE_SOCKET` names.
+pub(super) const SOCKET: &str = "gpushare.sock";
+/// Most descriptors taken at once: the two pages.
+const DESCRIPTORS: usize = 2;
+/// Bytes for the control message that carries them, and to spare.
+const CONTROL_WORDS: usize = 8;
+
+/// What was read and not yet used.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Arc<Descriptor>,
+    decoder: Decoder,
+    descriptors: VecDeque<Descriptor>,
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// The connection has something.
+    pub(super) socket: bool,
+    /// The bell was rung.
+    pub(super) bell: bool,
+}
+
+impl Connection {
+    /// Connects to the socket in `folder`.
+    ///
+    /// # Errors
+    /// At once if nobody listens there, or nobody can be taken at the moment.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no memory is involved.
+        let socket = Descriptor::new(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+        let (address, length) = address(&folder.join(SOCKET))?;
+        // SAFETY: the address outlives the call, and is `length` bytes long.
+        let answer = unsafe { libc::connect(socket.number(), (&raw const address).cast(), length) };
+        if answer != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            socket: Arc::new(socket),
+            decoder: Decoder::default(),
+            descriptors: VecDeque::new(),
+        })
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> &Arc<Descriptor> {
+        &self.socket
+    }
+
+    /// The next whole frame that has arrived.
+    ///
+    /// # Errors
+    /// If what arrives is no stream of frames.
+    pub(super) fn next_frame(&mut self) -> io::Result<Option<(u32, Vec<u8>)>> {
+        self.decoder
+            .next_frame()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// The oldest descriptor received and not taken.
+    pub(super) fn take_descriptor(&mut self) -> Option<Descriptor> {
+        self.descriptors.pop_front()
+    }
+
+    /// Waits until there is something to read, or until `end`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] at the end.
+    pub(super) fn wait(&self, end: Instant) -> io::Result<()> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let millis = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX);
+            if poll(&[&*self.socket], millis.saturating_add(1))? != 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits, without an end, until there is something to read or `bell` was rung.
+    ///
+    /// # Errors
+    /// If waiting is impossible.
+    pub(super) fn wait_or_bell(&self, bell: &Descriptor) -> io::Result<Ready> {
+        // A bell that the program closed is not waited for; the daemon looks once a second anyway.
+        let both = [&*self.socket, bell];
+        let heard = if bell.is_ours() {
+            &both[..]
+        } else {
+            &both[..1]
+        };
+        let ready = poll(heard, -1)?;
+        Ok(Ready {
+            socket: ready & 1 != 0,
+            bell: ready & 2 != 0,
+        })
+    }
+
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if the program closed our socket.
+    pub(super) fn receive(&mut self) -> io::Result<()> {
+        if !self.socket.is_ours() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut buffer = [0_u8; 4096];
+        loop {
+            match receive_once(&self.socket, &mut buffer, &mut self.descriptors) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.decoder.push(&buffer[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: all-zero is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { zeroed() };
+    if bytes.len() >= address.sun_path.len() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is too long for a socket",
+        ));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+    {
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
+        *place = core::ffi::c_char::from_ne_bytes([*byte]);
+    }
+    let length = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+    Ok((address, libc::socklen_t::try_from(length).unwrap_or(0)))
+}
+
+/// Bit `i` of the answer says that the `i`-th has something.
+fn poll(descriptors: &[&Descriptor], millis: c_int) -> io::Result<u32> {
+    let mut asked: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|descriptor| libc::pollfd {
+            fd: descriptor.number(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: `asked` outlives the call and is as long as stated.
+    let answer = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, millis) };
+    if answer < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted {
+            Ok(0)
+        } else {
+            Err(error)
+        };
+    }
+    let ready = (0..).zip(&asked).filter(|(_, asked)| asked.revents != 0);
+    Ok(ready.fold(0, |bits, (at, _): (u32, _)| bits | 1 << at))
+}
+
+fn receive_once(
+    socket: &Descriptor,
+    buffer: &mut [u8],
+    descriptors: &mut VecDeque<Descriptor>,
+) -> io::Result<usize> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: all-zero is a valid header.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<[u64; CONTROL_WORDS]>() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: everything the header names outlives the call and is as long as it says.
+    let bytes = unsafe { libc::recvmsg(socket.number(), &raw mut message, flags) };
+    let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written well-formed control messages into `control`, and descriptors that are ours from now on.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(&raw const message);
+        while !part.is_null() {
+            if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_RIGHTS {
+                let length = (*part).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let numbers = libc::CMSG_DATA(part).cast::<c_int>();
+                for at in 0..length / size_of::<c_int>() {
+                    let taken = Descriptor::new(ptr::read_unaligned(numbers.add(at)))?;
+                    if descriptors.len() < DESCRIPTORS {
+                        descriptors.push_back(taken);
+                    }
+                }
+            }
+            part = libc::CMSG_NXTHDR(&raw const message, part);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Sends a whole frame or nothing, without waiting; `passed` goes with it.
+///
+/// # Errors
+/// If it did not go whole: the stream is of no use then.
+pub(super) fn send(
+    socket: &Descriptor,
+    frame: &[u8],
+    passed: Option<&Descriptor>,
+) -> io::Result<()> {
+    if !socket.is_ours() || passed.is_some_and(|passed| !passed.is_ours()) {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    let mut part = libc::iovec {
+        iov_base: frame.as_ptr().cast_mut().cast(),
+        iov_len: frame.len(),
+    };
+    let mut control = [0_u64; CONTROL_WORDS];
+    // SAFETY: all-zero is a valid header.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    if let Some(passed) = passed {
+        message.msg_control = control.as_mut_ptr().cast();
+        // SAFETY: `control` is aligned, zeroed and long enough for one descriptor.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(4) as _;
+            let part = libc::CMSG_FIRSTHDR(&raw const message);
+            (*part).cmsg_level = libc::SOL_SOCKET;
+            (*part).cmsg_type = libc::SCM_RIGHTS;
+            (*part).cmsg_len = libc::CMSG_LEN(4) as _;
+            ptr::write_unaligned(libc::CMSG_DATA(part).cast(), passed.number());
+        }
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: everything the header names outlives the call and is as long as it says.
+    let sent = unsafe { libc::sendmsg(socket.number(), &raw const message, flags) };
+    match usize::try_from(sent) {
+        Ok(sent) if sent == frame.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends a connection in both directions, so that whoever reads from it notices.
+pub(super) fn shut(socket: &Descriptor) {
+    if socket.is_ours() {
+        // SAFETY: no memory is involved.
+        unsafe { libc::shutdown(socket.number(), libc::SHUT_RDWR) };
+    }
+}
+
+/// A bell that one thread rings and another waits for.
+///
+/// # Errors
+/// If there is no descriptor to be had.
+pub(super) fn bell() -> io::Result<Descriptor> {
+    // SAFETY: no memory is involved.
+    Descriptor::new(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Rings.
+pub(super) fn ring(bell: &Descriptor) {
+    let one = 1_u64;
+    if bell.is_ours() {
+        // SAFETY: eight bytes that outlive the call; a bell that is full has been rung.
+        unsafe { libc::write(bell.number(), (&raw const one).cast(), 8) };
+    }
+}
+
+/// Takes back what was rung.
+pub(super) fn hush(bell: &Descriptor) {
+    let mut rung = 0_u64;
+    if bell.is_ours() {
+        // SAFETY: eight bytes that outlive the call.
+        unsafe { libc::read(bell.number(), (&raw mut rung).cast(), 8) };
+    }
+}

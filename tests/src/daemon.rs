@@ -1,0 +1,252 @@
+//! A daemon of a test's own, the containers it registers, and programs in them under a plain preload.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::{
+    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, decode, encode,
+};
+
+use serde::Serialize;
+
+use crate::gpu::{Gpu, links};
+use crate::guest::{Guest, clean};
+use crate::{artefacts, clients};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running `gpushared --private` on the software GPU's NVML; killed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    folder: tempfile::TempDir,
+    spec: String,
+    flags: Vec<String>,
+    child: Option<Child>,
+}
+
+/// A registered container; it is kept as long as this lives or a process is in it.
+#[derive(Debug)]
+pub struct Container {
+    _owner: Commands,
+    folder: PathBuf,
+    spec: String,
+}
+
+/// A connection to the control socket.
+#[derive(Debug)]
+pub struct Commands {
+    socket: UnixStream,
+    decoder: Decoder,
+    last: u32,
+}
+
+impl Daemon {
+    /// Starts one for `gpu`.
+    pub fn start(gpu: &Gpu) -> Self {
+        Self::with(gpu, &[])
+    }
+
+    /// Starts one with further flags.
+    pub fn with(gpu: &Gpu, flags: &[&str]) -> Self {
+        let mut daemon = Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            spec: gpu.spec().to_owned(),
+            flags: flags.iter().map(ToString::to_string).collect(),
+            child: None,
+        };
+        daemon.restart();
+        daemon
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// Kills it, as the kernel would.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a child can be waited for");
+        }
+    }
+
+    /// Starts the next one in the same folder and waits until it serves.
+    pub fn restart(&mut self) {
+        self.kill();
+        let mut command = clean(&artefacts::gpushared());
+        command
+            .args(["--private", "--runtime-dir"])
+            .arg(self.folder.path())
+            .args(&self.flags)
+            .env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU", &self.spec)
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("gpushared starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("serving") {
+            line.clear();
+            let read = lines.read_line(&mut line).expect("it writes text");
+            assert!(read > 0, "gpushared ended before it served");
+        }
+        // The rest is read and dropped, so that it never waits for us.
+        std::thread::spawn(move || {
+            let mut rest = String::new();
+            while lines.read_line(&mut rest).is_ok_and(|read| read > 0) {
+                if std::env::var_os("GPUSHARE_TESTS_DAEMON_LOG").is_some() {
+                    eprint!("gpushared: {rest}");
+                }
+                rest.clear();
+            }
+        });
+        self.child = Some(child);
+    }
+
+    /// A connection for commands.
+    pub fn commands(&self) -> Commands {
+        Commands::open(&self.folder.path().join("control.sock"))
+    }
+
+    /// Registers a container with these variables and waits for its admission.
+    pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> Container {
+        let mut owner = self.commands();
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let create = Control::Create {
+            name: Some(name.to_owned()),
+            environment: environment.iter().map(pair).collect(),
+            devices: vec![],
+        };
+        match owner.ask(&create) {
+            ControlReply::Created { folder, .. } => Container {
+                _owner: owner,
+                folder: folder.into(),
+                spec: self.spec.clone(),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What `ps` shows of a container on its first device.
+    pub fn row(&self, name: &str) -> ContainerRow {
+        match self.commands().ask(&Control::List) {
+            ControlReply::Containers(rows) => rows
+                .into_iter()
+                .find(|row| row.name == name)
+                .unwrap_or_else(|| panic!("no container {name}")),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until a container's row is as wanted.
+    pub fn until(&self, name: &str, wanted: impl Fn(&ContainerRow) -> bool) -> ContainerRow {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let row = self.row(name);
+            if wanted(&row) {
+                return row;
+            }
+            assert!(Instant::now() < end, "it stays so: {row:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Container {
+    /// The folder with its socket, as `GPUSHARE_SOCKET` names it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A program in it, under a plain preload.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = clean(program);
+        command
+            .env("LD_PRELOAD", artefacts::interposer())
+            .env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU", &self.spec)
+            .env("GPUSHARE_SOCKET", &self.folder);
+        command
+    }
+
+    /// Starts the C client `name` in it with these further variables.
+    pub fn client(&self, name: &str, environment: &[(&str, &str)]) -> Guest {
+        let mut command = self.command(&clients::compile(name, &[]));
+        command.envs(environment.iter().copied());
+        Guest::start(command)
+    }
+}
+
+impl Commands {
+    fn open(path: &Path) -> Self {
+        let socket = UnixStream::connect(path).expect("a daemon listens");
+        socket
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket has a timeout");
+        let mut commands = Self {
+            socket,
+            decoder: Decoder::default(),
+            last: 0,
+        };
+        commands.send(0, &Hello::of_this_build(0));
+        let (_, body) = commands.frame();
+        decode::<Hello>(0, &body).expect("it greets back");
+        commands
+    }
+
+    fn send<T: Serialize>(&mut self, id: u32, message: &T) {
+        let mut frame = Vec::new();
+        encode(id, message, &mut frame).expect("a small message");
+        self.socket.write_all(&frame).expect("the daemon reads");
+    }
+
+    fn frame(&mut self) -> (u32, Vec<u8>) {
+        loop {
+            if let Some(frame) = self.decoder.next_frame().expect("whole frames") {
+                return frame;
+            }
+            let mut bytes = [0; 4096];
+            let read = self.socket.read(&mut bytes).expect("the daemon answers");
+            assert!(read > 0, "the daemon hung up");
+            self.decoder.push(&bytes[..read]);
+        }
+    }
+
+    /// Asks and waits for the last answer.
+    pub fn ask(&mut self, request: &Control) -> ControlReply {
+        self.last += 1;
+        let id = self.last;
+        self.send(id, request);
+        loop {
+            let (of, body) = self.frame();
+            let reply = decode(of, &body).expect("of this version");
+            if of == id && !matches!(reply, ControlReply::Queued { .. }) {
+                return reply;
+            }
+        }
+    }
+
+    /// Follows what happens, from now on.
+    pub fn follow(mut self, past: u32) -> impl Iterator<Item = EventRow> {
+        self.last += 1;
+        self.send(self.last, &Control::Follow { past });
+        std::iter::from_fn(move || {
+            loop {
+                let (of, body) = self.frame();
+                if let ControlReply::Event(event) = decode(of, &body).expect("of this version") {
+                    return Some(event);
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Containers of the daemon: what was registered is the law, whatever their programs' environment says.
+
+use gpushare_tests::{Daemon, GIB, Gpu, MIB};
+
+const OUT_OF_MEMORY: &str = "2";
+
+#[test]
+fn a_program_gets_what_its_container_was_registered_with() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guest = container.client("quota", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask("total"), format!("total {} 0", 4 * GIB));
+    assert_eq!(
+        guest.ask(&format!("fill {}", 256 * MIB)),
+        format!("fill 16 {OUT_OF_MEMORY}")
+    );
+    assert_eq!(daemon.row("one").charged, 4 * GIB);
+    assert_eq!(guest.ask("check"), "check 16");
+    assert_eq!(guest.ask("free 16"), "free 0");
+    assert_eq!(daemon.row("one").charged, 0);
+    guest.finish().silently();
+}
+
+#[test]
+fn no_environment_raises_or_disables_registered_limits_and_one_may_lower_them() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let cases: [(&[(&str, &str)], usize); 6] = [
+        (&[("GPUSHARE_MEM_LIMIT", "8GiB")], 8),
+        (&[("GPUSHARE_DISABLE", "1")], 8),
+        (&[("GPUSHARE_CONTAINER", "other")], 8),
+        (&[("CUDA_DEVICE_MEMORY_LIMIT", "0")], 8),
+        (
+            &[
+                ("GPUSHARE_ON_COLLISION", "fail"),
+                ("GPUSHARE_WAIT_TIMEOUT", "1s"),
+            ],
+            8,
+        ),
+        (&[("GPUSHARE_MEM_LIMIT", "512MiB")], 4),
+    ];
+    for (environment, fits) in cases {
+        let mut guest = container.client("quota", environment);
+        assert_eq!(guest.ask("init"), "init 0", "{environment:?}");
+        assert_eq!(
+            guest.ask(&format!("fill {}", 128 * MIB)),
+            format!("fill {fits} {OUT_OF_MEMORY}"),
+            "{environment:?}"
+        );
+        guest.finish().silently();
+        daemon.until("one", |row| row.processes.is_empty());
+    }
+}
+
+#[test]
+fn the_processes_of_a_container_share_its_limit() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guests = [(); 3].map(|()| container.client("quota", &[]));
+    for guest in &mut guests {
+        assert_eq!(guest.ask("init"), "init 0");
+        assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    }
+    assert_eq!(
+        guests[0].ask(&format!("fill {}", 256 * MIB)),
+        format!("fill 4 {OUT_OF_MEMORY}")
+    );
+    assert_eq!(guests[1].ask("free 1"), "free 0");
+    assert_eq!(guests[0].ask(&format!("alloc {GIB}")), "alloc 0");
+    assert_eq!(daemon.row("one").charged, 4 * GIB);
+}
