@@ -42,6 +42,7 @@ pub(super) fn join(folder: &Path, limits: &Limits) -> Result<Membership, StartEr
         ground: Ground::Daemon(session),
         page: session.page,
         slot: session.slot,
+        row: session.page.row(session.slot).ok_or(StartError::Full)?,
         threads: Mutex::new(()),
         columns,
         own,
