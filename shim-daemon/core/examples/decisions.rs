@@ -108,7 +108,7 @@ fn measure(name: &str, limit: Bytes, bytes: Bytes) {
                 false => Event::Ask {
                     process,
                     device,
-                    ask: AskId(round),
+                    ask: AskId(1),
                     held,
                     bytes,
                     patience: None,
