@@ -16,7 +16,7 @@ mod unavailable;
 pub use device::DeviceLimits;
 pub use error::LimitError;
 pub use layer::Selector;
-pub use policy::{Policy, Preemptible, Resolver};
+pub use policy::{Policy, Preemptible, Resolver, span};
 pub use table::flag;
 
 use layer::Layer;

@@ -1,9 +1,16 @@
-//! From limits as people write them to what the brain is told.
+//! What people write, as what the brain is told: a container's limits, the daemon's own file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gpushare_core::{ContainerSpec, DeviceId, Nanos, Preemptible, Quota, Resolver};
 use gpushare_protocol::limits::{self, Limits};
+use gpushare_protocol::size::Size;
+use gpushare_protocol::units::Bytes;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::node::Settings;
 
 /// The brain's terms of a container's limits.
 #[must_use]
@@ -34,4 +41,137 @@ fn resolver(wanted: &limits::Resolver) -> Resolver {
 
 fn nanos(span: Duration) -> Nanos {
     Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The daemon's file, `config.toml`: a node's settings and what containers get that do not say otherwise.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    /// Bytes of each device that are never given out.
+    reserve: Option<Amount>,
+    /// Treat every device as if it had at most this much.
+    capacity: Option<Amount>,
+    /// Grants are raised in steps of this.
+    step: Option<Amount>,
+    /// From SIGTERM to SIGKILL.
+    term_grace: Option<Span>,
+    /// How long a restart waits for running programs to say what they hold.
+    recovery: Option<Span>,
+    /// Limits of containers that do not say otherwise, by the names of the variables.
+    defaults: BTreeMap<String, String>,
+}
+
+/// An amount of memory as people write it.
+#[derive(Debug)]
+struct Amount(Bytes);
+
+/// A span of time as people write it.
+#[derive(Debug)]
+struct Span(Nanos);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        match Size::parse(&text) {
+            Ok(Size::Bytes(bytes)) => Ok(Self(Bytes(bytes))),
+            _ => Err(D::Error::custom(format!(
+                "{text:?} is refused; accepted: an amount of bytes such as 512MiB, 4GiB or 1.5GB"
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        let span = limits::span(&text).ok_or_else(|| {
+            D::Error::custom(format!(
+                "{text:?} is refused; accepted: a whole number with ms, s, m or h, such as 10s"
+            ))
+        })?;
+        Ok(Self(nanos(span)))
+    }
+}
+
+/// Reads a file's text over `base`. The error names line and key and says what is accepted.
+///
+/// # Errors
+/// A text for a person: of several lines, because it shows the place.
+pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let defaults: Vec<(String, String)> = file.defaults.into_iter().collect();
+    if let Some((name, value)) = defaults.iter().find(|(name, _)| !Limits::reads(name)) {
+        return Err(format!(
+            "defaults: {name} = {value:?} is refused: there is no such limit; accepted: the variables of a container's limits, such as GPUSHARE_WAIT_TIMEOUT"
+        ));
+    }
+    let pairs = defaults
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    Limits::from_env(pairs).map_err(|error| format!("defaults: {error}"))?;
+    let mut settings = Settings { defaults, ..base };
+    if let Some(Amount(reserve)) = file.reserve {
+        settings.reserve = reserve;
+    }
+    if let Some(Amount(capacity)) = file.capacity {
+        settings.capacity = Some(capacity);
+    }
+    if let Some(Amount(step)) = file.step {
+        settings.policy.step = step;
+    }
+    if let Some(Span(grace)) = file.term_grace {
+        settings.policy.term_grace = grace;
+    }
+    if let Some(Span(recovery)) = file.recovery {
+        settings.recovery = recovery;
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_protocol::units::{GIB, MIB};
+
+    #[test]
+    fn a_file_says_what_differs_from_the_base() {
+        let text = "reserve = \"512MiB\"\nterm_grace = \"3s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
+        let base = Settings {
+            capacity: Some(Bytes(GIB)),
+            ..Settings::default()
+        };
+        let read = read(text, base).unwrap();
+        assert_eq!(
+            (read.reserve, read.capacity),
+            (Bytes(512 * MIB), Some(Bytes(GIB)))
+        );
+        assert_eq!(read.policy.term_grace, Nanos::secs(3));
+        assert_eq!(
+            read.defaults,
+            [("GPUSHARE_WAIT_TIMEOUT".to_owned(), "5s".to_owned())]
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_line_the_key_and_what_is_accepted() {
+        for (text, words) in [
+            ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),
+            ("\nterm_grace = \"10\"", ["line 2", "term_grace", "10s"]),
+            ("rserve = \"1GiB\"", ["line 1", "rserve", "reserve"]),
+            (
+                "[defaults]\nGPUSHARE_PRIORITY = \"high\"",
+                ["GPUSHARE_PRIORITY", "high", "0 to 1000"],
+            ),
+            (
+                "[defaults]\nGPUSHARE_MEM = \"1GiB\"",
+                ["GPUSHARE_MEM", "no such limit", "accepted"],
+            ),
+        ] {
+            let error = read(text, Settings::default()).unwrap_err();
+            assert!(
+                words.iter().all(|word| error.contains(word)),
+                "{text}: {error}"
+            );
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,7 +10,7 @@ use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushared::devices::Nvml;
 use gpushared::node::Settings;
-use gpushared::server::{Folder, Server, Start};
+use gpushared::server::{Folder, Reload, Server, Start};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -18,6 +18,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
+    /// Settings and defaults; read again on SIGHUP [default: /etc/gpushare/config.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Where sockets and registrations lie [default: /run/gpushare]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
@@ -64,17 +67,26 @@ fn run(args: Args) -> Result<(), String> {
         .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
     let folder = Folder::open(root, args.private)
         .map_err(|error| format!("cannot use the runtime folder: {error}"))?;
-    let settings = Settings {
+    let config = args
+        .config
+        .or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
+    let base = Settings {
         reserve: args.reserve.unwrap_or(Bytes(0)),
         capacity: args.capacity,
         ..Settings::default()
     };
+    let settings = match &config {
+        Some(file) => settings_of(file, base)?,
+        None => base,
+    };
+    let reload = config.map(reload).transpose()?;
     let devices = Nvml::load().map_err(|error| error.to_string())?;
     let control = folder.control();
     let start = Start {
         folder,
         settings,
         stop,
+        reload,
         transient: args.transient,
     };
     let mut server = Server::new(start, Box::new(devices))?;
@@ -84,13 +96,44 @@ fn run(args: Args) -> Result<(), String> {
         .map_err(|error| format!("cannot go on: {error}"))
 }
 
+/// Where the file of a machine's daemon is.
+const CONFIG: &str = "/etc/gpushare/config.toml";
+
+fn settings_of(file: &Path, base: Settings) -> Result<Settings, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    gpushared::config::read(&text, base).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Reads the file again at SIGHUP.
+fn reload(file: PathBuf) -> Result<Reload, String> {
+    let failed = |error: nix::errno::Errno| format!("cannot take SIGHUP: {error}");
+    let hang_up = signals(&[Signal::SIGHUP]).map_err(failed)?;
+    let bell = hang_up
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| error.to_string())?;
+    let read = move || {
+        // More than one that came meanwhile are one.
+        while let Ok(Some(_)) = hang_up.read_signal() {}
+        settings_of(&file, Settings::default()).map(|settings| settings.defaults)
+    };
+    Ok(Reload {
+        bell,
+        read: Box::new(read),
+    })
+}
+
+/// A descriptor that tells of these signals instead of their doing anything.
+fn signals(which: &[Signal]) -> nix::Result<SignalFd> {
+    let set: SigSet = which.iter().copied().collect();
+    set.thread_block()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
 /// A descriptor that tells of SIGTERM and SIGINT.
 fn stop_signals() -> nix::Result<OwnedFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
-    signals.thread_block()?;
-    let fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let fd = signals(&[Signal::SIGTERM, Signal::SIGINT])?;
     fd.as_fd()
         .try_clone_to_owned()
         .map_err(|_| nix::errno::Errno::EMFILE)

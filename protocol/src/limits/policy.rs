@@ -186,20 +186,20 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn duration(set: &Setting<'_>) -> Result<Duration, LimitError> {
     let accepted = "a whole number with ms, s, m or h, more than zero, at most a year (30s)";
-    let split = set.value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = set.value.split_at(split);
+    span(set.value).ok_or_else(|| set.refuse("not understood as a span of time", accepted))
+}
+
+/// A span of time: a whole number with `ms`, `s`, `m` or `h`, more than zero, at most a year.
+pub fn span(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
     let millis = match unit {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(set.refuse("not understood as a span of time", accepted)),
+        _ => return None,
     };
-    let span = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(millis))
-        .map(Duration::from_millis);
-    span.filter(|span| !span.is_zero() && *span <= LONGEST)
-        .ok_or_else(|| set.refuse("not understood as a span of time", accepted))
+    let span = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(millis)?);
+    (!span.is_zero() && span <= LONGEST).then_some(span)
 }

@@ -70,7 +70,7 @@ impl Node {
         environment: &[(String, String)],
         devices: &[[u8; 16]],
     ) -> Result<Option<ControlReply>, WireError> {
-        let limits = parse(environment)?;
+        let limits = self.parse(environment)?;
         let columns = self.columns(devices)?;
         let spec = self.spec(&limits, &columns)?;
         let name = match name {
@@ -204,7 +204,7 @@ impl Node {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
         }
-        let limits = parse(&environment)?;
+        let limits = self.parse(&environment)?;
         let spec = self.spec(&limits, &columns)?;
         if let Some(known) = self.containers.get_mut(&container) {
             known.pending.push((from, id));
@@ -271,6 +271,18 @@ impl Node {
             .collect()
     }
 
+    /// A container's variables, with the node's defaults for what they do not say.
+    pub(super) fn parse(&self, environment: &[(String, String)]) -> Result<Limits, WireError> {
+        let said = |name: &str| environment.iter().any(|(own, _)| own == name);
+        let defaults = self.defaults.iter().filter(|(name, _)| !said(name));
+        let pairs = environment
+            .iter()
+            .chain(defaults)
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        Limits::from_env(pairs)
+            .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
+    }
+
     /// What the brain is told of a container's limits.
     pub(super) fn spec(
         &self,
@@ -300,11 +312,4 @@ fn quota(limits: &Limits, ordinal: u32, device: &Device) -> Result<Quota, WireEr
                 .min(device.capacity.0),
         ),
     })
-}
-
-pub(super) fn parse(environment: &[(String, String)]) -> Result<Limits, WireError> {
-    let pairs = environment
-        .iter()
-        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Limits::from_env(pairs).map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
 }

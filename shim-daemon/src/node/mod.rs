@@ -95,7 +95,7 @@ struct Process {
 }
 
 /// The node's settings beside the brain's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// The brain's.
     pub policy: Policy,
@@ -105,6 +105,8 @@ pub struct Settings {
     pub capacity: Option<Bytes>,
     /// How long after a restart clients may present what they hold before anything new is granted.
     pub recovery: Nanos,
+    /// Limits of containers that do not say otherwise, as variables.
+    pub defaults: Vec<(String, String)>,
 }
 
 impl Default for Settings {
@@ -114,6 +116,7 @@ impl Default for Settings {
             reserve: Bytes::ZERO,
             capacity: None,
             recovery: Nanos::secs(2),
+            defaults: Vec::new(),
         }
     }
 }
@@ -139,6 +142,7 @@ pub struct Node {
     guarantee: Nanos,
     /// Whether processes of the previous daemon may still present what they hold.
     recovering: bool,
+    defaults: Vec<(String, String)>,
 }
 
 impl Node {
@@ -190,6 +194,7 @@ impl Node {
                 + settings.policy.kill_grace
                 + settings.policy.limbo_grace,
             recovering,
+            defaults: settings.defaults.clone(),
         };
         node.carry_out(now);
         node
@@ -216,6 +221,11 @@ impl Node {
     #[must_use]
     pub fn instance(&self) -> u64 {
         self.instance
+    }
+
+    /// Takes new defaults for containers registered from now on.
+    pub fn set_defaults(&mut self, defaults: Vec<(String, String)>) {
+        self.defaults = defaults;
     }
 
     fn happened(&mut self, now: Nanos, event: Event) {

@@ -9,7 +9,6 @@ use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
-use super::commands::parse;
 use super::container::Registration;
 use crate::pages::UsagePage;
 
@@ -23,7 +22,7 @@ impl Node {
         now: Nanos,
         registration: &Registration,
     ) -> Result<ContainerId, WireError> {
-        let limits = parse(&registration.environment)?;
+        let limits = self.parse(&registration.environment)?;
         let columns = self.columns(&registration.devices)?;
         let spec = self.spec(&limits, &columns)?;
         let container = self.add(registration.clone(), &limits, columns, &spec)?;

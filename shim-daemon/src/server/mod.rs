@@ -43,6 +43,7 @@ pub struct Server {
     watched: BTreeMap<ProcessId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
+    reload: Option<Reload>,
     /// Kept, so that no other daemon serves the folder.
     _lock: File,
     next: u64,
@@ -50,6 +51,25 @@ pub struct Server {
     recovering_until: Option<Nanos>,
     /// Leave when the last container and command have gone.
     transient: bool,
+}
+
+/// Limits of containers that do not say otherwise, as variables.
+pub type Defaults = Vec<(String, String)>;
+
+/// How the daemon's file is read again.
+pub struct Reload {
+    /// Becomes readable when it is to be.
+    pub bell: OwnedFd,
+    /// Empties `bell` and reads the containers' defaults; the error says what is wrong with the file.
+    pub read: Box<dyn FnMut() -> Result<Defaults, String> + Send>,
+}
+
+impl std::fmt::Debug for Reload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reload")
+            .field("bell", &self.bell)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a server needs to start.
@@ -61,6 +81,8 @@ pub struct Start {
     pub settings: Settings,
     /// Becomes readable when the daemon is to stop.
     pub stop: OwnedFd,
+    /// How the daemon's file is read again, if it has one.
+    pub reload: Option<Reload>,
     /// Leave when nobody needs the daemon any more.
     pub transient: bool,
 }
@@ -97,6 +119,9 @@ impl Server {
         add(control.as_fd(), Source::Control)?;
         add(looker.wake(), Source::Looks)?;
         add(start.stop.as_fd(), Source::Stop)?;
+        if let Some(reload) = &start.reload {
+            add(reload.bell.as_fd(), Source::Reload)?;
+        }
         let mut server = Self {
             node,
             poller,
@@ -107,6 +132,7 @@ impl Server {
             sessions: BTreeMap::new(),
             watched: BTreeMap::new(),
             _stop: start.stop,
+            reload: start.reload,
             _lock: lock,
             next: 0,
             next_tick: now,
@@ -168,9 +194,28 @@ impl Server {
                     self.node.looked(clock::now(), device, taken, look);
                 }
             }
+            Source::Reload => self.reload(),
             Source::Stop => {}
         }
         self.carry_out();
+    }
+
+    /// A file that is wrong changes nothing.
+    fn reload(&mut self) {
+        let Some(reload) = &mut self.reload else {
+            return;
+        };
+        match (reload.read)() {
+            Ok(defaults) => {
+                self.node.set_defaults(defaults);
+                tracing::info!(
+                    "the file was read again; its defaults hold for containers from now on"
+                );
+            }
+            Err(error) => {
+                tracing::error!("the file was not taken, what was read before holds on: {error}")
+            }
+        }
     }
 
     fn pass_time(&mut self) {

@@ -20,6 +20,8 @@ pub(super) enum Source {
     Process(ProcessId),
     /// A look at a device has ended.
     Looks,
+    /// The daemon's file is to be read again.
+    Reload,
     /// The daemon is to stop.
     Stop,
 }
@@ -36,6 +38,7 @@ impl Source {
             Self::Process(id) => (3, id.0),
             Self::Looks => (4, 0),
             Self::Stop => (5, 0),
+            Self::Reload => (6, 0),
         };
         kind << KIND | id
     }
@@ -48,6 +51,7 @@ impl Source {
             2 => Self::Session(id),
             3 => Self::Process(ProcessId(id)),
             4 => Self::Looks,
+            6 => Self::Reload,
             _ => Self::Stop,
         }
     }

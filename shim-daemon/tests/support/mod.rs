@@ -77,6 +77,7 @@ impl Daemon {
             folder: Folder::open(folder.to_owned(), true).unwrap(),
             settings: Settings::default(),
             stop: stop.as_fd().try_clone_to_owned().unwrap(),
+            reload: None,
             transient: false,
         };
         let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
