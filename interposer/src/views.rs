@@ -28,18 +28,17 @@ pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
 
 /// The same, from a standing.
 pub(crate) fn seen(standing: &Standing, physical: u64) -> Option<Memory> {
-    let quota = standing
+    let ceiling = standing
         .limit
-        .map_or(u64::MAX, |limit| limit.saturating_sub(standing.charged));
+        .unwrap_or(u64::MAX)
+        .min(standing.reach.unwrap_or(u64::MAX));
+    let quota = ceiling.saturating_sub(standing.charged);
     if standing.limit.is_none() && standing.view_total >= standing.capacity {
         return None;
     }
     Some(Memory {
         total: standing.view_total,
-        free: quota
-            .min(physical)
-            .min(standing.view_total)
-            .min(standing.available.unwrap_or(u64::MAX)),
+        free: quota.min(physical).min(standing.view_total),
     })
 }
 
@@ -55,14 +54,14 @@ mod tests {
             view_total,
             capacity: 16 * GIB,
             charged,
-            available: None,
+            reach: None,
         }
     }
 
     #[test]
     fn no_more_is_free_than_the_daemon_could_give() {
         let standing = Standing {
-            available: Some(GIB / 2),
+            reach: Some(3 * GIB / 2),
             ..standing(Some(4 * GIB), 4 * GIB, GIB)
         };
         let seen = seen(&standing, 12 * GIB).unwrap();

@@ -104,11 +104,11 @@ impl Ground {
         }
     }
 
-    /// Bytes that could be had beside what is held.
-    pub(crate) fn available(&self, column: usize) -> Option<u64> {
+    /// What the container's charges could come to if it asked now.
+    pub(crate) fn reach(&self, column: usize) -> Option<u64> {
         match self {
             Self::File(_) => None,
-            Self::Daemon(session) => session.available(column),
+            Self::Daemon(session) => session.reach(column),
         }
     }
 

@@ -62,8 +62,8 @@ pub(crate) struct Standing {
     pub(crate) capacity: u64,
     /// Charged by all processes together.
     pub(crate) charged: u64,
-    /// What the daemon could give beside that, where there is one.
-    pub(crate) available: Option<u64>,
+    /// What the charges could come to if the daemon were asked now; `None` without one.
+    pub(crate) reach: Option<u64>,
 }
 
 static MEMBER: ForkLocal<Membership> = ForkLocal::new();
@@ -215,7 +215,7 @@ pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
         view_total: view_total.min(member.own[device.index()].view_total),
         capacity: column.capacity.load(Ordering::Relaxed),
         charged: member.charged(device.index()) * UNIT,
-        available: member.ground.available(device.index()),
+        reach: member.ground.reach(device.index()),
     })
 }
 

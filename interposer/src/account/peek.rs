@@ -47,7 +47,7 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
             view_total: device.view_total,
             capacity: device.capacity,
             charged: page.charged(device.column),
-            available: None,
+            reach: None,
         },
         overhead: uses
             .filter(|usage| usage.column == device.column)
@@ -77,7 +77,7 @@ fn from_environment(
         view_total: limits.view_total,
         capacity,
         charged: 0,
-        available: None,
+        reach: None,
     };
     Some(Glance {
         standing,

@@ -201,9 +201,9 @@ impl Session {
     }
 
     /// Bytes the container could have beside what it holds, as the daemon last saw it.
-    pub(crate) fn available(&self, column: usize) -> Option<u64> {
+    pub(crate) fn reach(&self, column: usize) -> Option<u64> {
         let device = self.control().devices.get(column)?;
-        Some(device.available.load(Ordering::Relaxed))
+        Some(device.reach.load(Ordering::Relaxed))
     }
 
     /// How long an allocation that begins now may wait: not at all, or as long as the container's limits say.

@@ -59,8 +59,8 @@ pub struct ControlDevice {
     /// Nonzero while some container waits for memory of this device: who frees says so.
     pub waiters: AtomicU32,
     padding: AtomicU32,
-    /// Bytes the container could be granted at this moment, for what programs are told is free.
-    pub available: AtomicU64,
+    /// What the container's charges could come to if it asked now, in bytes: programs are told that the rest is free.
+    pub reach: AtomicU64,
     reserved: [AtomicU64; 28],
 }
 

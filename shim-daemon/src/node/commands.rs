@@ -153,6 +153,7 @@ impl Node {
             let reply = self.created(name.clone());
             self.effects.push_back(Effect::Command { to, id, reply });
         }
+        self.show_standing(container);
         self.event("admitted", Some(container), None, "may run".to_owned());
     }
 

@@ -112,7 +112,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            policy: Policy::default(),
+            policy: Policy {
+                // Each waiting ask is looked at whenever something is freed: a program needs one a thread that allocates.
+                most_waiting: 16,
+                ..Policy::default()
+            },
             reserve: Bytes::ZERO,
             capacity: None,
             recovery: Nanos::secs(2),

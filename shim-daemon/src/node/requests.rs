@@ -12,6 +12,9 @@ use gpushare_protocol::wire::{
 use super::{ConnId, Effect, Node, Process};
 use crate::peer::{Peer, is_dead};
 
+/// A process that has joined: its id, what it is told, the pages it gets.
+type Joined = (ProcessId, Registered, Vec<OwnedFd>);
+
 /// Who asks: a connection on a container's socket, and its process once it has registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
@@ -57,7 +60,7 @@ impl Node {
         register: &Register,
         peer: Peer,
         presented: Option<OwnedFd>,
-    ) -> Result<(ProcessId, Registered, Vec<OwnedFd>), WireError> {
+    ) -> Result<Joined, WireError> {
         if client.process.is_some() {
             let text = "this connection has registered a process already";
             return Err(WireError::new(ErrorCode::OutOfOrder, text));
@@ -140,7 +143,7 @@ impl Node {
         slot: Option<u16>,
         peer: &Peer,
         page: &OwnedFd,
-    ) -> Option<Result<(ProcessId, Registered, Vec<OwnedFd>), WireError>> {
+    ) -> Option<Result<Joined, WireError>> {
         let columns = self.uuids(client.container);
         let container = self.containers.get(&client.container)?;
         let slot = slot?;
@@ -165,6 +168,11 @@ impl Node {
 
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
+        self.answer_to(now, client, id, request);
+        self.show_standing(client.container);
+    }
+
+    fn answer_to(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
         let Some(process) = client.process else {
             let error = WireError::new(ErrorCode::OutOfOrder, "register first");
             return self.fail(client.connection, id, error);

@@ -54,14 +54,15 @@ impl Node {
     }
 
     /// Lets a container's programs know what is free for them and what the driver takes beside their charges.
-    fn show_standing(&self, container: ContainerId) {
+    pub(super) fn show_standing(&self, container: ContainerId) {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
         for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
-            let available = self.world.grantable(container, *device);
-            shown.available.store(available.0, Ordering::Relaxed);
+            let more = self.world.grantable(container, *device);
             if let Some(account) = self.world.account(container, *device) {
+                let reach = account.in_use + more;
+                shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
             }
         }

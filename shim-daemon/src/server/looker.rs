@@ -34,8 +34,10 @@ impl Looker {
             .name("devices".to_owned())
             .spawn(move || {
                 for device in asked {
+                    // Before the look: what is charged meanwhile may be in it, what was charged before is.
+                    let taken = clock::now();
                     let look = devices.look(device);
-                    if ended.send((device, clock::now(), look)).is_err() || bell.write(1).is_err() {
+                    if ended.send((device, taken, look)).is_err() || bell.write(1).is_err() {
                         return;
                     }
                 }
