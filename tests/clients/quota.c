@@ -8,6 +8,7 @@
  *   check             -> check COUNT                writes every live allocation's ends and reads them back
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
  *   total             -> total BYTES RESULT         cuDeviceTotalMem
+ *   fork              -> fork PID                   a child that does nothing until it is killed
  *   preload           -> preload YES                whether the library is in this process: 1 or 0
  *   exit STATUS       (no answer)
  *
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef unsigned long long dptr;
 
@@ -141,6 +143,12 @@ int main(void) {
             int device = 0, result = device_get(&device, 0);
             if (!result) result = total_mem(&all, device);
             printf("total %zu %d\n", all, result);
+        } else if (!strcmp(word, "fork")) {
+            pid_t child = fork();
+            if (!child) {
+                for (;;) pause();
+            }
+            printf("fork %d\n", (int)child);
         } else if (!strcmp(word, "preload")) {
             printf("preload %d\n", preloaded());
         } else if (!strcmp(word, "exit")) {

@@ -12,7 +12,7 @@ use super::grow::Asking;
 use super::join::Membership;
 use super::limbo;
 use crate::hooks;
-use crate::session::{Bound, Session};
+use crate::session::{Bound, Session, Waiting};
 
 /// Something with a container lock.
 pub(crate) trait Lockable {
@@ -78,6 +78,15 @@ pub(super) struct Short {
     pub(super) units: u32,
 }
 
+/// As much of the waiting as this thread may do.
+pub(super) fn here(waiting: Waiting) -> Waiting {
+    if waiting == Waiting::Not || hooks::may_wait() {
+        waiting
+    } else {
+        Waiting::Not
+    }
+}
+
 impl Ground {
     /// Whether our descriptor still is the page's: a program may close descriptors that it did not open.
     pub(crate) fn is_ours(&self) -> bool {
@@ -139,10 +148,14 @@ impl Ground {
             Self::Daemon(session) => {
                 // Within its request a container is served by taking back what others borrowed: that is waited for at once.
                 let guaranteed = wanted <= units_within(member.request(short.column));
-                let waits = guaranteed || patience.asking == Asking::Waiting;
+                let waiting = match patience.asking {
+                    _ if guaranteed => Waiting::Guaranteed,
+                    Asking::Waiting => Waiting::AsLimitsSay,
+                    _ => Waiting::Not,
+                };
                 let bound = patience
                     .bound
-                    .get_or_insert_with(|| session.bound(waits && hooks::may_wait()));
+                    .get_or_insert_with(|| session.bound(here(waiting)));
                 let (held, bytes) = (short.charged * UNIT, u64::from(short.units) * UNIT);
                 session.ask_for(short.column, held, bytes, bound)
             }

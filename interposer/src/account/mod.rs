@@ -34,8 +34,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
 use crate::device::{self, DeviceKey};
 use crate::fork::ForkLocal;
-use crate::hooks;
-use crate::session::{Bound, Session};
+use crate::session::{Bound, Session, Waiting};
 use ground::Ground;
 
 pub(crate) use charge::{Charge, Units, charge, charge_waiting, release};
@@ -146,7 +145,9 @@ pub(crate) fn locked<R>(body: impl FnOnce() -> R) -> Option<R> {
 /// [`Refused`] if there is no room, now or within the container's time to wait.
 pub(crate) fn open(device: DeviceKey) -> Result<(), Refused> {
     match member().map(|member| &member.ground) {
-        Some(Ground::Daemon(session)) if !session.open(device.index(), hooks::may_wait()) => {
+        Some(Ground::Daemon(session))
+            if !session.open(device.index(), ground::here(Waiting::Guaranteed)) =>
+        {
             Err(Refused)
         }
         _ => Ok(()),
@@ -170,7 +171,7 @@ impl Insistence {
         };
         Some(Self {
             session,
-            bound: session.bound(hooks::may_wait()),
+            bound: session.bound(ground::here(Waiting::AsLimitsSay)),
             device,
             bytes,
         })

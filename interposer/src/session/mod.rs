@@ -69,6 +69,17 @@ pub(crate) struct Session {
     opened: AtomicU32,
 }
 
+/// What an asker may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Only what can be had at once.
+    Not,
+    /// As long as the container's limits say.
+    AsLimitsSay,
+    /// What is its own by its request, as long as that takes.
+    Guaranteed,
+}
+
 /// How long an asker may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
@@ -206,28 +217,24 @@ impl Session {
         Some(device.reach.load(Ordering::Relaxed))
     }
 
-    /// How long an allocation that begins now may wait: not at all, or as long as the container's limits say.
-    pub(crate) fn bound(&self, waits: bool) -> Bound {
+    /// How long an allocation that begins now may wait.
+    pub(crate) fn bound(&self, waiting: Waiting) -> Bound {
         let now = Instant::now();
-        let (until, end) = if waits {
-            let longest = match self
-                .control()
-                .header
-                .longest_wait_ms
-                .load(Ordering::Relaxed)
-            {
-                0 => USUAL_WAIT,
-                millis => Duration::from_millis(millis),
-            };
-            let until = now.checked_add(longest).unwrap_or(now + USUAL_WAIT);
-            (until, until + MARGIN)
-        } else {
-            (now, now + AT_ONCE)
+        let header = &self.control().header;
+        let longest = match waiting {
+            Waiting::Not => None,
+            Waiting::AsLimitsSay => Some(&header.wait_ms),
+            Waiting::Guaranteed => Some(&header.guarantee_ms),
         };
+        let longest = longest.map(|longest| match longest.load(Ordering::Relaxed) {
+            0 => USUAL_WAIT,
+            millis => Duration::from_millis(millis),
+        });
+        let until = longest.map(|longest| now.checked_add(longest).unwrap_or(now + USUAL_WAIT));
         Bound {
-            until,
-            end,
-            waits,
+            until: until.unwrap_or(now),
+            end: until.map_or(now + AT_ONCE, |until| until + MARGIN),
+            waits: until.is_some(),
             asked: false,
         }
     }
@@ -249,13 +256,13 @@ impl Session {
     }
 
     /// Has the daemon set aside what a context takes, before the first one on a device.
-    pub(crate) fn open(&self, column: usize, waits: bool) -> bool {
+    pub(crate) fn open(&self, column: usize, waiting: Waiting) -> bool {
         let bit = 1 << column;
         if self.opened.load(Ordering::Acquire) & bit != 0 {
             return true;
         }
         let question = Question::Open(u8::try_from(column).unwrap_or(u8::MAX));
-        let opened = self.asks_question(question, &mut self.bound(waits));
+        let opened = self.asks_question(question, &mut self.bound(waiting));
         if opened {
             self.opened.fetch_or(bit, Ordering::AcqRel);
         }

@@ -43,9 +43,11 @@ pub struct ControlHeader {
     /// A futex word: rises with each change of the page.
     pub changes: AtomicU32,
     padding: AtomicU32,
-    /// The longest the daemon lets an allocation wait, in milliseconds; 0 from a daemon that does not say.
-    pub longest_wait_ms: AtomicU64,
-    reserved: [AtomicU64; 122],
+    /// How long an allocation above the container's request may wait, in milliseconds; 0 from a daemon that does not say.
+    pub wait_ms: AtomicU64,
+    /// How long one within its request may take, in milliseconds: until what others borrowed has been taken back.
+    pub guarantee_ms: AtomicU64,
+    reserved: [AtomicU64; 121],
 }
 
 /// What holds on one device; columns are those of the usage page.

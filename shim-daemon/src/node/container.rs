@@ -76,9 +76,15 @@ impl Container {
         guarantee: Nanos,
     ) {
         let page = self.usage.view();
-        let longest = spec.wait_timeout.max(guarantee).0.div_ceil(1_000_000);
+        let millis = |span: Nanos| span.0.div_ceil(1_000_000);
         let header = &self.control.view().header;
-        header.longest_wait_ms.store(longest, Ordering::Relaxed);
+        let guaranteed = spec.wait_timeout.max(guarantee);
+        header
+            .wait_ms
+            .store(millis(spec.wait_timeout), Ordering::Relaxed);
+        header
+            .guarantee_ms
+            .store(millis(guaranteed), Ordering::Relaxed);
         page.header.set_text(&self.limits);
         for (ordinal, (column, device)) in (0..).zip(page.devices.iter().zip(&self.columns)) {
             let Some(described) = index(*device).and_then(|at| devices.get(at)) else {

@@ -37,14 +37,19 @@ impl Node {
         Ok(container)
     }
 
-    /// Once nobody can present anything any more: containers of the previous daemon without a process are over.
+    /// Once processes of the previous daemon have had their time to present what they hold: new ones may come.
     pub fn recovered(&mut self, now: Nanos) {
         self.recovering = false;
+        for known in self.containers.values_mut() {
+            known.clear_unclaimed();
+        }
+        self.advance(now);
+    }
+
+    /// Containers of the previous daemon that neither a process nor a command has claimed are over.
+    pub fn forget_unclaimed(&mut self, now: Nanos) {
         let all: Vec<ContainerId> = self.containers.keys().copied().collect();
         for container in all {
-            if let Some(known) = self.containers.get_mut(&container) {
-                known.clear_unclaimed();
-            }
             self.end_if_unused(now, container);
         }
     }

@@ -27,6 +27,8 @@ use session::{Role, Session};
 const TICK: Nanos = Nanos::secs(1);
 /// How long a connection may stay without saying who it is.
 const GREETING: Nanos = Nanos::secs(5);
+/// How long a restored container waits for its first process: as long as a starting process waits for a daemon.
+const CLAIM: Nanos = Nanos::secs(10);
 /// Connections of one container, or commands, at once. A process needs one.
 const MOST_CONNECTIONS: usize = 1024;
 
@@ -49,6 +51,8 @@ pub struct Server {
     next: u64,
     next_tick: Nanos,
     recovering_until: Option<Nanos>,
+    /// Until when containers of the previous daemon are kept for processes that are just starting.
+    claimable_until: Option<Nanos>,
     /// Leave when the last container and command have gone.
     transient: bool,
 }
@@ -137,6 +141,7 @@ impl Server {
             next: 0,
             next_tick: now,
             recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
+            claimable_until: None,
             transient: start.transient,
         };
         for registration in &remembered {
@@ -241,6 +246,11 @@ impl Server {
         if self.recovering_until.is_some_and(|until| now >= until) {
             self.recovering_until = None;
             self.node.recovered(now);
+            self.claimable_until = Some(now + CLAIM);
+        }
+        if self.claimable_until.is_some_and(|until| now >= until) {
+            self.claimable_until = None;
+            self.node.forget_unclaimed(now);
         }
     }
 

@@ -1,0 +1,161 @@
+//! Two bursts that do not fit one device, and what becomes of them.
+
+use gpushare_protocol::wire::ProcessState;
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+
+fn ready(container: &Container) -> Guest {
+    let mut guest = container.client("quota", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+/// Two containers that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
+fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Container, Container, Guest, Guest) {
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let first = daemon.container("a", &limits);
+    let second = daemon.container("b", &[&limits, second].concat());
+    let (mut a, b) = (ready(&first), ready(&second));
+    assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
+    (first, second, a, b)
+}
+
+fn waits(daemon: &Daemon, name: &str) {
+    daemon.until(name, |row| {
+        let mut states = row.processes.iter().map(|process| &process.state);
+        states.any(|state| matches!(state, ProcessState::Waiting(_)))
+    });
+}
+
+#[test]
+fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let (_first, _second, mut a, mut b) = crowded(&daemon, &[]);
+    b.send(&alloc(10 * GIB));
+    waits(&daemon, "b");
+    assert_eq!(a.ask("free 1"), "free 0");
+    assert_eq!(b.line(), GRANTED);
+    assert_eq!(daemon.row("b").charged, 10 * GIB);
+    assert_eq!(a.ask(&alloc(GIB)), GRANTED, "its request is its own");
+}
+
+#[test]
+fn a_burst_that_waits_is_served_when_the_other_dies() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let (_first, _second, a, mut b) = crowded(&daemon, &[]);
+    b.send(&alloc(10 * GIB));
+    waits(&daemon, "b");
+    a.kill();
+    assert_eq!(b.line(), GRANTED);
+}
+
+#[test]
+fn a_wait_ends_in_out_of_memory_at_its_timeout_and_the_program_goes_on() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let timeout = [("GPUSHARE_WAIT_TIMEOUT", "200ms")];
+    let (_first, _second, _a, mut b) = crowded(&daemon, &timeout);
+    assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
+    assert_eq!(b.ask(&alloc(GIB)), GRANTED);
+    assert_eq!(b.ask("check"), "check 1");
+}
+
+#[test]
+fn with_fail_a_collision_is_an_out_of_memory_at_once() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let fail = [("GPUSHARE_ON_COLLISION", "fail")];
+    let (_first, _second, mut a, mut b) = crowded(&daemon, &fail);
+    assert_eq!(b.ask(&alloc(10 * GIB)), REFUSED);
+    assert_eq!(a.ask("free 1"), "free 0");
+    assert_eq!(
+        b.ask(&alloc(10 * GIB)),
+        GRANTED,
+        "what was freed a moment ago is seen"
+    );
+}
+
+#[test]
+fn within_its_request_a_container_is_never_refused() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "16GiB"),
+        ("GPUSHARE_ON_COLLISION", "fail"),
+    ];
+    let burster = daemon.container("burster", &limits);
+    let modest = daemon.container(
+        "modest",
+        &[
+            ("GPUSHARE_MEM_LIMIT", "8GiB"),
+            ("GPUSHARE_ON_COLLISION", "fail"),
+        ],
+    );
+    let (mut a, mut b) = (ready(&burster), ready(&modest));
+    let filled = a.ask(&format!("fill {}", 256 * MIB));
+    assert!(filled.ends_with(" 2"), "{filled}");
+    let borrowed = daemon.row("burster").charged;
+    assert!(borrowed > GIB, "it may borrow what nobody was promised");
+    assert_eq!(
+        b.ask(&format!("fill {}", 256 * MIB)),
+        "fill 32 2",
+        "all of its request"
+    );
+}
+
+#[test]
+fn two_that_wait_for_each_other_do_not_hang() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1h"),
+    ];
+    let (first, second) = (
+        daemon.container("a", &limits),
+        daemon.container("b", &limits),
+    );
+    let (mut a, mut b) = (ready(&first), ready(&second));
+    assert_eq!(a.ask(&alloc(6 * GIB)), GRANTED);
+    assert_eq!(b.ask(&alloc(6 * GIB)), GRANTED);
+    a.send(&alloc(5 * GIB));
+    waits(&daemon, "a");
+    b.send(&alloc(5 * GIB));
+    assert_eq!(b.line(), REFUSED, "the younger breaks the circle");
+    assert_eq!(b.ask("free 1"), "free 0");
+    assert_eq!(a.line(), GRANTED);
+}
+
+#[test]
+fn a_driver_that_is_out_of_memory_inside_a_grant_is_asked_again() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let fails = ("SOFTGPU_FAIL", "cuMemAlloc_v2:3:CUDA_ERROR_OUT_OF_MEMORY");
+    let mut guest = container.client("quota", &[fails]);
+    assert_eq!(guest.ask("init"), "init 0");
+    for _ in 0..5 {
+        assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
+    }
+    assert_eq!(guest.ask("check"), "check 5");
+    let mut plain =
+        gpushare_tests::guest::plain(&gpu, &gpushare_tests::clients::compile("quota", &[]));
+    plain.env(fails.0, fails.1);
+    let mut plain = Guest::start(plain);
+    assert_eq!(plain.ask("init"), "init 0");
+    let answers = [(); 3].map(|()| plain.ask(&alloc(MIB)));
+    assert_eq!(answers, [GRANTED, GRANTED, REFUSED], "without the library");
+}

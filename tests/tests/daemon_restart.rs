@@ -1,0 +1,191 @@
+//! The daemon dies, is missing, comes back; its clients go on with what they were granted.
+
+use gpushare_protocol::wire::ProcessState;
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+
+fn ready(container: &Container) -> Guest {
+    let mut guest = container.client("quota", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+#[test]
+fn without_its_daemon_a_container_keeps_its_grant_and_gets_no_more() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "8GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
+    ];
+    let container = daemon.container("one", &limits);
+    let (mut a, mut b) = (ready(&container), ready(&container));
+    assert_eq!(a.ask(&alloc(4 * GIB)), GRANTED);
+    daemon.kill();
+    assert_eq!(
+        b.ask(&alloc(4 * GIB)),
+        REFUSED,
+        "no growth beyond the grant"
+    );
+    assert_eq!(a.ask("check"), "check 1", "what it has stays");
+    assert_eq!(a.ask("free 1"), "free 0");
+    assert_eq!(
+        b.ask(&alloc(4 * GIB)),
+        GRANTED,
+        "the grant is the container's"
+    );
+    assert_eq!(a.ask(&alloc(GIB)), REFUSED);
+    daemon.restart();
+    daemon.until("one", |row| {
+        row.charged == 4 * GIB && row.processes.len() == 2
+    });
+    let mut taken = a.ask(&alloc(GIB));
+    while taken == REFUSED {
+        taken = a.ask(&alloc(GIB));
+    }
+    daemon.until("one", |row| row.charged == 5 * GIB);
+    assert_eq!(
+        (a.ask("check"), b.ask("check")),
+        ("check 1".into(), "check 1".into())
+    );
+}
+
+#[test]
+fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "512MiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let containers: Vec<_> = ["a", "b", "c"]
+        .iter()
+        .map(|name| daemon.container(name, &limits))
+        .collect();
+    let mut guests: Vec<Guest> = (0..9).map(|at| ready(&containers[at % 3])).collect();
+    let mut waiter = ready(&containers[1]);
+    for guest in &mut guests {
+        assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
+    }
+    waiter.send(&alloc(8 * GIB));
+    daemon.until("b", |row| {
+        let mut states = row.processes.iter().map(|process| &process.state);
+        states.any(|state| matches!(state, ProcessState::Waiting(_)))
+    });
+    daemon.kill();
+    for guest in &mut guests {
+        assert_eq!(guest.ask("free 1"), "free 0");
+        assert_eq!(
+            guest.ask(&alloc(900 * MIB)),
+            GRANTED,
+            "within the last grant"
+        );
+    }
+    daemon.restart();
+    for (name, processes) in [("a", 3), ("b", 4), ("c", 3)] {
+        daemon.until(name, |row| {
+            row.charged == 2700 * MIB && row.processes.len() == processes
+        });
+    }
+    for guest in &mut guests {
+        assert_eq!(guest.ask("free 1"), "free 0");
+    }
+    assert_eq!(waiter.line(), GRANTED);
+    daemon.until("b", |row| row.charged == 8 * GIB && row.limbo == 0);
+    daemon.until("a", |row| row.charged == 0);
+    let truth = softgpu::inspect::snapshot(gpu.name()).unwrap().unwrap();
+    let requested: u64 = truth.devices[0]
+        .processes
+        .iter()
+        .map(softgpu::inspect::ProcessTruth::requested_total)
+        .sum();
+    assert_eq!(requested, 8 * GIB);
+}
+
+#[test]
+fn a_process_that_died_between_two_daemons_leaks_nothing() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (a, mut b) = (ready(&container), ready(&container));
+    let mut a = a;
+    assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
+    assert_eq!(b.ask(&alloc(512 * MIB)), GRANTED);
+    daemon.kill();
+    a.kill();
+    daemon.restart();
+    daemon.until("one", |row| row.charged == 512 * MIB && row.limbo == 0);
+    let filled = b.ask(&format!("fill {}", 512 * MIB));
+    assert_eq!(filled, "fill 7 2");
+}
+
+#[test]
+fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let (first, second) = (
+        daemon.container("a", &limits),
+        daemon.container("b", &limits),
+    );
+    let (mut a, mut b) = (ready(&first), ready(&second));
+    assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
+    let forked = a.ask("fork");
+    let child: i32 = forked.strip_prefix("fork ").unwrap().parse().unwrap();
+    a.kill();
+    daemon.until("a", |row| row.processes.is_empty() && row.limbo >= 10 * GIB);
+    b.send(&alloc(10 * GIB));
+    daemon.until("b", |row| {
+        let mut states = row.processes.iter().map(|process| &process.state);
+        states.any(|state| matches!(state, ProcessState::Waiting(_)))
+    });
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    assert_eq!(b.line(), GRANTED);
+    daemon.until("a", |row| row.limbo == 0 && row.charged == 0);
+}
+
+#[test]
+fn a_program_that_starts_while_the_daemon_is_away_waits_for_it() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    daemon.kill();
+    let mut guest = container.client("quota", &[]);
+    guest.send("init");
+    daemon.restart();
+    assert_eq!(guest.line(), "init 0");
+    assert_eq!(guest.ask(&format!("fill {}", 512 * MIB)), "fill 2 2");
+}
+
+#[test]
+fn a_program_whose_daemon_never_comes_gets_no_cuda_and_says_why() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    daemon.kill();
+    let mut guest = container.client("quota", &[("GPUSHARE_DISABLE", "1")]);
+    assert_eq!(guest.ask("init"), "init 1", "CUDA_ERROR_INVALID_VALUE");
+    let ended = guest.finish();
+    let socket = container.folder().join("gpushare.sock");
+    assert!(
+        ended.stderr.starts_with("gpushare: ")
+            && ended.stderr.contains(socket.to_str().unwrap())
+            && ended.stderr.contains("is gpushared running?")
+            && ended.stderr.lines().count() == 1,
+        "{ended:?}"
+    );
+}
