@@ -70,20 +70,25 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
 }
 
 #[test]
-fn a_slot_or_page_of_another_is_not_taken_for_ones_own() {
+fn a_page_of_another_container_is_not_taken_for_ones_own() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
-    let (_owner, socket) = daemon.container("one", &LIMIT);
-    let (mut a, mut b) = (Client::register(&socket), Client::register(&socket));
+    let (_one, one) = daemon.container("one", &LIMIT);
+    let (_two, two) = daemon.container("two", &LIMIT);
+    let (mut a, mut b) = (Client::register(&one), Client::register(&two));
+    b.slot = a.slot + 1;
     drop(daemon);
     let _daemon = Daemon::start(folder.path());
-    assert!(matches!(a.reconnect(&socket), Reply::Registered(_)));
-    b.slot = a.slot;
-    assert!(matches!(
-        b.reconnect(&socket),
-        Reply::Error(WireError {
-            code: ErrorCode::BadPage,
-            ..
-        })
-    ));
+    assert!(matches!(a.reconnect(&one), Reply::Registered(_)));
+    let refused = b.reconnect(&one);
+    assert!(
+        matches!(
+            refused,
+            Reply::Error(WireError {
+                code: ErrorCode::BadPage,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
 }
