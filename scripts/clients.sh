@@ -8,7 +8,7 @@ source "$(dirname "$0")/common.sh"
 need python3
 mkdir -p "$CARGO_TARGET_DIR/venv"
 # Several tests ask at once; one installs, the others wait for it.
-exec 9>"$CARGO_TARGET_DIR/venv/.lock"
+exec 9>"$CARGO_TARGET_DIR/venv/.lock-${1:-clients}"
 flock 9
 
 case "${1:-}" in
@@ -17,7 +17,7 @@ case "${1:-}" in
             gpustat==1.1.1 nvitop==1.7.2
         ;;
     pycuda)
-        headers=$(venv pycuda-headers nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-profiler-api-cu12==12.9.79 nvidia-curand-cu12==10.3.10.19)
+        headers=$(venv pycuda-headers nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-profiler-api-cu12==12.9.79 nvidia-curand-cu12==10.3.10.19 nvidia-cuda-nvcc-cu12==12.9.86)
         soft="$CARGO_TARGET_DIR/venv/pycuda-link"
         mkdir -p "$soft"
         nvidia=$(echo "$headers"/lib/python3*/site-packages/nvidia)
@@ -26,7 +26,7 @@ case "${1:-}" in
         library=$(ls "$CARGO_TARGET_DIR"/{release,debug}/libsoftgpu_cuda.so 2>/dev/null | head -1)
         [ -n "$library" ] || die "build softgpu-cuda first: PyCUDA links to a libcuda"
         ln -sf "$library" "$soft/libcuda.so"
-        export CPATH="$nvidia/cuda_runtime/include:$nvidia/cuda_profiler_api/include:$nvidia/curand/include"
+        export CPATH="$nvidia/cuda_runtime/include:$nvidia/cuda_profiler_api/include:$nvidia/curand/include:$nvidia/cuda_nvcc/include"
         export LIBRARY_PATH="$soft" LDFLAGS="-L$soft -Wl,-rpath,$nvidia/curand/lib" CUDA_ROOT="$nvidia/cuda_runtime"
         venv pycuda pycuda==2026.1 numpy==2.4.6
         ;;
