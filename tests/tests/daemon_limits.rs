@@ -1,6 +1,6 @@
 //! Containers of the daemon: what was registered is the law, whatever their programs' environment says.
 
-use gpushare_tests::{Daemon, GIB, Gpu, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, clients};
 
 const OUT_OF_MEMORY: &str = "2";
 
@@ -72,4 +72,19 @@ fn the_processes_of_a_container_share_its_limit() {
     assert_eq!(guests[1].ask("free 1"), "free 0");
     assert_eq!(guests[0].ask(&format!("alloc {GIB}")), "alloc 0");
     assert_eq!(daemon.row("one").charged, 4 * GIB);
+}
+
+#[test]
+fn a_monitor_that_never_starts_cuda_sees_the_container() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = container.client("quota", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask(&format!("alloc {}", 512 * MIB)), "alloc 0");
+    let mut monitor = container.command(&clients::compile("monitor", &[]));
+    monitor.arg(guest.id().to_string());
+    let seen = Guest::start(monitor).finish().silently();
+    assert!(seen.contains(&format!("total {}", 2 * GIB)), "{seen}");
+    assert!(seen.ends_with("listed: 15\n"), "all four lists: {seen}");
 }

@@ -1,10 +1,10 @@
 //! Calls at unusual moments end as they do without the library: in destructors, around fork and exec, in a race for the first.
 
 use gpushare_tests::guest::{command, plain};
-use gpushare_tests::{Gpu, Guest, artefacts, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
 
-/// The client's output without the library, then with it, by a plain preload and under `gpushare run`.
-fn outputs(moment: &str) -> [String; 3] {
+/// The client's output without the library, then with it: by a plain preload, under `gpushare run`, in a daemon's container.
+fn outputs(moment: &str) -> [String; 4] {
     let client = clients::compile("lifecycle", &[]);
     let gpu = Gpu::new("");
     let mut bare = plain(&gpu, &client);
@@ -15,15 +15,20 @@ fn outputs(moment: &str) -> [String; 3] {
         .env("LD_PRELOAD", artefacts::interposer());
     let mut run = command(&gpu, &["--mem-limit", "64MiB"]);
     run.arg(&client).arg(moment);
-    [bare, preloaded, run].map(|command| Guest::start(command).finish().silently())
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("lifecycle", &[("GPUSHARE_MEM_LIMIT", "64MiB")]);
+    let mut registered = container.command(&client);
+    registered.arg(moment);
+    [bare, preloaded, run, registered].map(|command| Guest::start(command).finish().silently())
 }
 
 #[track_caller]
 fn same(moment: &str, part: &str) {
-    let [bare, preloaded, run] = outputs(moment);
+    let [bare, preloaded, run, registered] = outputs(moment);
     assert!(bare.contains(part), "{bare}");
     assert_eq!(bare, preloaded, "{moment}: plain preload");
     assert_eq!(bare, run, "{moment}: gpushare run");
+    assert_eq!(bare, registered, "{moment}: a daemon's container");
 }
 
 #[test]

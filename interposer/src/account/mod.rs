@@ -220,6 +220,19 @@ pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
     })
 }
 
+/// Notes that the program uses its devices: a process whose count stands still is idle to the daemon. Threads may lose counts of each
+/// other, which only have to differ.
+#[inline]
+pub(crate) fn worked() {
+    if let Some(member) = member() {
+        let submitted = &member.row[0].submitted;
+        submitted.store(
+            submitted.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+}
+
 /// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held against the limit.
 pub(crate) fn overhead_add(device: DeviceKey, bytes: i64) {
     if let Some(line) = member().and_then(|member| member.line(device.index())) {

@@ -4,12 +4,16 @@
 //! is copied and read as numbers. Without a page the limits come from the environment alone, and nothing is charged yet.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::page::Snapshot;
+use gpushare_protocol::page::{Device, Line, MAX_SLOTS, Page, Snapshot, UNIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
 
+use super::ground::Ground;
+use super::join::Own;
 use super::{Standing, file, join, member, process};
+use crate::session;
 
 /// What a container has on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,9 @@ pub(crate) struct Glance {
 /// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th. `None` where there is neither a
 /// container nor a limit: the device's own answers stand.
 pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
+    if let Some(page) = daemons_page() {
+        return by_daemon(page, uuid);
+    }
     let page = snapshot();
     match &page {
         Some(page) if page.devices.iter().any(|device| device.uuid == *uuid) => in_page(page, uuid),
@@ -36,6 +43,47 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
                 .then(|| from_environment(&limits, uuid, ordinal, capacity, pids))?
         }
     }
+}
+
+/// The page of the container that a daemon keeps for this process. One that never starts CUDA is registered for it, holds nothing, and
+/// is forgotten when it ends.
+fn daemons_page() -> Option<&'static Page> {
+    if let Some(member) = member() {
+        return matches!(member.ground, Ground::Daemon(_)).then_some(member.page);
+    }
+    let limits = Limits::from_env(std::env::vars_os()).ok()?;
+    session::look(limits.socket()?)
+}
+
+fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
+    let is = |device: &Device| device.uuid().as_ref() == Some(uuid);
+    let column = page.devices.iter().position(is)?;
+    let device = &page.devices[column];
+    let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
+    let slots: Vec<usize> = (0..MAX_SLOTS).filter(taken).collect();
+    let lines = || slots.iter().filter_map(|slot| page.line(*slot, column));
+    let charged = |line: &Line| u64::from(line.word.load().charged) * UNIT;
+    let own = member().and_then(|member| member.own.get(column).copied());
+    let own = own.unwrap_or(Own::NONE);
+    Some(Glance {
+        standing: Standing {
+            limit: Some(device.limit.load(Ordering::Relaxed).min(own.limit)),
+            view_total: device
+                .view_total
+                .load(Ordering::Relaxed)
+                .min(own.view_total),
+            capacity: device.capacity.load(Ordering::Relaxed),
+            charged: lines().map(charged).sum(),
+            reach: member().and_then(|member| member.ground.reach(column)),
+        },
+        overhead: lines()
+            .map(|line| line.overhead.load(Ordering::Relaxed))
+            .sum(),
+        pids: slots
+            .iter()
+            .map(|slot| page.slots[*slot].pid.load(Ordering::Relaxed))
+            .collect(),
+    })
 }
 
 fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {

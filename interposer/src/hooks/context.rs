@@ -72,16 +72,16 @@ fn create_v4(
 }
 
 /// Makes a context by `call` and measures what it took.
-fn creating(
-    context: *mut CUcontext,
-    ordinal: CUdevice,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
+fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let device = device::of_ordinal(ordinal);
     if let Some(refused) = device.and_then(|device| account::open(device).err()) {
         return refused.into();
     }
-    let (answer, took) = overhead::measured(device, call);
+    let (answer, took) = overhead::measured(device, || match device {
+        // What a context takes is known to the daemon alone.
+        Some(device) => reclaim::insist(device, 0, &call),
+        None => call(),
+    });
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.
         let made = unsafe { *context };

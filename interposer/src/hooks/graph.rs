@@ -19,6 +19,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 use super::arena::{self, Arena, Held};
 use super::ordered::Ordered;
 use super::reclaim::{self, Freed};
+use crate::account;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
@@ -311,6 +312,7 @@ fn running(
         }
     }
     let answer = call();
+    account::worked();
     for ((memory, charge), (device, bytes)) in booked.into_iter().zip(sizes) {
         if arena::after(&memory, charge).is_err() {
             tracing::warn!(

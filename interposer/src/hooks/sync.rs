@@ -7,6 +7,7 @@
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
 use super::reclaim;
+use crate::account;
 use crate::entry::hooks;
 
 hooks! {
@@ -37,6 +38,7 @@ fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
 }
 
 fn followed(answer: CUresult) -> CUresult {
+    account::worked();
     reclaim::synchronised();
     answer
 }
