@@ -5,6 +5,7 @@ pub mod config;
 pub mod connection;
 pub mod devices;
 pub mod node;
+mod notify;
 pub mod pages;
 pub mod peer;
 pub mod server;

@@ -18,6 +18,7 @@ use gpushare_protocol::wire::ControlReply;
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Registration, Settings};
+use crate::notify::Notify;
 pub use folder::{CONTROL, Folder, SOCKET};
 use looker::Looker;
 use poller::{Poller, Source};
@@ -55,6 +56,7 @@ pub struct Server {
     claimable_until: Option<Nanos>,
     /// Leave when the last container and command have gone.
     transient: bool,
+    notify: Notify,
 }
 
 /// Limits of containers that do not say otherwise, as variables.
@@ -143,6 +145,7 @@ impl Server {
             recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
             claimable_until: None,
             transient: start.transient,
+            notify: Notify::new(start.transient),
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -159,6 +162,13 @@ impl Server {
     /// # Errors
     /// Only if polling itself fails.
     pub fn run(&mut self) -> io::Result<()> {
+        self.notify.ready();
+        let ended = self.serve_all();
+        self.notify.stopping();
+        ended
+    }
+
+    fn serve_all(&mut self) -> io::Result<()> {
         loop {
             let now = clock::now();
             let due = self
@@ -210,6 +220,7 @@ impl Server {
         let Some(reload) = &mut self.reload else {
             return;
         };
+        self.notify.reloading();
         match (reload.read)() {
             Ok(defaults) => {
                 self.node.set_defaults(defaults);
@@ -218,15 +229,17 @@ impl Server {
                 );
             }
             Err(error) => {
-                tracing::error!("the file was not taken, what was read before holds on: {error}")
+                tracing::error!("the file was not taken, what was read before holds on: {error}");
             }
         }
+        self.notify.ready();
     }
 
     fn pass_time(&mut self) {
         let now = clock::now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
+            self.notify.alive();
             self.node.tick(now);
             let silent = |(_, session): &(&u64, &Session)| {
                 session.is_silent() && now - session.since > GREETING

@@ -1,0 +1,93 @@
+//! What a service manager hears of a daemon. The daemon is a child of this test, because it is its environment that says
+//! where the manager listens.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::Daemon;
+
+/// Set for the child, so that it does not wait for input where all ignored tests are run.
+const CHILD: &str = "GPUSHARE_TEST_NOTIFY_CHILD";
+
+/// The child: serves until its standard input ends.
+#[test]
+#[ignore = "the daemon the other tests start"]
+fn a_daemon_until_its_input_ends() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+fn daemon(variables: &[(&str, &Path)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "a_daemon_until_its_input_ends", "--ignored"])
+        .env(CHILD, "1")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
+        .env_remove("WATCHDOG_PID")
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn stop(mut child: Child) {
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+fn manager(folder: &Path) -> (UnixDatagram, std::path::PathBuf) {
+    let path = folder.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(120)))
+        .unwrap();
+    (socket, path)
+}
+
+fn next(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 4096];
+    let length = socket.recv(&mut buffer).unwrap();
+    String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+}
+
+#[test]
+fn a_manager_hears_of_start_life_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, path) = manager(folder.path());
+    let variables = [
+        ("NOTIFY_SOCKET", path.as_path()),
+        ("WATCHDOG_USEC", Path::new("30000000")),
+    ];
+    let child = daemon(&variables);
+    assert_eq!(next(&socket), "READY=1");
+    assert_eq!(next(&socket), "WATCHDOG=1");
+    assert_eq!(next(&socket), "WATCHDOG=1");
+    stop(child);
+    let last = std::iter::repeat_with(|| next(&socket)).find(|told| told != "WATCHDOG=1");
+    assert_eq!(last.unwrap(), "STOPPING=1");
+}
+
+#[test]
+fn a_manager_that_does_not_watch_is_not_told_of_life_and_none_is_told_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, path) = manager(folder.path());
+    stop(daemon(&[]));
+    let child = daemon(&[("NOTIFY_SOCKET", path.as_path())]);
+    // The first message is the second daemon's: the first one said nothing.
+    assert_eq!(next(&socket), "READY=1");
+    stop(child);
+    assert_eq!(next(&socket), "STOPPING=1");
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut [0; 64]).is_err());
+}
