@@ -29,11 +29,14 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
 
 fn container(row: &ContainerRow) -> Value {
     let processes = row.processes.iter().map(|process| {
+        let (state, waits_for, for_ms) = state_data(&process.state);
         json!({
             "pid": process.pid,
             "charged": process.charged,
             "overhead": process.overhead,
-            "state": state(&process.state),
+            "state": state,
+            "waits_for": waits_for,
+            "for_ms": for_ms,
         })
     });
     json!({
@@ -47,6 +50,16 @@ fn container(row: &ContainerRow) -> Value {
         "limbo": row.limbo,
         "processes": processes.collect::<Vec<_>>(),
     })
+}
+
+/// A state's name; the bytes waited for; how long it lasts, in milliseconds.
+fn state_data(state: &ProcessState) -> (&'static str, Option<u64>, Option<u64>) {
+    match state {
+        ProcessState::Running => ("running", None, None),
+        ProcessState::Idle { for_ms } => ("idle", None, Some(*for_ms)),
+        ProcessState::Waiting(want) => ("waiting", Some(want.bytes), Some(want.since_ms)),
+        _ => ("unknown", None, None),
+    }
 }
 
 fn state(state: &ProcessState) -> String {
@@ -107,7 +120,7 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
             Err(failure) if failure.message.starts_with("no container is named") => {
                 last = Some(failure)
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(arguments.in_flags(failure)),
         }
     }
     Err(last.unwrap_or_else(|| Failure::ours("no daemon is running")))
@@ -173,6 +186,28 @@ fn show(row: &EventRow, as_json: bool) -> Result<(), Failure> {
 }
 
 impl Set {
+    /// Blames the flag where the daemon blames the variable that came from it.
+    fn in_flags(&self, mut failure: Failure) -> Failure {
+        let sizes = [
+            ("--mem-limit", "GPUSHARE_MEM_LIMIT", &self.mem_limit),
+            ("--mem-request", "GPUSHARE_MEM_REQUEST", &self.mem_request),
+        ];
+        let sizes = sizes.into_iter().filter(|(.., values)| !values.is_empty());
+        let terms = self
+            .terms
+            .given()
+            .map(|(flag, variable, _)| (flag, variable));
+        let mut given = sizes
+            .map(|(flag, variable, _)| (flag, variable))
+            .chain(terms);
+        if let Some((flag, variable)) =
+            given.find(|(_, variable)| failure.message.starts_with(variable))
+        {
+            failure.message.replace_range(..variable.len(), flag);
+        }
+        failure
+    }
+
     /// What changes, as variables.
     fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let limits = self

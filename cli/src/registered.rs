@@ -9,6 +9,12 @@ use crate::settings::{self, Environment};
 use gpushare_protocol::wire::{Control, ControlReply};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// The variable that names the folder of the container's socket.
 const SOCKET: &str = "GPUSHARE_SOCKET";
@@ -43,6 +49,8 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
                 output::note(&format!("{}: {why}", plan.container.name))
             }
             ControlReply::Created { folder, .. } => {
+                // What the daemon holds can be changed while the program runs; a copy in its environment would be a ceiling.
+                settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
                 return Ok(Some(talk));
             }
@@ -55,16 +63,53 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
     }
 }
 
-/// Listens while the program runs: passes an end the daemon decides on to it, and says why. Returns when the daemon leaves.
-pub(crate) fn listen(mut talk: Talk, program: Pid) {
-    while let Ok((_, reply)) = talk.next() {
-        if let ControlReply::End { signal, why } = reply {
-            output::note(&format!("the program is ended: {why}"));
-            if let Ok(signal) = Signal::try_from(signal) {
-                // It may have ended by itself.
-                let _ = kill(program, signal);
+/// Longest to wait for the daemon's last words once the program has ended. It says them within microseconds; this is for
+/// one that is stopped.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Hears, while the program runs, what the daemon says of it: passes an end it decides on to the program, and says why.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: UnixStream,
+    ended: Arc<AtomicBool>,
+    silence: Receiver<()>,
+}
+
+impl Listener {
+    /// Listens from now on.
+    pub(crate) fn start(mut talk: Talk, program: Pid) -> Result<Self, Failure> {
+        let socket = talk.socket().map_err(Failure::ours)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let (speaks, silence) = channel::<()>();
+        let has_ended = Arc::clone(&ended);
+        std::thread::spawn(move || {
+            while let Ok((_, reply)) = talk.next() {
+                if let ControlReply::End { signal, why } = reply {
+                    output::note(&format!("the program is ended: {why}"));
+                    // Once it has ended, its pid may be another's.
+                    if let (false, Ok(signal)) =
+                        (has_ended.load(Ordering::Acquire), Signal::try_from(signal))
+                    {
+                        let _ = kill(program, signal);
+                    }
+                }
             }
-        }
+            drop(speaks);
+        });
+        Ok(Self {
+            socket,
+            ended,
+            silence,
+        })
+    }
+
+    /// The program has ended. The daemon ends processes by itself and tells us then, so its word may come after their end:
+    /// we hang up, and hear it out.
+    pub(crate) fn finish(self) {
+        self.ended.store(true, Ordering::Release);
+        // It may have hung up first.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.silence.recv_timeout(LAST_WORDS);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::args::Run;
 use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
+use crate::registered::Listener;
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
 use crate::{gpu, output, plan, program, registered};
@@ -49,10 +50,15 @@ fn start(
     let child = supervisor
         .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
-    if let (Some(talk), Ok(program)) = (registered, i32::try_from(child.id())) {
-        std::thread::spawn(move || registered::listen(talk, Pid::from_raw(program)));
+    let listener = match (registered, i32::try_from(child.id())) {
+        (Some(talk), Ok(program)) => Some(Listener::start(talk, Pid::from_raw(program))?),
+        _ => None,
+    };
+    let status = supervisor.wait(&child);
+    if let Some(listener) = listener {
+        listener.finish();
     }
-    supervisor.wait(&child)
+    status
 }
 
 /// As the shell answers: 127 for a command that is not there, 126 for one that is and does not start.

@@ -76,6 +76,11 @@ pub(crate) fn of_limits(environment: &Environment) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Removes the variables that say limits.
+pub(crate) fn forget_limits(environment: &mut Environment) {
+    environment.retain(|name, _| !name.to_str().is_some_and(Limits::reads));
+}
+
 /// A flag for sizes as the variable it stands for, with its value.
 pub(crate) fn size(name: &str, variable: &str, value: &str) -> Result<(String, String), Failure> {
     let (device, size) = flag(name, value)?;

@@ -14,11 +14,13 @@ pub mod clients;
 pub mod daemon;
 pub mod gpu;
 pub mod guest;
+pub mod home;
 pub mod runnable;
 
 pub use daemon::{Container, Daemon};
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
+pub use home::Home;
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;

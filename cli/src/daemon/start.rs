@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// The variable that names the file of settings a daemon started here reads.
+const CONFIG: &str = "GPUSHARE_DAEMON_CONFIG";
 /// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks for its socket.
@@ -90,9 +92,16 @@ fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
             && name != "SOFTGPU_TRACE"
             && !name.starts_with("GPUSHARE_")
     });
-    Command::new(artefacts::find("gpushared")?)
+    let mut daemon = Command::new(artefacts::find("gpushared")?);
+    daemon
         .args(["--private", "--transient", "--runtime-dir"])
-        .arg(folder)
+        .arg(folder);
+    if let Some(config) = environment.get(OsStr::new(CONFIG)) {
+        let config =
+            std::path::absolute(config).map_err(|error| failed("name the file of", error))?;
+        daemon.arg("--config").arg(config);
+    }
+    daemon
         .env_clear()
         .envs(plain)
         .current_dir("/")
@@ -111,9 +120,17 @@ fn is_locked(folder: &Path) -> bool {
 
 fn not_serving(folder: &Path, error: &str) -> Failure {
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-    let last = log.lines().last().unwrap_or("its log is empty");
     Failure::ours(format!(
-        "the daemon does not serve ({error}); its log, {}, ends: {last}",
-        folder.join("log").display()
+        "the daemon does not serve ({error}); its log, {}, ends: {}",
+        folder.join("log").display(),
+        last_error(&log)
     ))
+}
+
+/// The last error in a log, with the lines that belong to it; else the last line.
+fn last_error(log: &str) -> &str {
+    let of_last_error = log.rfind(" ERROR ").map(|at| log[at..].trim());
+    of_last_error
+        .or_else(|| log.lines().last())
+        .unwrap_or("it is empty")
 }

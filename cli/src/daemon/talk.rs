@@ -51,6 +51,11 @@ impl Talk {
         Ok(talk)
     }
 
+    /// A second hold on the socket, to hang up by while another thread listens.
+    pub(crate) fn socket(&self) -> Result<UnixStream, Error> {
+        self.socket.try_clone()
+    }
+
     /// Asks; the id its replies carry.
     pub(crate) fn ask(&mut self, request: &Control) -> Result<u32, Failure> {
         self.last += 1;

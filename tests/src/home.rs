@@ -1,0 +1,182 @@
+//! A user of their own: a runtime folder, a software GPU, and `gpushare` commands as that user would type them. The daemon is
+//! the one the first `run` starts.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::gpu::Gpu;
+use crate::guest::{Guest, gpushare};
+use crate::{artefacts, clients};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at what tells nobody of its change.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Home {
+    folder: tempfile::TempDir,
+    gpu: Gpu,
+}
+
+/// What `gpushare events --follow --json` prints.
+#[derive(Debug)]
+pub struct Events {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Home {
+    /// A new user with a GPU of this specification.
+    pub fn new(spec: &str) -> Self {
+        let private = std::fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().permissions(private).tempdir();
+        Self {
+            folder: folder.expect("a temporary folder"),
+            gpu: Gpu::new(spec),
+        }
+    }
+
+    /// As [`Home::new`]; the daemon is started with this `config.toml`.
+    pub fn with_config(spec: &str, text: &str) -> Self {
+        let home = Self::new(spec);
+        std::fs::write(home.config(), text).expect("the folder is writable");
+        home
+    }
+
+    /// The user's software GPU.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The runtime folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("config.toml")
+    }
+
+    /// `gpushare` with these arguments.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = gpushare(arguments);
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        if self.config().exists() {
+            command.env("GPUSHARE_DAEMON_CONFIG", self.config());
+        }
+        command
+    }
+
+    /// `gpushare` with these arguments, to its end.
+    pub fn gpushare(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("gpushare starts")
+    }
+
+    /// `gpushare run --daemon on --name NAME <flags> --`, ready for a program.
+    pub fn run(&self, name: &str, flags: &[&str]) -> Command {
+        let gpu = format!("soft:{}", self.gpu.spec());
+        let mut command = self.command(&["run", "--daemon", "on", "--gpu", &gpu, "--name", name]);
+        command.args(flags).arg("--");
+        command
+    }
+
+    /// The quota client under [`Home::run`], its context made.
+    pub fn guest(&self, name: &str, flags: &[&str]) -> Guest {
+        let mut command = self.run(name, flags);
+        command.arg(clients::compile("quota", &[]));
+        let mut guest = Guest::start(command);
+        assert_eq!(guest.ask("init"), "init 0");
+        guest
+    }
+
+    /// `gpushare ps --json`.
+    pub fn ps(&self) -> Vec<Value> {
+        let output = self.gpushare(&["ps", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("a list")
+    }
+
+    /// A container's row in `ps`.
+    pub fn row(&self, name: &str) -> Option<Value> {
+        self.ps().into_iter().find(|row| row["name"] == name)
+    }
+
+    /// Waits until a container's row is as wanted.
+    pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let row = self.row(name).expect("the container is there");
+            if wanted(&row) {
+                return row;
+            }
+            assert!(Instant::now() < end, "it stays so: {row}");
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Follows what happens, the past included.
+    pub fn events(&self) -> Events {
+        let mut command = self.command(&["events", "--follow", "--json"]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("gpushare starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped"));
+        Events { child, lines }
+    }
+
+    /// Process ids of this user's daemons.
+    pub fn daemons(&self) -> Vec<u32> {
+        let (program, folder) = (artefacts::gpushared(), self.folder.path());
+        let is_ours = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.starts_with(&*program.to_string_lossy())
+                && line.contains(&*folder.to_string_lossy())
+        };
+        let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
+        let pids = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_ours).collect()
+    }
+
+    /// Waits until no daemon of this user is left.
+    pub fn until_no_daemon(&self) {
+        let end = Instant::now() + PATIENCE;
+        while !self.daemons().is_empty() {
+            assert!(Instant::now() < end, "it stays");
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Events {
+    /// The next event of this kind about this container.
+    #[track_caller]
+    pub fn until(&mut self, kind: &str, container: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            let read = self.lines.read_line(&mut line).expect("it writes text");
+            assert!(read > 0, "no more events, and no {kind} of {container}");
+            let event: Value = serde_json::from_str(&line).expect("an object a line");
+            if event["kind"] == kind && event["container"] == container {
+                return event;
+            }
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

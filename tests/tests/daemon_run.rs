@@ -1,0 +1,173 @@
+//! `gpushare run --daemon`: one daemon that comes and goes with its programs, and containers that are joined or refused.
+
+use gpushare_tests::guest::command;
+use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients};
+
+const GRANTED: &str = "alloc 0";
+
+#[test]
+fn the_daemon_leaves_with_its_last_program() {
+    let home = Home::new("");
+    let (one, two) = (home.guest("one", &[]), home.guest("two", &[]));
+    let daemons = home.daemons();
+    assert_eq!(daemons.len(), 1);
+    one.finish().silently();
+    assert!(home.row("one").is_none());
+    assert!(home.row("two").is_some());
+    assert_eq!(home.daemons(), daemons, "the same one");
+    two.finish().silently();
+    home.until_no_daemon();
+    let output = home.gpushare(&["ps"]);
+    assert_eq!(output.status.code(), Some(125));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("no daemon is running"), "{told}");
+}
+
+#[test]
+fn programs_started_at_one_instant_end_up_with_one_daemon() {
+    let home = Home::new("mem=16GiB");
+    let names = ["a", "b", "c", "d"];
+    let mut guests: Vec<Guest> = names
+        .map(|name| {
+            let mut run = home.run(name, &["--mem-limit", "1GiB"]);
+            run.arg(clients::compile("quota", &[]));
+            run
+        })
+        .map(Guest::start)
+        .into();
+    for guest in &mut guests {
+        assert_eq!(guest.ask("init"), "init 0");
+    }
+    assert_eq!(home.daemons().len(), 1);
+    let mut shown: Vec<String> = home
+        .ps()
+        .iter()
+        .filter_map(|row| row["name"].as_str().map(str::to_owned))
+        .collect();
+    shown.sort();
+    assert_eq!(shown, names);
+    for guest in guests {
+        guest.finish().silently();
+    }
+    home.until_no_daemon();
+}
+
+#[test]
+fn a_daemon_that_cannot_start_is_an_error_with_its_own_words_and_nothing_runs() {
+    let home = Home::with_config("", "term_grace = \"soon\"\n");
+    let mut run = home.run("one", &[]);
+    run.args(["sh", "-c", "echo it ran"]);
+    let output = run.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "nothing ran");
+    for word in ["config.toml", "line 1", "term_grace", "\"soon\"", "10s"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    assert!(home.daemons().is_empty());
+}
+
+#[test]
+fn an_equal_name_with_equal_limits_joins_and_with_others_is_refused_before_it_starts() {
+    let home = Home::new("mem=16GiB");
+    let mut first = home.guest("x", &["--mem-limit", "2GiB"]);
+    assert_eq!(first.ask(&format!("alloc {GIB}")), GRANTED);
+    let mut second = home.guest("x", &["--mem-limit", "2GiB"]);
+    assert_eq!(
+        second.ask(&format!("fill {}", 256 * MIB)),
+        "fill 4 2",
+        "they share one limit"
+    );
+    assert_eq!(home.ps().len(), 1);
+    let mut other = home.run("x", &["--mem-limit", "3GiB"]);
+    other.args(["sh", "-c", "echo it ran"]);
+    let output = other.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(output.stdout.is_empty(), "nothing ran");
+    assert!(
+        told.contains("container x exists with other limits"),
+        "{told}"
+    );
+    first.finish().silently();
+    assert_eq!(second.ask("check"), "check 4", "its container is kept");
+    second.finish().silently();
+}
+
+#[test]
+fn one_whose_request_does_not_fit_says_so_and_starts_when_it_does() {
+    let home = Home::new("mem=16GiB");
+    let first = home.guest("first", &["--mem-limit", "10GiB"]);
+    let mut events = home.events();
+    let mut second = home.run("second", &["--mem-limit", "10GiB"]);
+    second.arg(clients::compile("quota", &[]));
+    let mut second = Guest::start(second);
+    events.until("queued", "second");
+    first.finish().silently();
+    assert_eq!(second.ask("init"), "init 0");
+    assert_eq!(second.ask(&format!("alloc {}", 9 * GIB)), GRANTED);
+    let ended = second.finish();
+    assert!(
+        ended
+            .stderr
+            .contains("second: waits until its request fits"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn without_a_daemon_what_needs_one_is_refused_by_name() {
+    let home = Home::new("");
+    for (flags, variable) in [
+        (["--on-collision", "wait"], "GPUSHARE_ON_COLLISION"),
+        (["--preemptible", "kill"], "GPUSHARE_PREEMPTIBLE"),
+        (["--priority", "7"], "GPUSHARE_PRIORITY"),
+        (["--wait-timeout", "3s"], "GPUSHARE_WAIT_TIMEOUT"),
+    ] {
+        let mut run = command(home.gpu(), &[&flags[..], &["--daemon", "off"]].concat());
+        run.env("XDG_RUNTIME_DIR", home.folder())
+            .args(["sh", "-c", "echo it ran"]);
+        let output = run.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        assert!(output.stdout.is_empty(), "nothing ran");
+        assert!(told.contains(variable) || told.contains(flags[0]), "{told}");
+        assert!(told.contains(flags[1]), "{told}");
+    }
+    assert!(home.daemons().is_empty());
+}
+
+#[test]
+fn what_needs_a_daemon_starts_one_by_itself() {
+    let home = Home::new("");
+    let flags = ["--name", "auto", "--wait-timeout", "3s"];
+    let mut run = command(home.gpu(), &flags);
+    run.env("XDG_RUNTIME_DIR", home.folder())
+        .arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(run);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert!(home.row("auto").is_some());
+    guest.finish().silently();
+}
+
+#[test]
+fn a_run_inside_a_registered_container_stays_in_it() {
+    let home = Home::new("mem=16GiB");
+    let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
+    outer
+        .arg(artefacts::gpushare())
+        .args(["run", "--mem-limit", "8GiB", "--gpu"])
+        .arg(format!("soft:{}", home.gpu().spec()))
+        .arg("--")
+        .arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(outer);
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 8 2");
+    let rows = home.ps();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (&rows[0]["name"], &rows[0]["charged"]),
+        (&"outer".into(), &(2 * GIB).into())
+    );
+    guest.finish().silently();
+}

@@ -1,0 +1,127 @@
+//! `gpushare ps` and `gpushare set`: the truth about containers, shown and changed.
+
+use gpushare_tests::{GIB, Home, MIB};
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn ps_shows_who_works_waits_and_idles_and_what_they_hold() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let mut holder = home.guest("holder", &burst);
+    assert_eq!(holder.ask(&alloc(10 * GIB)), GRANTED);
+    let row = home.row("holder").unwrap();
+    assert_eq!(
+        (&row["request"], &row["limit"], &row["charged"]),
+        (&GIB.into(), &(12 * GIB).into(), &(10 * GIB).into())
+    );
+    assert!(row["grant"].as_u64().unwrap() >= 10 * GIB, "{row}");
+    assert_eq!(row["processes"][0]["charged"], 10 * GIB);
+
+    let mut waiter = home.guest("waiter", &[&burst[..], &["--wait-timeout", "1h"]].concat());
+    waiter.send(&alloc(10 * GIB));
+    let row = home.until("waiter", |row| row["processes"][0]["state"] == "waiting");
+    let short = row["processes"][0]["waits_for"].as_u64().unwrap();
+    assert!(short > 0 && short <= 12 * GIB, "{row}");
+    assert!(row["processes"][0]["for_ms"].is_u64(), "{row}");
+    let table = text(&home.gpushare(&["ps"]).stdout);
+    assert!(
+        table.contains("waiting for ") && table.contains("10 GiB"),
+        "{table}"
+    );
+
+    assert_eq!(holder.ask("free 1"), "free 0");
+    assert_eq!(waiter.line(), GRANTED);
+    let idle = home.guest("idle", &["--mem-limit", "1GiB", "--idle-after", "50ms"]);
+    home.until("idle", |row| row["processes"][0]["state"] == "idle");
+    assert!(idle.finish().status.success());
+}
+
+#[test]
+fn a_lower_limit_takes_nothing_away_and_a_higher_one_is_there_at_once() {
+    let home = Home::new("mem=16GiB");
+    let mut guest = home.guest("one", &["--mem-limit", "4GiB"]);
+    assert_eq!(guest.ask(&alloc(3 * GIB)), GRANTED);
+    let set = |limit: &str| {
+        let size = ["set", "one", "--mem-request", limit, "--mem-limit", limit];
+        let output = home.gpushare(&size);
+        assert!(output.status.success(), "{output:?}");
+    };
+    set("2GiB");
+    assert_eq!(guest.ask("check"), "check 1", "what it holds stays");
+    assert_eq!(guest.ask(&alloc(64 * MIB)), REFUSED);
+    assert_eq!(home.row("one").unwrap()["limit"], 2 * GIB);
+    set("8GiB");
+    assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
+    assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
+    assert_eq!(guest.ask("check"), "check 2");
+    assert_eq!(guest.ask("total"), format!("total {} 0", 8 * GIB));
+    guest.finish().silently();
+}
+
+#[test]
+fn a_lower_limit_alone_lowers_the_request_that_was_never_given() {
+    let home = Home::new("mem=16GiB");
+    let _guest = home.guest("one", &["--mem-limit", "4GiB"]);
+    assert!(
+        home.gpushare(&["set", "one", "--mem-limit", "2GiB"])
+            .status
+            .success()
+    );
+    let row = home.row("one").unwrap();
+    assert_eq!(
+        (&row["request"], &row["limit"]),
+        (&(2 * GIB).into(), &(2 * GIB).into())
+    );
+}
+
+#[test]
+fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
+    let home = Home::new("mem=16GiB");
+    let _guest = home.guest("one", &["--mem-limit", "4GiB"]);
+    let before = home.row("one").unwrap();
+    let cases: [(&[&str], [&str; 3]); 5] = [
+        (&["--mem-limit", "much"], ["--mem-limit", "much", "4GiB"]),
+        (
+            &["--mem-request", "6GiB"],
+            ["--mem-request", "6GiB", "limit"],
+        ),
+        (&["--priority", "2000"], ["--priority", "2000", "1000"]),
+        (
+            &["--preemptible", "maybe"],
+            ["--preemptible", "maybe", "kill"],
+        ),
+        (&["--wait-timeout", "7"], ["--wait-timeout", "7", "30s"]),
+    ];
+    for (flags, words) in cases {
+        let output = home.gpushare(&[&["set", "one"], flags].concat());
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{told}");
+        for word in words {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        let after = home.row("one").unwrap();
+        for key in ["request", "limit"] {
+            assert_eq!(after[key], before[key], "{flags:?}");
+        }
+    }
+    let output = home.gpushare(&["set", "two", "--mem-limit", "1GiB"]);
+    assert!(
+        text(&output.stderr).contains("no container is named two"),
+        "{output:?}"
+    );
+    let output = home.gpushare(&["set", "one"]);
+    assert!(
+        text(&output.stderr).contains("nothing to change"),
+        "{output:?}"
+    );
+}

@@ -1,0 +1,108 @@
+//! Collisions as a user meets them: who is ended for whom, and what they are told.
+
+use gpushare_tests::{GIB, Guest, Home, clients};
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+const BURST: [&str; 4] = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+const MAY_END: [&str; 2] = ["--preemptible", "kill"];
+const LOW: [&str; 2] = ["--priority", "100"];
+const MAKE_ROOM: [&str; 2] = ["--on-collision", "priority,wait"];
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+fn holds(home: &Home, name: &str, flags: &[&[&str]], bytes: u64) -> Guest {
+    let mut guest = home.guest(name, &flags.concat());
+    assert_eq!(guest.ask(&alloc(bytes)), GRANTED, "{name}");
+    guest
+}
+
+#[test]
+fn a_lower_burst_that_allows_it_is_ended_for_a_better_one_and_everybody_is_told_why() {
+    let home = Home::new("mem=16GiB");
+    let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);
+    let mut events = home.events();
+    let mut high = home.guest("high", &[&BURST[..], &MAKE_ROOM].concat());
+    assert_eq!(high.ask(&alloc(10 * GIB)), GRANTED);
+    let ended = low.finish();
+    assert_eq!(ended.status.code(), Some(143), "{ended:?}");
+    let told = "container high needs memory that this one borrowed above its request: ";
+    assert!(
+        ended
+            .stderr
+            .contains(&format!("the program is ended: {told}")),
+        "{ended:?}"
+    );
+    let event = events.until("ended", "low");
+    let text = event["text"].as_str().expect("a text");
+    assert!(text.contains("SIGTERM") && text.contains(told), "{event}");
+    assert_eq!(high.ask("check"), "check 1");
+    assert!(home.row("low").is_none(), "it has left the books");
+}
+
+#[test]
+fn nobody_is_ended_within_their_request_or_against_their_word() {
+    let home = Home::new("mem=16GiB");
+    let modest = ["--mem-request", "4GiB", "--mem-limit", "12GiB"];
+    let mut modest = holds(&home, "modest", &[&modest, &MAY_END, &LOW], 4 * GIB);
+    let mut firm = holds(&home, "firm", &[&BURST, &LOW], 4 * GIB);
+    let victim = holds(&home, "victim", &[&BURST, &MAY_END, &LOW], 5 * GIB);
+    let mut high = home.guest("high", &[&BURST[..], &MAKE_ROOM].concat());
+    assert_eq!(high.ask(&alloc(5 * GIB)), GRANTED);
+    assert_eq!(victim.finish().status.code(), Some(143));
+    for guest in [&mut modest, &mut firm] {
+        assert_eq!(guest.ask("check"), "check 1");
+    }
+    assert_eq!(high.ask("free 1"), "free 0");
+    modest.finish().silently();
+    firm.finish().silently();
+}
+
+#[test]
+fn where_nobody_may_be_ended_the_better_one_waits_and_then_goes_on_without() {
+    let home = Home::new("mem=16GiB");
+    let timeout = ["--on-collision", "priority,wait", "--wait-timeout", "300ms"];
+    let mut firm = holds(&home, "firm", &[&BURST, &LOW], 10 * GIB);
+    let mut high = home.guest("high", &[&BURST[..], &timeout].concat());
+    assert_eq!(high.ask(&alloc(10 * GIB)), REFUSED);
+    assert_eq!(high.ask(&alloc(GIB)), GRANTED);
+    assert_eq!(firm.ask("check"), "check 1");
+    firm.finish().silently();
+}
+
+#[test]
+fn an_equal_burst_is_ended_when_it_is_idle() {
+    let home = Home::new("mem=16GiB");
+    let idle = holds(
+        &home,
+        "idle",
+        &[&BURST, &MAY_END, &["--idle-after", "100ms"]],
+        10 * GIB,
+    );
+    home.events().until("idle", "idle");
+    let mut other = home.guest("other", &[&BURST[..], &MAKE_ROOM].concat());
+    assert_eq!(other.ask(&alloc(10 * GIB)), GRANTED);
+    assert_eq!(idle.finish().status.code(), Some(143));
+}
+
+#[test]
+fn one_that_ignores_the_request_to_end_is_killed_after_the_grace() {
+    let home = Home::with_config("mem=16GiB", "term_grace = \"200ms\"\n");
+    let mut deaf = home.run("deaf", &[&BURST[..], &MAY_END, &LOW].concat());
+    deaf.args(["sh", "-c", "trap '' TERM; exec \"$0\""])
+        .arg(clients::compile("quota", &[]));
+    let mut deaf = Guest::start(deaf);
+    assert_eq!(deaf.ask("init"), "init 0");
+    assert_eq!(deaf.ask(&alloc(10 * GIB)), GRANTED);
+    let mut events = home.events();
+    let mut high = home.guest("high", &[&BURST[..], &MAKE_ROOM].concat());
+    assert_eq!(high.ask(&alloc(10 * GIB)), GRANTED);
+    let ended = deaf.finish();
+    assert_eq!(ended.status.code(), Some(137), "{ended:?}");
+    for signal in ["SIGTERM", "SIGKILL"] {
+        let event = events.until("ended", "deaf");
+        assert!(event["text"].as_str().unwrap().contains(signal), "{event}");
+    }
+}
