@@ -10,7 +10,7 @@ use gpushare_protocol::units::Bytes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::node::Settings;
+use crate::node::{Settings, Unmanaged};
 
 /// The brain's terms of a container's limits.
 #[must_use]
@@ -57,8 +57,22 @@ struct File {
     term_grace: Option<Span>,
     /// How long a restart waits for running programs to say what they hold.
     recovery: Option<Span>,
+    /// What becomes of processes on the devices that are in no container.
+    unmanaged: Option<Strangers>,
+    /// Whether `end` ends root's processes too.
+    unmanaged_root: bool,
+    /// How long such a process is listed before it is ended.
+    unmanaged_grace: Option<Span>,
     /// Limits of containers that do not say otherwise, by the names of the variables.
     defaults: BTreeMap<String, String>,
+}
+
+/// What becomes of processes on the devices that are in no container.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Strangers {
+    Report,
+    End,
 }
 
 /// An amount of memory as people write it.
@@ -125,6 +139,14 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     if let Some(Span(recovery)) = file.recovery {
         settings.recovery = recovery;
     }
+    let unmanaged = &mut settings.unmanaged;
+    *unmanaged = Unmanaged {
+        end: file.unmanaged == Some(Strangers::End),
+        root: file.unmanaged_root,
+        grace: file
+            .unmanaged_grace
+            .map_or(unmanaged.grace, |Span(grace)| grace),
+    };
     Ok(settings)
 }
 
@@ -153,11 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn unmanaged_processes_are_ended_only_where_the_file_says_so() {
+        let read = |text| read(text, Settings::default()).unwrap().unmanaged;
+        assert_eq!(read(""), Unmanaged::default());
+        assert!(!read("unmanaged = \"report\"").end);
+        let ends = read("unmanaged = \"end\"\nunmanaged_root = true\nunmanaged_grace = \"1m\"");
+        assert_eq!(
+            (ends.end, ends.root, ends.grace),
+            (true, true, Nanos::secs(60))
+        );
+    }
+
+    #[test]
     fn an_error_names_the_line_the_key_and_what_is_accepted() {
         for (text, words) in [
             ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),
             ("\nterm_grace = \"10\"", ["line 2", "term_grace", "10s"]),
             ("rserve = \"1GiB\"", ["line 1", "rserve", "reserve"]),
+            ("unmanaged = \"kill\"", ["line 1", "kill", "report"]),
             (
                 "[defaults]\nGPUSHARE_PRIORITY = \"high\"",
                 ["GPUSHARE_PRIORITY", "high", "0 to 1000"],

@@ -51,6 +51,55 @@ pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     })
 }
 
+/// A process that has not connected.
+#[derive(Debug)]
+pub struct Stranger {
+    /// Signals this very process, whatever becomes of its pid.
+    pub pidfd: OwnedFd,
+    /// Its real, effective, saved and file-system user.
+    pub uids: Vec<u32>,
+    /// Its cgroup, as `/proc/<pid>/cgroup` has it.
+    pub cgroup: String,
+}
+
+/// What the kernel says of the process that has this pid now.
+///
+/// # Errors
+/// If it is gone or may not be looked at.
+pub fn inspect(pid: u32) -> io::Result<Stranger> {
+    let pidfd = open(i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let cgroup = cgroup_of(pid)?;
+    // Read before this: a pid that was reused in between would have left the pidfd dead.
+    if is_dead(&pidfd)? {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(Stranger {
+        pidfd,
+        uids: uids(&status),
+        cgroup,
+    })
+}
+
+/// The cgroup of the process that has this pid now.
+///
+/// # Errors
+/// If it is gone.
+pub fn cgroup_of(pid: u32) -> io::Result<String> {
+    Ok(own_cgroup(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?).to_owned())
+}
+
+/// The users of a `/proc/<pid>/status`; none if it does not say all four.
+fn uids(status: &str) -> Vec<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let all: Option<Vec<u32>> = line.and_then(|line| {
+        line.split_whitespace()
+            .map(|uid| uid.parse().ok())
+            .collect()
+    });
+    all.filter(|all| all.len() == 4).unwrap_or_default()
+}
+
 /// The line that names the container: the unified hierarchy's, else the first.
 fn own_cgroup(table: &str) -> &str {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(str::len);
@@ -158,6 +207,16 @@ mod tests {
         assert!(is_dead(&pidfd).unwrap());
         let late = signal(&pidfd, nix::sys::signal::Signal::SIGKILL).unwrap_err();
         assert_eq!(late.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn a_process_has_four_users_and_an_unreadable_one_has_none() {
+        let own = inspect(std::process::id()).unwrap();
+        assert!(own.uids.contains(&nix::unistd::geteuid().as_raw()));
+        assert_eq!(uids("Name:\ta\nUid:\t1\t0\t2\t3\n"), [1, 0, 2, 3]);
+        assert!(uids("Uid:\t1\t0\t2\n").is_empty());
+        assert!(uids("Uid:\t1\tx\t2\t3\n").is_empty());
+        assert!(uids("").is_empty());
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod events;
 mod requests;
 mod restart;
 mod samples;
+mod strangers;
+mod unmanaged;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +27,7 @@ use container::Container;
 pub use container::Registration;
 use events::Events;
 pub use requests::Client;
+pub use unmanaged::Unmanaged;
 
 use crate::devices::Device;
 use crate::peer::Peer;
@@ -107,6 +110,8 @@ pub struct Settings {
     pub recovery: Nanos,
     /// Limits of containers that do not say otherwise, as variables.
     pub defaults: Vec<(String, String)>,
+    /// What becomes of processes on the devices that no container of ours has.
+    pub unmanaged: Unmanaged,
 }
 
 impl Default for Settings {
@@ -121,6 +126,7 @@ impl Default for Settings {
             capacity: None,
             recovery: Nanos::secs(2),
             defaults: Vec::new(),
+            unmanaged: Unmanaged::default(),
         }
     }
 }
@@ -147,6 +153,7 @@ pub struct Node {
     /// Whether processes of the previous daemon may still present what they hold.
     recovering: bool,
     defaults: Vec<(String, String)>,
+    watch: strangers::Watch,
 }
 
 impl Node {
@@ -199,6 +206,7 @@ impl Node {
                 + settings.policy.limbo_grace,
             recovering,
             defaults: settings.defaults.clone(),
+            watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
         };
         node.carry_out(now);
         node

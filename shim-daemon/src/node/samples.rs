@@ -144,6 +144,15 @@ impl Node {
             }
             let pids: Vec<u32> = listed.into_iter().flatten().map(|(pid, _)| *pid).collect();
             self.forget_graves(device, &pids);
+            let mut strangers = BTreeMap::new();
+            for (pid, used) in listed.into_iter().flatten() {
+                if !by_pid.contains_key(pid) {
+                    // One that computes and draws is listed twice, with all it holds.
+                    let known: &mut Bytes = strangers.entry(*pid).or_default();
+                    *known = (*known).max(*used);
+                }
+            }
+            self.mind_strangers((now, taken), device, &strangers);
         }
         let sample = Sample {
             taken,

@@ -72,10 +72,14 @@ impl Daemon {
     }
 
     pub fn with(folder: &Path, devices: FakeDevices) -> Self {
+        Self::with_settings(folder, devices, Settings::default())
+    }
+
+    pub fn with_settings(folder: &Path, devices: FakeDevices, settings: Settings) -> Self {
         let stop = Arc::new(EventFd::new().unwrap());
         let start = Start {
             folder: Folder::open(folder.to_owned(), true).unwrap(),
-            settings: Settings::default(),
+            settings,
             stop: stop.as_fd().try_clone_to_owned().unwrap(),
             reload: None,
             transient: false,

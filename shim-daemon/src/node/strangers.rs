@@ -1,0 +1,114 @@
+//! Carrying out what is decided about processes that no container of ours has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+
+use gpushare_core::{DeviceId, Nanos};
+use gpushare_protocol::units::Bytes;
+use nix::sys::signal::Signal;
+
+use super::Node;
+use super::unmanaged::{Known, Step, Strangers, Unmanaged, spared};
+use crate::peer;
+
+/// Unmanaged processes, and the pidfds of those that are being ended.
+#[derive(Debug)]
+pub(super) struct Watch {
+    rules: Unmanaged,
+    term_grace: Nanos,
+    strangers: Strangers,
+    held: BTreeMap<u32, OwnedFd>,
+    /// The daemon's own cgroup: no container's.
+    home: String,
+}
+
+impl Watch {
+    pub(super) fn new(rules: Unmanaged, term_grace: Nanos) -> Self {
+        Self {
+            rules,
+            term_grace,
+            strangers: Strangers::default(),
+            held: BTreeMap::new(),
+            home: peer::cgroup_of(std::process::id()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Node {
+    /// A look that was `taken` then lists these processes that are none of ours.
+    pub(super) fn mind_strangers(
+        &mut self,
+        (now, taken): (Nanos, Nanos),
+        device: usize,
+        listed: &BTreeMap<u32, Bytes>,
+    ) {
+        if self.recovering {
+            // Any of them may be a program of the previous daemon that has not come back yet.
+            return;
+        }
+        let watch = &mut self.watch;
+        let steps =
+            watch
+                .strangers
+                .seen((now, taken), device, listed, &watch.rules, watch.term_grace);
+        let strangers = &watch.strangers;
+        watch.held.retain(|pid, _| strangers.lists(*pid));
+        let id = Some(DeviceId(device as u64));
+        for step in steps {
+            match step {
+                Step::Report { pid, bytes } => {
+                    let text = format!(
+                        "process {pid} holds {} and is in no container of ours",
+                        bytes.human()
+                    );
+                    self.event("unmanaged", None, id, text);
+                }
+                Step::Inspect { pid } => {
+                    if let Err(why) = self.inspect(now, pid) {
+                        self.watch.strangers.spare(pid);
+                        let text = format!("process {pid} is left alone: {why}");
+                        self.event("unmanaged-spared", None, id, text);
+                    }
+                }
+                Step::Terminate { pid } => self.end_stranger(id, pid, Signal::SIGTERM),
+                Step::Kill { pid } => self.end_stranger(id, pid, Signal::SIGKILL),
+            }
+        }
+    }
+
+    /// Holds the process if it may be ended; the error says why not.
+    fn inspect(&mut self, now: Nanos, pid: u32) -> Result<(), String> {
+        let stranger = peer::inspect(pid).map_err(|error| error.to_string())?;
+        let known = Known {
+            pid,
+            uids: &stranger.uids,
+            cgroup: &stranger.cgroup,
+        };
+        let home = &self.watch.home;
+        let containers: BTreeSet<&str> = self
+            .processes
+            .values()
+            .map(|process| process.peer.cgroup.as_str())
+            .filter(|cgroup| *cgroup != "/" && cgroup != home)
+            .collect();
+        match spared(&known, std::process::id(), &containers, &self.watch.rules) {
+            Some(why) => Err(why.to_owned()),
+            None => {
+                self.watch.strangers.hold(pid, now);
+                self.watch.held.insert(pid, stranger.pidfd);
+                Ok(())
+            }
+        }
+    }
+
+    fn end_stranger(&mut self, device: Option<DeviceId>, pid: u32, signal: Signal) {
+        let Some(pidfd) = self.watch.held.get(&pid) else {
+            return;
+        };
+        let outcome = match peer::signal(pidfd, signal) {
+            Ok(()) => format!("{signal} to process {pid}, which is in no container of ours"),
+            Err(error) => format!("{signal} did not reach process {pid}: {error}"),
+        };
+        self.event("unmanaged-ended", None, device, outcome);
+    }
+}

@@ -1,0 +1,262 @@
+//! Processes on a device that no container of ours has: what is said of them, and when one is ended. Decisions only;
+//! `strangers.rs` carries them out.
+//!
+//! A process is ended by a pidfd that was opened before a look which still lists its pid: that look is of this very
+//! process, whatever becomes of its pid.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpushare_core::Nanos;
+use gpushare_protocol::units::Bytes;
+
+/// What becomes of unmanaged processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmanaged {
+    /// Whether they are ended or only told of.
+    pub end: bool,
+    /// Whether also those with root's uid are ended.
+    pub root: bool,
+    /// How long one is listed before it is ended: programs that start, or come back to a new daemon, need a moment.
+    pub grace: Nanos,
+}
+
+impl Default for Unmanaged {
+    fn default() -> Self {
+        Self {
+            end: false,
+            root: false,
+            grace: Nanos::secs(10),
+        }
+    }
+}
+
+/// What is to be done about a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Tell of it.
+    Report { pid: u32, bytes: Bytes },
+    /// Open its pidfd and see whether it may be ended; [`Strangers::hold`] or [`Strangers::spare`] answers.
+    Inspect { pid: u32 },
+    /// SIGTERM to what is held.
+    Terminate { pid: u32 },
+    /// SIGKILL to what is held.
+    Kill { pid: u32 },
+}
+
+/// How far the end of a process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Listed { since: Nanos },
+    Held { at: Nanos },
+    Terminated { at: Nanos },
+    Over,
+}
+
+/// The unmanaged processes listed now.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    /// What was last said of a process on a device.
+    reported: BTreeMap<(usize, u32), Bytes>,
+    stages: BTreeMap<u32, Stage>,
+}
+
+impl Strangers {
+    /// A look at `device` that was `taken` then lists these.
+    pub(super) fn seen(
+        &mut self,
+        (now, taken): (Nanos, Nanos),
+        device: usize,
+        listed: &BTreeMap<u32, Bytes>,
+        rules: &Unmanaged,
+        term_grace: Nanos,
+    ) -> Vec<Step> {
+        let mut steps = Vec::new();
+        self.reported
+            .retain(|(at, pid), _| *at != device || listed.contains_key(pid));
+        for (pid, bytes) in listed {
+            let last = self.reported.get(&(device, *pid));
+            // Twice as much is news; so there are at most a few dozen reports of one.
+            if last.is_none_or(|last| bytes.0 / 2 >= last.0 && bytes > last) {
+                self.reported.insert((device, *pid), *bytes);
+                steps.push(Step::Report {
+                    pid: *pid,
+                    bytes: *bytes,
+                });
+            }
+            let fresh = Stage::Listed { since: now };
+            let stage = self.stages.entry(*pid).or_insert(fresh);
+            if rules.end
+                && let Some((next, step)) = stage.next(now, taken, *pid, rules, term_grace)
+            {
+                *stage = next;
+                steps.push(step);
+            }
+        }
+        let present: BTreeSet<u32> = self.reported.keys().map(|(_, pid)| *pid).collect();
+        self.stages.retain(|pid, _| present.contains(pid));
+        steps
+    }
+
+    /// The process may be ended and its pidfd is held since `at`.
+    pub(super) fn hold(&mut self, pid: u32, at: Nanos) {
+        self.stages.insert(pid, Stage::Held { at });
+    }
+
+    /// The process is left alone for as long as it is listed.
+    pub(super) fn spare(&mut self, pid: u32) {
+        self.stages.insert(pid, Stage::Over);
+    }
+
+    /// Whether the process is still listed.
+    pub(super) fn lists(&self, pid: u32) -> bool {
+        self.stages.contains_key(&pid)
+    }
+}
+
+impl Stage {
+    fn next(
+        self,
+        now: Nanos,
+        taken: Nanos,
+        pid: u32,
+        rules: &Unmanaged,
+        term_grace: Nanos,
+    ) -> Option<(Self, Step)> {
+        match self {
+            Self::Listed { since } if now - since >= rules.grace => {
+                Some((Self::Over, Step::Inspect { pid }))
+            }
+            // A look that began before may have listed another process of that pid.
+            Self::Held { at } if taken > at => {
+                Some((Self::Terminated { at: now }, Step::Terminate { pid }))
+            }
+            Self::Terminated { at } if now - at >= term_grace => {
+                Some((Self::Over, Step::Kill { pid }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a process before it is ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known<'a> {
+    pub(super) pid: u32,
+    pub(super) uids: &'a [u32],
+    pub(super) cgroup: &'a str,
+}
+
+/// Why a process is left alone, if it is. `own` is the daemon's pid; `containers` are the cgroups that are a container's
+/// own.
+pub(super) fn spared(
+    known: &Known<'_>,
+    own: u32,
+    containers: &BTreeSet<&str>,
+    rules: &Unmanaged,
+) -> Option<&'static str> {
+    if known.pid <= 1 {
+        Some("it is the machine's first process")
+    } else if known.pid == own {
+        Some("it is this daemon")
+    } else if containers.contains(known.cgroup) {
+        Some("it is in the cgroup of a registered container")
+    } else if !rules.root && (known.uids.is_empty() || known.uids.contains(&0)) {
+        Some("it is root's, and unmanaged_root is not set")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpushare_protocol::units::MIB;
+
+    const END: Unmanaged = Unmanaged {
+        end: true,
+        root: false,
+        grace: Nanos::secs(10),
+    };
+
+    /// A look at second `at` that lists pid 7 with these MiB, and none without.
+    fn look(strangers: &mut Strangers, rules: &Unmanaged, at: u64, mib: Option<u64>) -> Vec<Step> {
+        let listed = mib.map(|mib| (7, Bytes(mib * MIB))).into_iter().collect();
+        let now = Nanos::secs(at);
+        strangers.seen((now, now), 0, &listed, rules, Nanos::secs(5))
+    }
+
+    #[test]
+    fn a_stranger_is_told_of_once_and_again_when_it_has_doubled() {
+        let (mut strangers, rules) = (Strangers::default(), Unmanaged::default());
+        let report = |mib: u64| {
+            vec![Step::Report {
+                pid: 7,
+                bytes: Bytes(mib * MIB),
+            }]
+        };
+        assert_eq!(look(&mut strangers, &rules, 0, Some(100)), report(100));
+        assert_eq!(look(&mut strangers, &rules, 1, Some(150)), []);
+        assert_eq!(look(&mut strangers, &rules, 2, Some(200)), report(200));
+        assert_eq!(look(&mut strangers, &rules, 3, None), []);
+        assert_eq!(look(&mut strangers, &rules, 4, Some(10)), report(10));
+    }
+
+    #[test]
+    fn a_stranger_is_inspected_after_the_grace_terminated_when_still_listed_and_killed_after_the_next()
+     {
+        let mut strangers = Strangers::default();
+        look(&mut strangers, &END, 0, Some(1));
+        assert_eq!(look(&mut strangers, &END, 9, Some(1)), []);
+        assert_eq!(
+            look(&mut strangers, &END, 10, Some(1)),
+            [Step::Inspect { pid: 7 }]
+        );
+        strangers.hold(7, Nanos::secs(10));
+        assert_eq!(look(&mut strangers, &END, 10, Some(1)), []);
+        assert_eq!(
+            look(&mut strangers, &END, 11, Some(1)),
+            [Step::Terminate { pid: 7 }]
+        );
+        assert_eq!(look(&mut strangers, &END, 15, Some(1)), []);
+        assert_eq!(
+            look(&mut strangers, &END, 16, Some(1)),
+            [Step::Kill { pid: 7 }]
+        );
+        assert_eq!(look(&mut strangers, &END, 60, Some(1)), []);
+    }
+
+    #[test]
+    fn one_that_left_in_between_starts_anew_and_a_spared_one_is_left_alone() {
+        let mut strangers = Strangers::default();
+        look(&mut strangers, &END, 0, Some(1));
+        look(&mut strangers, &END, 5, None);
+        assert!(!strangers.lists(7));
+        look(&mut strangers, &END, 10, Some(1));
+        assert_eq!(
+            look(&mut strangers, &END, 20, Some(1)),
+            [Step::Inspect { pid: 7 }]
+        );
+        strangers.spare(7);
+        assert_eq!(look(&mut strangers, &END, 90, Some(1)), []);
+    }
+
+    #[test]
+    fn only_a_process_outside_containers_that_is_neither_roots_nor_the_daemon_may_be_ended() {
+        let containers = BTreeSet::from(["/pod/a"]);
+        let known = |pid, uids, cgroup| Known { pid, uids, cgroup };
+        let spared = |known: Known<'_>, root| {
+            spared(&known, 99, &containers, &Unmanaged { root, ..END }).is_some()
+        };
+        assert!(!spared(known(7, &[1000, 1000], "/pod/b"), false));
+        assert!(!spared(known(7, &[0, 0], "/pod/b"), true));
+        assert!(spared(known(7, &[1000, 0], "/pod/b"), false));
+        assert!(spared(known(7, &[], "/pod/b"), false));
+        for left in [
+            known(1, &[1000], "/pod/b"),
+            known(99, &[1000], "/pod/b"),
+            known(7, &[1000], "/pod/a"),
+        ] {
+            assert!(spared(left, true));
+        }
+    }
+}
