@@ -2,6 +2,8 @@
 
 use gpushare_protocol::wire::ProcessState;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -10,6 +12,10 @@ fn ready(container: &Container) -> Guest {
     let mut guest = container.client("quota", &[]);
     assert_eq!(guest.ask("init"), "init 0");
     guest
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).expect("it lives");
 }
 
 fn alloc(bytes: u64) -> String {
@@ -127,6 +133,52 @@ fn a_process_that_died_between_two_daemons_leaks_nothing() {
 }
 
 #[test]
+fn a_process_that_was_stopped_all_the_while_is_still_counted() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (mut a, mut b) = (ready(&container), ready(&container));
+    assert_eq!(a.ask(&alloc(3 * GIB)), GRANTED);
+    signal(a.id(), Signal::SIGSTOP);
+    daemon.restart();
+    // A new process is registered only when the next daemon has stopped waiting for old ones.
+    let mut late = ready(&container);
+    assert_eq!(late.ask(&alloc(2 * GIB)), REFUSED);
+    assert_eq!(b.ask(&alloc(2 * GIB)), REFUSED);
+    signal(a.id(), Signal::SIGCONT);
+    daemon.until("one", |row| {
+        row.charged == 3 * GIB && row.processes.len() == 3
+    });
+    assert_eq!(a.ask("check"), "check 1");
+    assert_eq!(a.ask("free 1"), "free 0");
+    assert_eq!(late.ask(&alloc(4 * GIB)), GRANTED);
+}
+
+#[test]
+fn a_daemon_that_hangs_holds_nobody_up_for_long() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "8GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "100ms"),
+    ];
+    let container = daemon.container("one", &limits);
+    let mut guest = ready(&container);
+    assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
+    signal(daemon.pid(), Signal::SIGSTOP);
+    assert_eq!(guest.ask(&alloc(2 * GIB)), REFUSED);
+    assert_eq!(guest.ask("free 1"), "free 0");
+    assert_eq!(guest.ask(&alloc(4 * GIB)), GRANTED);
+    signal(daemon.pid(), Signal::SIGCONT);
+    let mut answer = guest.ask(&alloc(2 * GIB));
+    while answer == REFUSED {
+        answer = guest.ask(&alloc(2 * GIB));
+    }
+    daemon.until("one", |row| row.charged == 6 * GIB);
+}
+
+#[test]
 fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
@@ -141,7 +193,7 @@ fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends(
     let (mut a, mut b) = (ready(&first), ready(&second));
     assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
     let forked = a.ask("fork");
-    let child: i32 = forked.strip_prefix("fork ").unwrap().parse().unwrap();
+    let child: u32 = forked.strip_prefix("fork ").unwrap().parse().unwrap();
     a.kill();
     daemon.until("a", |row| row.processes.is_empty() && row.limbo >= 10 * GIB);
     b.send(&alloc(10 * GIB));
@@ -149,11 +201,7 @@ fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends(
         let mut states = row.processes.iter().map(|process| &process.state);
         states.any(|state| matches!(state, ProcessState::Waiting(_)))
     });
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(child),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .unwrap();
+    signal(child, Signal::SIGKILL);
     assert_eq!(b.line(), GRANTED);
     daemon.until("a", |row| row.limbo == 0 && row.charged == 0);
 }

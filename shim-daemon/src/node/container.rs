@@ -41,6 +41,8 @@ pub(super) struct Container {
     /// Create requests that wait for its admission.
     pub(super) pending: Vec<(ConnId, u32)>,
     pub(super) admitted: bool,
+    /// Whether rows of its page may belong to processes that have not presented them yet.
+    pub(super) unclaimed: bool,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
 }
@@ -63,6 +65,7 @@ impl Container {
             owners: BTreeSet::new(),
             pending: Vec::new(),
             admitted: false,
+            unclaimed: false,
             worked: 0,
         })
     }
@@ -118,12 +121,37 @@ impl Container {
         (0..MAX_SLOTS).find(free)
     }
 
-    /// Empties the rows of processes that died while there was no daemon.
+    /// Empties the rows of processes that died while there was no daemon. One that lives and has not presented its row yet (it is
+    /// stopped, perhaps) keeps it.
     pub(super) fn clear_unclaimed(&mut self) {
+        if !self.unclaimed {
+            return;
+        }
+        self.unclaimed = false;
         for slot in 0..MAX_SLOTS {
-            if self.slots[slot].is_none() {
+            let header = &self.usage.view().slots[slot];
+            if self.slots[slot].is_some() || header.taken.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let pid = header.generation.load(Ordering::Relaxed);
+            if lives(pid, header.start.load(Ordering::Relaxed)) {
+                self.unclaimed = true;
+            } else {
                 self.clear(slot);
             }
+        }
+    }
+
+    /// Notes in the page whose row it is, in a way that the next daemon can check. Only this container could gain by a lie, and it
+    /// would gain a row nobody uses.
+    pub(super) fn occupy(&self, slot: usize, own_pid: u32, pid: u32) {
+        if let Some(header) = self.usage.view().slots.get(slot) {
+            header.pid.store(own_pid, Ordering::Relaxed);
+            header.generation.store(u64::from(pid), Ordering::Relaxed);
+            header
+                .start
+                .store(started(u64::from(pid)).unwrap_or(0), Ordering::Relaxed);
+            header.taken.store(1, Ordering::Release);
         }
     }
 
@@ -222,4 +250,16 @@ pub(super) fn index(device: DeviceId) -> Option<usize> {
 /// Ids of containers are handed out by the node.
 pub(super) fn container_id(id: u64) -> ContainerId {
     ContainerId(id)
+}
+
+/// Whether the process of this pid is still the one that started then.
+fn lives(pid: u64, start: u64) -> bool {
+    started(pid) == Some(start)
+}
+
+/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its name.
+fn started(pid: u64) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }

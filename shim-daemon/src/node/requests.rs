@@ -1,7 +1,6 @@
 //! What clients ask.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 
 use gpushare_core::{AskId, ContainerId, Event, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
@@ -102,9 +101,7 @@ impl Node {
             .map_err(|error| no_descriptor(&error))?;
         container.slots[slot] = Some(process);
         container.members.insert(process);
-        let header = &container.usage.view().slots[slot];
-        header.pid.store(register.pid, Ordering::Relaxed);
-        header.taken.store(1, Ordering::Release);
+        container.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
             container: container.registration.name.clone(),
             slot: u16::try_from(slot).unwrap_or(u16::MAX),

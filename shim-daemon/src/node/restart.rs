@@ -81,6 +81,7 @@ impl Node {
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
         known.usage = page;
+        known.unclaimed = true;
         Ok(slot)
     }
 

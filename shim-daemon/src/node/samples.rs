@@ -38,6 +38,9 @@ impl Node {
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
+        if !self.recovering {
+            known.clear_unclaimed();
+        }
         let work = known.work();
         let worked = work != known.worked;
         known.worked = work;
