@@ -11,14 +11,24 @@ use std::sync::Mutex;
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
-use super::ordered::Ordered;
 use super::reclaim;
 use crate::account::{self, Charge, Refused, Units};
 use crate::device::DeviceKey;
 
-/// Units charged for one arena. The lock orders readings of what is reserved; it is held for one question to the driver.
+/// What is charged for one arena. The lock orders readings of what is reserved; it is held for one question to the driver.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<u32>);
+pub(super) struct Held(Mutex<Books>);
+
+/// In units.
+#[derive(Debug, Default)]
+struct Books {
+    charged: u32,
+    /// Booked by calls under way, which will be charged by themselves.
+    booked: u32,
+    /// What calls under way may grow the arena by, though they found room in it: another call or a trim may take that room from
+    /// under them. As much is not given back until they are done.
+    pledged: u32,
+}
 
 /// One arena of the driver.
 pub(super) trait Arena {
@@ -34,29 +44,23 @@ pub(super) trait Arena {
     fn trim(&self);
 }
 
-/// Books the growth that a call for `need` bytes in `arena` may cause: `bound` at most. `returning` bytes are as good as unused
-/// for this call, because it is ordered behind their free.
+/// Books the growth that a call for `bytes` in `arena` may cause. `returning` bytes are as good as unused for this call, because it
+/// is ordered behind their free.
 ///
 /// # Errors
 /// [`Refused`] where that does not fit and the arena has no room either.
-pub(super) fn before(
-    arena: &dyn Arena,
-    need: u64,
-    bound: u64,
-    stream: Option<Ordered>,
-    returning: u64,
-) -> Result<Charge, Refused> {
+pub(super) fn before(arena: &dyn Arena, bytes: u64, returning: u64) -> Result<Charge, Refused> {
     let device = arena.device();
-    if let Ok(charge) = account::charge(device, bound) {
+    if let Ok(charge) = account::charge(device, bytes) {
         return Ok(charge);
     }
-    if returning < need
-        && let Ok(charge) = reclaim::reserve_slowly(device, bound, stream)
+    if returning < bytes
+        && let Ok(charge) = reclaim::reserve_slowly(device, bytes, None)
     {
         return Ok(charge);
     }
     let room = unused(arena).unwrap_or(0);
-    if room.max(returning) >= need {
+    if room.max(returning) >= bytes {
         account::charge(device, 0)
     } else {
         Err(Refused)
@@ -68,35 +72,42 @@ pub(super) fn unused(arena: &dyn Arena) -> Option<u64> {
     arena.reserved()?.checked_sub(arena.used()?)
 }
 
-/// Follows the arena after a call: what it grew by is taken from `charge`, the rest is given back.
+/// Follows the arena after a call: what it grew by is taken from `charge` and returned in bytes, the rest is given back.
 ///
 /// # Errors
 /// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all the same: the driver has it.
-pub(super) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<(), Refused> {
-    let mut held = arena.held().lock();
+pub(super) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
+    let mut books = arena.held().lock();
     let Some(now) = arena
         .reserved()
         .map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS))
     else {
         // The driver will not say: the bound stays booked.
-        *held = held.saturating_add(charge.keep().0);
-        return Ok(());
+        books.charged = books.charged.saturating_add(charge.keep().0);
+        return Ok(0);
     };
-    let fits = match now.checked_sub(*held) {
+    let mine = charge.units().0;
+    books.booked = books.booked.saturating_sub(mine);
+    let grew = now.saturating_sub(books.charged);
+    // Growth beyond what this call booked is another call's, as far as others have booked any.
+    let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
+    let most = books.charged.saturating_add(mine).saturating_add(owed);
+    let wanted = now.saturating_add(books.pledged).min(most);
+    let fits = match wanted.checked_sub(books.charged) {
         None | Some(0) => {
             drop(charge);
-            account::release(arena.device(), Units(*held - now));
-            Ok(())
+            account::release(arena.device(), Units(books.charged.saturating_sub(wanted)));
+            Ok(0)
         }
-        Some(growth) => {
-            let bytes = u64::from(growth) * UNIT;
+        Some(more) => {
+            let bytes = u64::from(more) * UNIT;
             let fits = charge.settle(bytes);
             charge.settle_anyway(bytes);
             let _ = charge.keep();
-            fits
+            fits.map(|()| u64::from(grew) * UNIT)
         }
     };
-    *held = now;
+    books.charged = wanted;
     fits
 }
 
@@ -108,19 +119,41 @@ pub(super) fn follow(arena: &dyn Arena) {
 }
 
 impl Held {
-    fn lock(&self) -> std::sync::MutexGuard<'_, u32> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// A call that has booked `charge` is about to be made; [`after`] follows.
+    pub(super) fn enter(&self, charge: &Charge) {
+        let mut books = self.lock();
+        books.booked = books.booked.saturating_add(charge.units().0);
+    }
+
+    /// A call that may grow the arena by `bytes` without having booked them is about to be made.
+    pub(super) fn pledge(&self, bytes: u64) {
+        let mut books = self.lock();
+        books.pledged = books
+            .pledged
+            .saturating_add(units_for(bytes).unwrap_or(MAX_UNITS));
+    }
+
+    /// That call has been made.
+    pub(super) fn redeem(&self, bytes: u64) {
+        let mut books = self.lock();
+        books.pledged = books
+            .pledged
+            .saturating_sub(units_for(bytes).unwrap_or(MAX_UNITS));
+    }
+
     /// Whether nothing is charged.
     pub(super) fn is_empty(&self) -> bool {
-        *self.lock() == 0
+        self.lock().charged == 0
     }
 
     /// Takes everything out: the arena is gone.
     pub(super) fn take(&self) -> Units {
-        Units(std::mem::take(&mut *self.lock()))
+        Units(std::mem::take(&mut self.lock().charged))
     }
 }

@@ -306,8 +306,11 @@ fn running(
     for (device, bytes) in sizes {
         let memory = GraphMemory::of(*device);
         let returning = if runs_already { *bytes } else { 0 };
-        match arena::before(&memory, *bytes, *bytes, None, returning) {
-            Ok(charge) => booked.push((memory, charge)),
+        match arena::before(&memory, *bytes, returning) {
+            Ok(charge) => {
+                memory.held().enter(&charge);
+                booked.push((memory, charge));
+            }
             Err(refused) => return refused.into(),
         }
     }

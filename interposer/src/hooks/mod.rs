@@ -8,6 +8,7 @@ mod binding;
 mod context;
 mod external;
 mod graph;
+mod holes;
 mod info;
 mod init;
 mod ipc;

@@ -11,10 +11,11 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::arena;
 use super::arena::Arena as _;
+use super::holes::Hole;
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool};
 use super::reclaim::{self, Freed};
-use crate::account::{Charge, Refused, Units};
+use crate::account::{self, Charge, Refused};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -195,18 +196,33 @@ fn from(
     stream: Ordered,
     call: &impl Fn() -> CUresult,
 ) -> CUresult {
-    let bound = pool_growth(bytes);
-    let returning = reclaim::pooled_by(stream);
-    let charge = match arena::before(&**pool, bytes, bound, Some(stream), returning) {
-        Ok(charge) => charge,
+    let (charge, room) = match book(pool, bytes, stream) {
+        Ok(booked) => booked,
         Err(refused) => return refused.into(),
     };
-    // A pool may grow though it said it had room: then once more, with the growth booked.
-    let answer = once(pool, dptr, bytes, stream, charge, call).or_else(|_| {
-        let charge = reclaim::reserve_slowly(pool.device(), bound, None)?;
-        once(pool, dptr, bytes, stream, charge, call)
+    // A pool may grow though it has room: then once more, with the growth booked.
+    let answer = once(pool, dptr, bytes, stream, (charge, room), call).or_else(|_| {
+        let charge = reclaim::reserve_slowly(pool.device(), pool_growth(bytes), None)?;
+        once(pool, dptr, bytes, stream, (charge, None), call)
     });
     answer.unwrap_or_else(CUresult::from)
+}
+
+/// Books the growth that an allocation may cause; where that does not fit, sets aside room that the pool has.
+fn book(pool: &Pool, bytes: u64, stream: Ordered) -> Result<(Charge, Option<Hole>), Refused> {
+    let (device, growth) = (pool.device(), pool_growth(bytes));
+    if let Ok(charge) = account::charge(device, growth) {
+        return Ok((charge, None));
+    }
+    let room = || {
+        pool.room(bytes, growth, stream)
+            .map(|room| Ok((account::charge(device, 0)?, Some(room))))
+    };
+    room().unwrap_or_else(|| {
+        let grown =
+            reclaim::reserve_slowly(device, growth, Some(stream)).map(|charge| (charge, None));
+        grown.or_else(|refused| room().unwrap_or(Err(refused)))
+    })
 }
 
 /// Allocates and follows the pool.
@@ -218,35 +234,57 @@ fn once(
     dptr: *mut CUdeviceptr,
     bytes: u64,
     stream: Ordered,
-    charge: Charge,
+    (charge, room): (Charge, Option<Hole>),
     call: &impl Fn() -> CUresult,
 ) -> Result<CUresult, Refused> {
-    let without_growth = charge.units() == Units::default();
+    pool.held().enter(&charge);
     let answer = reclaim::insist(pool.device(), bytes, call);
     if !answer.is_success() {
+        pool.unused_room(room);
         let _ = arena::after(&**pool, charge);
+        if room.is_some() {
+            pool.relied(pool_growth(bytes));
+        }
         return Ok(answer);
     }
     // SAFETY: the driver wrote it.
     let address = unsafe { *dptr };
-    pool.one_more();
+    // In this order: a call that relies on room now must either see this allocation, or be seen by `after` and be paid for by it.
+    let new = pool.one_more(address, bytes, room);
     let allocation = Allocation {
         pool: Arc::clone(pool),
         bytes,
     };
     ALLOCATIONS.insert(address, allocation);
-    if without_growth {
-        reclaim::reused(stream, bytes);
+    let followed = arena::after(&**pool, charge);
+    if new && followed == Ok(pool_growth(bytes)) {
+        pool.grew(address, bytes, pool_growth(bytes));
     }
-    arena::after(&**pool, charge)
-        .map(|()| answer)
-        .inspect_err(|_| take_back(pool, address, dptr, stream))
+    if room.is_some() {
+        pool.relied(pool_growth(bytes));
+        arena::follow(&**pool);
+    }
+    followed
+        .map(|_| answer)
+        .inspect_err(|_| take_back(pool, address, bytes, dptr, stream))
 }
 
 /// Undoes an allocation that the program has not been told of.
-fn take_back(pool: &Pool, address: CUdeviceptr, dptr: *mut CUdeviceptr, stream: Ordered) {
+fn take_back(
+    pool: &Pool,
+    address: CUdeviceptr,
+    bytes: u64,
+    dptr: *mut CUdeviceptr,
+    stream: Ordered,
+) {
     if stream.free(address).is_success() && ALLOCATIONS.take(address).is_some() {
-        pool.freed_one();
+        reclaim::freed_in(
+            stream,
+            stream.place(),
+            pool.device(),
+            Freed::Pool(address, bytes),
+        );
+        pool.freed_one(address, bytes);
         pool.trim();
         arena::follow(pool);
         // SAFETY: the driver wrote to it a moment ago.
@@ -273,12 +311,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
         return call();
     }
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
-        let (device, bytes) = (allocation.pool.device(), allocation.bytes);
-        let answer = free_pooled(dptr, allocation, call);
-        if answer.is_success() {
-            reclaim::freed_in(stream, stream.place(), device, Freed::Pool(bytes));
-        }
-        return answer;
+        return free_pooled(dptr, allocation, Some(stream), call);
     }
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
@@ -301,7 +334,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
 /// Frees an address that the pointer table does not know: an allocation of a pool or of a graph, or none of ours.
 pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
-        return free_pooled(dptr, allocation, call);
+        return free_pooled(dptr, allocation, None, call);
     }
     let answer = call();
     if answer.is_success() {
@@ -313,14 +346,24 @@ pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult
 fn free_pooled(
     dptr: CUdeviceptr,
     allocation: Allocation,
+    stream: Option<Ordered>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let answer = call();
-    if answer.is_success() {
-        allocation.pool.freed_one();
-    } else {
+    if !answer.is_success() {
         ALLOCATIONS.insert(dptr, allocation);
+        return answer;
     }
+    let (pool, bytes) = (allocation.pool, allocation.bytes);
+    if let Some(stream) = stream {
+        reclaim::freed_in(
+            stream,
+            stream.place(),
+            pool.device(),
+            Freed::Pool(dptr, bytes),
+        );
+    }
+    pool.freed_one(dptr, bytes);
     answer
 }
 

@@ -4,13 +4,15 @@
 //! The driver is asked only about pools that exist: one the program has destroyed is marked before its handle means nothing.
 #![allow(unsafe_code, reason = "asks the driver about pools")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::*;
 
 use super::arena::{self, Arena, Held};
-use super::reclaim;
+use super::holes::{Hole, Holes};
+use super::ordered::Ordered;
+use super::reclaim::{self, Room};
 use crate::account;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -22,11 +24,19 @@ pub(super) struct Pool {
     handle: CUmemoryPool,
     device: DeviceKey,
     held: Held,
+    /// Where there is room in it.
+    holes: Mutex<Holes>,
+    /// Whether a call that relies on room in the pool is under way. One at a time: the driver may fill the holes of two in another
+    /// order than we set them aside, and grow for the second.
+    relying: AtomicBool,
     /// Allocations not yet freed. A destroyed pool keeps its memory until the last of them is.
     live: AtomicUsize,
     /// Whether the program has destroyed it. Locked while the driver is asked about the pool, so that it exists meanwhile.
     closed: Mutex<bool>,
 }
+
+/// New pieces of a pool begin at multiples of this: pages of the device.
+const PIECE: u64 = 2 << 20;
 
 /// Every pool met so far; `None` for one whose memory is not a device's.
 type Met = Vec<(CUmemoryPool, Option<Arc<Pool>>)>;
@@ -57,6 +67,8 @@ impl Pool {
             handle,
             device,
             held: Held::default(),
+            holes: Mutex::default(),
+            relying: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             closed: Mutex::new(false),
         })
@@ -71,13 +83,70 @@ impl Pool {
         }
     }
 
-    /// One allocation more.
-    pub(super) fn one_more(&self) {
-        self.live.fetch_add(1, Ordering::AcqRel);
+    /// Sets aside room for an allocation in `stream`, if the pool is known to have it: what is free is free for the stream. The
+    /// pool may then grow by `growth` all the same, if others take that room.
+    pub(super) fn room(&self, bytes: u64, growth: u64, stream: Ordered) -> Option<Hole> {
+        if self.relying.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        self.held.pledge(growth);
+        let hole = self.hole(bytes, &reclaim::room_for(self.device, stream));
+        // Asked again after the hole was taken: a free is noted as under way before its hole is.
+        match hole {
+            Some(hole) if reclaim::room_for(self.device, stream) != Room::Unknown => Some(hole),
+            hole => {
+                self.unused_room(hole);
+                self.relied(growth);
+                None
+            }
+        }
     }
 
-    /// One allocation less. The last one of a destroyed pool takes the pool's memory with it.
-    pub(super) fn freed_one(&self) {
+    fn hole(&self, bytes: u64, room: &Room) -> Option<Hole> {
+        let unused = arena::unused(self)?;
+        let mut holes = locked(&self.holes);
+        holes.at_most(unused);
+        match room {
+            Room::All => holes.take(bytes),
+            Room::Own(blocks) => holes.take_of(bytes, blocks),
+            Room::Unknown => None,
+        }
+    }
+
+    /// A call that relied on room is over.
+    pub(super) fn relied(&self, growth: u64) {
+        self.held.redeem(growth);
+        self.relying.store(false, Ordering::Release);
+    }
+
+    /// A hole that was set aside is not used after all.
+    pub(super) fn unused_room(&self, hole: Option<Hole>) {
+        if let Some(hole) = hole {
+            locked(&self.holes).put_back(hole);
+        }
+    }
+
+    /// One allocation more, at `at`. `hole` is what was set aside for it. Returns whether it may be the beginning of a new piece.
+    pub(super) fn one_more(&self, at: u64, bytes: u64, hole: Option<Hole>) -> bool {
+        self.live.fetch_add(1, Ordering::AcqRel);
+        let mut holes = locked(&self.holes);
+        if let Some(hole) = hole {
+            holes.put_back(hole);
+        }
+        let new = at.is_multiple_of(PIECE) && !holes.contains(at);
+        holes.used(at, bytes);
+        new
+    }
+
+    /// The pool grew by `growth` for the allocation at `at`, which begins the new piece.
+    pub(super) fn grew(&self, at: u64, bytes: u64, growth: u64) {
+        let mut holes = locked(&self.holes);
+        holes.grown(at, bytes, growth);
+    }
+
+    /// One allocation less, at `at`. The last one of a destroyed pool takes the pool's memory with it.
+    pub(super) fn freed_one(&self, at: u64, bytes: u64) {
+        locked(&self.holes).freed(at, bytes);
         let last = self.live.fetch_sub(1, Ordering::AcqRel) == 1;
         if last && *locked(&self.closed) {
             account::release(self.device, self.held.take());

@@ -28,6 +28,8 @@ use crate::fork::ForkLocal;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Streams per device whose last free is remembered; of more, completed ones are forgotten first.
 const STREAMS: usize = 64;
+/// Blocks of pools remembered of one stream.
+const BLOCKS: usize = 64;
 
 /// Frees given to one stream and, when last looked at, not complete.
 #[derive(Debug)]
@@ -44,18 +46,18 @@ struct Frees {
 /// Something freed in a stream's order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Freed {
-    /// Bytes that went back to a pool.
-    Pool(u64),
+    /// An allocation of a pool: its address and size.
+    Pool(u64, u64),
     /// Bytes that a graph, launched there, frees itself.
     Graph(u64),
     /// A charge outside any pool, to be credited when the event has been passed.
     Linear(Units),
 }
 
-/// All of one kind together: bytes, bytes, units.
-#[derive(Clone, Copy, Debug, Default)]
+/// What was freed in one stream: blocks of pools, bytes of graphs, units of linear memory.
+#[derive(Debug, Default)]
 struct Sums {
-    pool: u64,
+    pool: Vec<(u64, u64)>,
     graph: u64,
     linear: u32,
 }
@@ -63,15 +65,20 @@ struct Sums {
 impl Sums {
     fn add(&mut self, freed: Freed) {
         match freed {
-            Freed::Pool(bytes) => self.pool = self.pool.saturating_add(bytes),
+            Freed::Pool(at, bytes) => {
+                if self.pool.len() >= BLOCKS {
+                    self.pool.swap_remove(0);
+                }
+                self.pool.push((at, bytes));
+            }
             Freed::Graph(bytes) => self.graph = self.graph.saturating_add(bytes),
             Freed::Linear(units) => self.linear = self.linear.saturating_add(units.0),
         }
     }
 
-    fn bytes(self) -> u64 {
-        self.pool
-            .saturating_add(self.graph)
+    fn bytes(&self) -> u64 {
+        let pool: u64 = self.pool.iter().map(|(_, bytes)| bytes).sum();
+        pool.saturating_add(self.graph)
             .saturating_add(Units(self.linear).bytes())
     }
 }
@@ -197,7 +204,7 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
 }
 
 /// Whether frees on other streams than `stream` are under way on the device.
-pub(super) fn others_pending(device: DeviceKey, stream: Option<Ordered>) -> bool {
+fn others_pending(device: DeviceKey, stream: Option<Ordered>) -> bool {
     under_way()
         .iter()
         .any(|frees| frees.device == device && !stream.is_some_and(|stream| frees.is_on(stream)))
@@ -209,20 +216,28 @@ pub(super) fn is_pending(stream: Ordered) -> bool {
     under_way().iter().any(|frees| frees.is_on(stream))
 }
 
-/// Bytes given back to pools by this very stream: an allocation in it may have them without waiting for anything.
-pub(super) fn pooled_by(stream: Ordered) -> u64 {
-    under_way()
-        .iter()
-        .filter(|frees| frees.is_on(stream))
-        .map(|frees| frees.freed.pool)
-        .sum()
+/// What is free for an allocation in a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Everything that was freed: all frees are complete.
+    All,
+    /// These blocks, freed by the stream itself and each for itself: the stream may have them before their free is complete.
+    Own(Vec<(u64, u64)>),
+    /// Another stream's frees are under way.
+    Unknown,
 }
 
-/// Notes that an allocation in `stream` was served from what was free.
-pub(super) fn reused(stream: Ordered, bytes: u64) {
-    if let Some(frees) = under_way().iter_mut().find(|frees| frees.is_on(stream)) {
-        frees.freed.pool = frees.freed.pool.saturating_sub(bytes);
+/// What is free on the device for an allocation in `stream`.
+pub(super) fn room_for(device: DeviceKey, stream: Ordered) -> Room {
+    settle();
+    let mut own = None;
+    for frees in under_way().iter().filter(|frees| frees.device == device) {
+        if !frees.is_on(stream) {
+            return Room::Unknown;
+        }
+        own = Some(frees.freed.pool.clone());
     }
+    own.map_or(Room::All, Room::Own)
 }
 
 /// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.

@@ -196,8 +196,9 @@ pub(crate) fn free_now(address: u64) -> Result {
 /// Gives back what no graph uses now.
 pub fn trim(device: &Device) {
     let graphs = graphs(device);
-    let idle = std::mem::take(&mut graphs.lock().idle);
-    drop(idle);
+    let mut state = graphs.lock();
+    // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+    drop(std::mem::take(&mut state.idle));
 }
 
 /// The bytes an attribute stands for.

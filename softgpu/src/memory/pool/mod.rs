@@ -123,8 +123,11 @@ impl Pool {
             .iter()
             .filter_map(|base| state.segments.remove(base))
             .collect();
+        // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+        let any = !regions.is_empty();
+        drop(regions);
         drop(state);
-        !regions.is_empty()
+        any
     }
 }
 
