@@ -4,18 +4,23 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use support::Daemon;
+use gpushared::node::Settings;
+use gpushared::server::Reload;
+use nix::sys::eventfd::EventFd;
+use support::{Daemon, FakeDevices};
 
 /// Set for the child, so that it does not wait for input where all ignored tests are run.
 const CHILD: &str = "GPUSHARE_TEST_NOTIFY_CHILD";
 
-/// The child: serves until its standard input ends.
+/// The child: serves until its standard input ends, and reads its file again at each byte of it.
 #[test]
 #[ignore = "the daemon the other tests start"]
 fn a_daemon_until_its_input_ends() {
@@ -23,8 +28,25 @@ fn a_daemon_until_its_input_ends() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let _daemon = Daemon::start(folder.path());
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let bell = Arc::new(EventFd::new().unwrap());
+    let ours = Arc::clone(&bell);
+    let reload = Reload {
+        bell: bell.as_fd().try_clone_to_owned().unwrap(),
+        read: Box::new(move || {
+            ours.read().unwrap();
+            Err("a file that is wrong".to_owned())
+        }),
+    };
+    let _daemon = Daemon::with_file(
+        folder.path(),
+        FakeDevices::default(),
+        Settings::default(),
+        Some(reload),
+    );
+    for byte in std::io::stdin().bytes() {
+        byte.unwrap();
+        bell.write(1).unwrap();
+    }
 }
 
 fn daemon(variables: &[(&str, &Path)]) -> Child {
@@ -90,4 +112,18 @@ fn a_manager_that_does_not_watch_is_not_told_of_life_and_none_is_told_nothing() 
     assert_eq!(next(&socket), "STOPPING=1");
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut [0; 64]).is_err());
+}
+
+#[test]
+fn a_manager_hears_that_a_file_is_read_again_and_that_it_is_served_on_even_if_it_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, path) = manager(folder.path());
+    let mut child = daemon(&[("NOTIFY_SOCKET", path.as_path())]);
+    assert_eq!(next(&socket), "READY=1");
+    child.stdin.as_mut().unwrap().write_all(b"r").unwrap();
+    let told = next(&socket);
+    assert!(told.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{told}");
+    assert_eq!(next(&socket), "READY=1");
+    stop(child);
+    assert_eq!(next(&socket), "STOPPING=1");
 }

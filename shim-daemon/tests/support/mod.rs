@@ -19,7 +19,7 @@ use gpushare_protocol::wire::*;
 use gpushared::devices::{Capabilities, Device, Devices, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
-use gpushared::server::{CONTROL, Folder, SOCKET, Server, Start};
+use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
@@ -76,12 +76,21 @@ impl Daemon {
     }
 
     pub fn with_settings(folder: &Path, devices: FakeDevices, settings: Settings) -> Self {
+        Self::with_file(folder, devices, settings, None)
+    }
+
+    pub fn with_file(
+        folder: &Path,
+        devices: FakeDevices,
+        settings: Settings,
+        reload: Option<Reload>,
+    ) -> Self {
         let stop = Arc::new(EventFd::new().unwrap());
         let start = Start {
             folder: Folder::open(folder.to_owned(), true).unwrap(),
             settings,
             stop: stop.as_fd().try_clone_to_owned().unwrap(),
-            reload: None,
+            reload,
             transient: false,
         };
         let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
