@@ -43,7 +43,7 @@ fn a_daemon_until_its_input_ends() {
         Settings::default(),
         Some(reload),
     );
-    for byte in std::io::stdin().bytes() {
+    for byte in std::io::stdin().lock().bytes() {
         byte.unwrap();
         bell.write(1).unwrap();
     }
