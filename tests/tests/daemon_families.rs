@@ -1,0 +1,87 @@
+//! Every way of allocating waits, is served and is refused alike in a daemon's container.
+
+use gpushare_protocol::wire::ProcessState;
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients};
+
+const PATHS: [&str; 9] = [
+    "linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph",
+];
+/// What `take` asks for at a time.
+const CHUNK: u64 = 8 * MIB;
+
+fn path(container: &Container, path: &str) -> Guest {
+    let mut command = container.command(&clients::compile("matrix", &[]));
+    command.args(["v2", path]);
+    Guest::start(command)
+}
+
+/// The allocations a path fits into a limit of 512 MiB, when nobody else is there.
+fn alone(guest: &mut Guest) -> u64 {
+    let taken = guest.ask("take");
+    let mut words = taken.split(' ').skip(1);
+    let count = words.next().and_then(|count| count.parse().ok());
+    assert_eq!(words.next(), Some("2"), "{taken}");
+    count.expect("a count")
+}
+
+#[test]
+fn every_path_fills_its_limit_and_no_more() {
+    for name in PATHS {
+        let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+        let daemon = Daemon::start(&gpu);
+        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+        let mut guest = path(&container, name);
+        let count = alone(&mut guest);
+        assert!(count * CHUNK <= 512 * MIB, "{name}: {count}");
+        assert!(count * CHUNK >= 448 * MIB, "{name}: {count}");
+        let row = daemon.row("one");
+        assert!(
+            row.charged >= count * CHUNK && row.charged <= 512 * MIB,
+            "{name}: {row:?}"
+        );
+        assert_eq!(guest.ask("give"), "give 0", "{name}");
+        daemon.until("one", |row| row.charged == 0);
+        assert_eq!(alone(&mut guest), count, "{name}: a second time");
+    }
+}
+
+#[test]
+fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
+    for name in PATHS {
+        let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+        let daemon = Daemon::start(&gpu);
+        let limits = [
+            ("GPUSHARE_MEM_REQUEST", "64MiB"),
+            ("GPUSHARE_MEM_LIMIT", "3GiB"),
+        ];
+        let holder = daemon.container("holder", &limits);
+        let waiter = daemon.container(
+            "waiter",
+            &[
+                ("GPUSHARE_MEM_REQUEST", "64MiB"),
+                ("GPUSHARE_MEM_LIMIT", "1536MiB"),
+            ],
+        );
+        let mut first = holder.client("quota", &[]);
+        assert_eq!(first.ask("init"), "init 0");
+        assert_eq!(
+            first.ask(&format!("alloc {}", 2 * GIB + GIB / 2)),
+            "alloc 0"
+        );
+        let mut second = path(&waiter, name);
+        second.send("take");
+        daemon.until("waiter", |row| {
+            let mut states = row.processes.iter().map(|process| &process.state);
+            row.charged > 64 * MIB && states.any(|state| matches!(state, ProcessState::Waiting(_)))
+        });
+        assert_eq!(first.ask("free 1"), "free 0");
+        let taken = second.line();
+        let count: u64 = taken
+            .split(' ')
+            .nth(1)
+            .and_then(|count| count.parse().ok())
+            .expect("a count");
+        assert!(taken.ends_with(" 2"), "{name}: up to its limit: {taken}");
+        assert!(count * CHUNK >= GIB, "{name}: {taken}");
+    }
+}
