@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Devices(Devices),
     /// Show containers, their processes and what they hold, as the daemon knows it.
     Ps(Ps),
-    /// Change a running container's limits.
+    /// Change a running container's limits; what is not given stays as it is.
     Set(Set),
     /// Show what the daemon decided and why.
     Events(Events),
@@ -96,7 +96,7 @@ impl Terms {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
-    /// Print a list of containers with all amounts in bytes.
+    /// Print a list, one object a container and device, all amounts in bytes.
     #[arg(long)]
     pub(crate) json: bool,
 }

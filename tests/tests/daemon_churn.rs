@@ -32,7 +32,7 @@ fn stop(guest: &mut Guest) -> Stopped {
     let numbers: Vec<u64> = answer
         .split(' ')
         .skip(1)
-        .map(|word| word.parse().unwrap())
+        .map(|word| word.parse().expect("a number"))
         .collect();
     assert_eq!(numbers[2], 0, "only served or out of memory: {answer}");
     Stopped {

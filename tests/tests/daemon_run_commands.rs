@@ -1,6 +1,6 @@
 //! `gpushare ps` and `gpushare set`: the truth about containers, shown and changed.
 
-use gpushare_tests::{GIB, Home, MIB};
+use gpushare_tests::{GIB, Home, MIB, clients};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -124,4 +124,49 @@ fn a_wrong_change_is_named_with_what_is_accepted_and_changes_nothing() {
         text(&output.stderr).contains("nothing to change"),
         "{output:?}"
     );
+}
+
+#[test]
+fn nvml_inside_shows_the_container_as_set_and_its_processes_only() {
+    let home = Home::new("mem=16GiB");
+    let limit = ["--mem-limit", "2GiB"];
+    let mut guest = home.guest("one", &limit);
+    assert_eq!(guest.ask(&alloc(512 * MIB)), GRANTED);
+    let mut other = home.guest("other", &["--mem-limit", "4GiB"]);
+    assert_eq!(other.ask(&alloc(3 * GIB)), GRANTED);
+    let monitor = || {
+        let mut run = home.run("one", &limit);
+        let output = run.arg(clients::compile("monitor", &[])).output().unwrap();
+        text(&output.stdout)
+    };
+    let used = |seen: &str| -> u64 {
+        let used = seen
+            .split("used ")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        used.and_then(|digits| digits.parse().ok())
+            .expect("a number")
+    };
+    let seen = monitor();
+    assert!(
+        seen.starts_with(&format!("memory: 0, total {}, ", 2 * GIB)),
+        "{seen}"
+    );
+    assert!((512 * MIB..GIB).contains(&used(&seen)), "{seen}");
+    assert!(seen.contains("\nprocesses: 0, 1\n"), "{seen}");
+    assert!(
+        home.gpushare(&["set", "one", "--mem-limit", "1GiB"])
+            .status
+            .success()
+    );
+    let mut late = home.run("one", &["--mem-limit", "1GiB"]);
+    let output = late.arg(clients::compile("monitor", &[])).output().unwrap();
+    let seen = text(&output.stdout);
+    assert!(
+        seen.starts_with(&format!("memory: 0, total {}, ", GIB)),
+        "{seen} {output:?}"
+    );
+    for guest in [guest, other] {
+        guest.finish().silently();
+    }
 }
