@@ -2,7 +2,7 @@
 # Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any container since 2014,
 # and checks that they really need nothing newer. Installs zig (as a cross linker) and cargo-zigbuild from PyPI.
 #
-#   dist/gpushare            the command line
+#   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/lib/libgpushare.so  the library it preloads
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 source "$(dirname "$0")/common.sh"
@@ -29,22 +29,23 @@ say "building against glibc $glibc"
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
-CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-interposer >&2
+CARGO_TARGET_DIR="$build" cargo zigbuild --release --locked --target "$target.$glibc" -p gpushare -p gpushare-interposer -p gpushared >&2
 
 say "dist/"
 rm -rf dist
 mkdir -p dist/lib
 # A new file each, never one written over: a running program may have the old one mapped.
-install -m 755 "$build/$target/release/gpushare" dist/gpushare
+install -m 755 "$build/$target/release/gpushare" "$build/$target/release/gpushared" dist/
 install -m 755 "$build/$target/release/libgpushare.so" dist/lib/libgpushare.so
 for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
     mkdir -p "dist/lib/gpushare-preload/$lib"
     ln -sr dist/lib/libgpushare.so "dist/lib/gpushare-preload/$lib/libgpushare.so"
 done
 python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
-have strip && strip --strip-debug dist/gpushare dist/lib/libgpushare.so
+have strip && strip --strip-debug dist/gpushare dist/gpushared dist/lib/libgpushare.so
 install -m 644 LICENSE README.md dist/
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
 python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare
+python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushared
 (cd dist && find . -type f ! -name SHA256SUMS | sort | xargs sha256sum >SHA256SUMS)
 ls -l dist dist/lib >&2

@@ -9,14 +9,13 @@
 )]
 
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
 use gpushare_protocol::page::{PAGE_BYTES, Page, PageError};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
@@ -57,8 +56,7 @@ unsafe impl Send for Mapped {}
 impl Mapped {
     /// Makes a memfd of `bytes` zero bytes, all of them allocated now so that a full host shows here and not as SIGBUS.
     fn create(name: &std::ffi::CStr, bytes: NonZeroUsize) -> Result<Self, PagesError> {
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = memfd_create(name, flags).map_err(failed("make shared memory"))?;
+        let file = memfd(name).map_err(failed("make shared memory"))?;
         let length = i64::try_from(bytes.get()).map_err(|_| PagesError::Size {
             found: 0,
             expected: bytes.get(),
@@ -110,6 +108,16 @@ impl Drop for Mapped {
         // SAFETY: the whole mapping, made in `map`; views of it borrow this value. It cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.base.cast(), self.bytes.get()) };
     }
+}
+
+/// A sealable memfd. By number, because glibc has the function only since 2.27 and the shipped daemon needs no more than 2.17.
+fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
+    let fd = Errno::result(i32::try_from(fd).unwrap_or(-1))?;
+    // SAFETY: the kernel made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn size_seals() -> SealFlag {
@@ -228,7 +236,7 @@ mod tests {
             UsagePage::adopt(again(blank.descriptor())),
             Err(PagesError::Content(PageError::NotAPage))
         ));
-        let unsealed = memfd_create(c"x", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        let unsealed = memfd(c"x").unwrap();
         assert!(matches!(
             UsagePage::adopt(unsealed),
             Err(PagesError::Unsealed)
