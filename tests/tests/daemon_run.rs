@@ -2,6 +2,8 @@
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const GRANTED: &str = "alloc 0";
 
@@ -170,4 +172,22 @@ fn a_run_inside_a_registered_container_stays_in_it() {
         (&"outer".into(), &(2 * GIB).into())
     );
     guest.finish().silently();
+}
+
+#[test]
+fn a_daemon_that_dies_is_followed_by_one_that_takes_its_programs_over() {
+    let home = Home::new("mem=16GiB");
+    let mut first = home.guest("first", &["--mem-limit", "4GiB"]);
+    assert_eq!(first.ask(&format!("alloc {GIB}")), GRANTED);
+    let pid = home.daemons()[0];
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    home.until_no_daemon();
+    assert_eq!(first.ask("check"), "check 1", "it goes on");
+    let second = home.guest("second", &["--mem-limit", "1GiB"]);
+    let row = home.row("first").expect("it was taken over");
+    assert_eq!(row["charged"], GIB);
+    assert_eq!(first.ask(&format!("fill {}", 256 * MIB)), "fill 12 2");
+    first.finish().silently();
+    assert!(second.finish().status.success());
+    home.until_no_daemon();
 }
