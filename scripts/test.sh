@@ -53,6 +53,11 @@ models() {
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom" cargo test -p gpushare-protocol --release --lib --locked model
 }
 
+# A node of 1,000 containers and 16 devices for an hour of its own time; scripts/soak.sh runs a day.
+simulated_hour() {
+    GPUSHARE_SIM_MINUTES=60 cargo test --release --locked -p gpushare-core --test sim_node -- --nocapture
+}
+
 documentation() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
     cargo test --workspace --doc --locked --quiet
@@ -77,6 +82,7 @@ step "package" package
 $all && step "PyCUDA" scripts/clients.sh pycuda
 $all && step "models of the shared page" models
 step "tests" tests
+step "simulated hour" simulated_hour
 step "documentation" documentation
 step "licences and advisories" licences
 

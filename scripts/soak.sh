@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The long tier of the brain's tests: a large node for a virtual day, and thousands of random histories. Hours on two cores;
+# what fails is printed and kept (shim-daemon/core/tests/seeds.txt, shim-daemon/core/tests/regressions.txt): commit it with the mend.
+#
+#   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: one seed nobody tried before
+#   GPUSHARE_SIM_MINUTES=1440        how long the node lives
+#   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
+source "$(dirname "$0")/common.sh"
+case "${1:-}" in -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+need cargo
+export GPUSHARE_SIM_MINUTES="${GPUSHARE_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}"
+[ $# -gt 0 ] || set -- "$(date +%s%N)"
+failed=()
+
+run() {
+    local name=$1 started=$SECONDS
+    shift
+    say "$name"
+    if "$@"; then note "$name: $((SECONDS - started)) s"; else failed+=("$name"); fi
+}
+
+run "properties, $PROPTEST_CASES / 4 cases each" cargo test --release --locked -p gpushare-core --test properties
+for seed in "$@"; do
+    run "$GPUSHARE_SIM_MINUTES virtual minutes, seed $seed and those kept" \
+        env GPUSHARE_SIM_SEED="$seed" cargo test --release --locked -p gpushare-core --test sim_node -- --nocapture
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'FAILED: %s\n' "${failed[@]}"
+    git status --short shim-daemon/core/tests
+    exit 1
+fi
