@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the library costs: prints nanoseconds a call without and with it, above a driver that does nothing, and what a process pays to
+# What the library and the daemon cost: prints nanoseconds a call without and with it, above a driver that does nothing, and what a process pays to
 # have it loaded. Nothing is asserted here: machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test
 # instructions`. Takes about a minute.
 #
@@ -60,3 +60,9 @@ for name, command in [("/bin/true", ["/bin/true"]), ("cuInit and one allocation"
     hooked = median(command, {"LD_PRELOAD": library, "GPUSHARE_CONTAINER": "bench", "GPUSHARE_MEM_LIMIT": "8GiB"})
     print(f"{name:<58} {bare:8.2f} {hooked:8.2f} {hooked - bare:8.2f}")
 PYTHON
+
+say "the daemon: asks of 1,000 connected clients, then nothing to do"
+cargo build --release --quiet --locked -p gpushared --example load
+"$CARGO_TARGET_DIR/release/examples/load"
+say "the same, where grants have to be taken back from others"
+"$CARGO_TARGET_DIR/release/examples/load" --most 400

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod connection;
 pub mod devices;
+pub mod limits;
 pub mod node;
 mod notify;
 pub mod pages;

@@ -61,6 +61,9 @@ fn run(args: Args) -> Result<(), String> {
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::INFO)
         .init();
+    if let Err(error) = gpushared::limits::raise_descriptors() {
+        tracing::warn!(%error, "only few clients can connect at once");
+    }
     let stop = stop_signals().map_err(|error| format!("cannot take signals: {error}"))?;
     let root = args
         .runtime_dir

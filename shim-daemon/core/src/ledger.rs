@@ -88,6 +88,8 @@ pub(crate) struct Device {
     accounts: BTreeMap<ContainerId, Account>,
     /// The sum over all accounts, kept as they change.
     sum: Room,
+    /// What all accounts were granted and do not use, kept as they change.
+    unused: Bytes,
     pub(crate) limbo: BTreeMap<ProcessId, Limbo>,
     /// Limbo of containers that are gone.
     orphaned: Bytes,
@@ -107,6 +109,7 @@ impl Device {
             spec,
             accounts: BTreeMap::new(),
             sum: Room::default(),
+            unused: Bytes::ZERO,
             limbo: BTreeMap::new(),
             orphaned: Bytes::ZERO,
             unmanaged: Bytes::ZERO,
@@ -133,14 +136,16 @@ impl Device {
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
         let account = self.accounts.get_mut(&container)?;
-        let before = account.room();
+        let (before, unused) = (account.room(), account.unused());
         let result = change(account);
         self.sum = self.sum - before + account.room();
+        self.unused = self.unused - unused + account.unused();
         Some(result)
     }
 
     pub(crate) fn open(&mut self, container: ContainerId, account: Account) {
         self.sum += account.room();
+        self.unused += account.unused();
         let old = self.accounts.insert(container, account);
         debug_assert!(old.is_none(), "containers are admitted once");
     }
@@ -149,6 +154,7 @@ impl Device {
     pub(crate) fn close(&mut self, container: ContainerId) {
         if let Some(account) = self.accounts.remove(&container) {
             self.sum = self.sum - account.room();
+            self.unused = self.unused - account.unused();
             self.orphaned += account.limbo;
             for entry in self
                 .limbo
@@ -163,6 +169,11 @@ impl Device {
     /// Both sums, over all that is on the device.
     pub(crate) fn total(&self) -> Room {
         self.sum + Room::both(self.orphaned + self.unmanaged)
+    }
+
+    /// What its accounts were granted and do not use.
+    pub(crate) fn unused(&self) -> Bytes {
+        self.unused
     }
 
     /// What could still be booked.
@@ -232,6 +243,13 @@ impl Device {
             return Err(format!(
                 "sums are {:?}, the accounts make {sum:?}",
                 self.sum
+            ));
+        }
+        let unused: Bytes = self.accounts.values().map(Account::unused).sum();
+        if unused != self.unused {
+            return Err(format!(
+                "unused are {:?}, the accounts make {unused:?}",
+                self.unused
             ));
         }
         let limbo: Bytes = self.limbo.values().map(|entry| entry.bytes).sum();

@@ -1,6 +1,6 @@
 //! A container: its limits, its pages, its processes' slots.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
 use gpushare_core::{ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
@@ -34,7 +34,8 @@ pub(super) struct Container {
     pub(super) columns: Vec<DeviceId>,
     pub(super) usage: UsagePage,
     pub(super) control: ControlPages,
-    pub(super) slots: Vec<Option<ProcessId>>,
+    /// Whose the taken rows of its usage page are.
+    pub(super) slots: BTreeMap<usize, ProcessId>,
     pub(super) members: BTreeSet<ProcessId>,
     /// Connections of commands that keep it.
     pub(super) owners: BTreeSet<ConnId>,
@@ -60,7 +61,7 @@ impl Container {
             columns,
             usage: UsagePage::create()?,
             control: ControlPages::create(instance)?,
-            slots: vec![None; MAX_SLOTS],
+            slots: BTreeMap::new(),
             members: BTreeSet::new(),
             owners: BTreeSet::new(),
             pending: Vec::new(),
@@ -116,7 +117,7 @@ impl Container {
     pub(super) fn free_slot(&self) -> Option<usize> {
         let page = self.usage.view();
         let free = |slot: &usize| {
-            self.slots[*slot].is_none() && page.slots[*slot].taken.load(Ordering::Acquire) == 0
+            !self.slots.contains_key(slot) && page.slots[*slot].taken.load(Ordering::Acquire) == 0
         };
         (0..MAX_SLOTS).find(free)
     }
@@ -130,7 +131,7 @@ impl Container {
         self.unclaimed = false;
         for slot in 0..MAX_SLOTS {
             let header = &self.usage.view().slots[slot];
-            if self.slots[slot].is_some() || header.taken.load(Ordering::Acquire) == 0 {
+            if self.slots.contains_key(&slot) || header.taken.load(Ordering::Acquire) == 0 {
                 continue;
             }
             let pid = header.generation.load(Ordering::Relaxed);
@@ -172,8 +173,10 @@ impl Container {
 
     fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
         let page = self.usage.view();
-        let taken = (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some());
-        let units = taken.filter_map(|slot| page.line(slot, column));
+        let units = self
+            .slots
+            .keys()
+            .filter_map(|slot| page.line(*slot, column));
         Bytes(
             units
                 .map(|line| u64::from(part(line.word.load())) * UNIT)
@@ -199,11 +202,11 @@ impl Container {
         fence(Ordering::SeqCst);
         let page = self.usage.view();
         let mut above = self.credit(column).0.saturating_sub(grant.0).div_ceil(UNIT);
-        for slot in (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some()) {
+        for slot in self.slots.keys() {
             if above == 0 {
                 break;
             }
-            if let Some(line) = page.line(slot, column) {
+            if let Some(line) = page.line(*slot, column) {
                 above -= u64::from(line.word.reclaim(above));
             }
         }
@@ -223,16 +226,15 @@ impl Container {
         if let Some(header) = page.slots.get(slot) {
             header.taken.store(0, Ordering::Release);
         }
-        if let Some(known) = self.slots.get_mut(slot) {
-            *known = None;
-        }
+        self.slots.remove(&slot);
     }
 
     /// All counters of GPU work together: they only ever need to differ.
     pub(super) fn work(&self) -> u64 {
         let page = self.usage.view();
-        let taken = (0..MAX_SLOTS).filter(|slot| self.slots[*slot].is_some());
-        let lines = taken.flat_map(|slot| (0..self.columns.len()).map(move |at| (slot, at)));
+        let columns = 0..self.columns.len();
+        let taken = self.slots.keys();
+        let lines = taken.flat_map(|slot| columns.clone().map(move |at| (*slot, at)));
         lines
             .filter_map(|(slot, column)| page.line(slot, column))
             .fold(0_u64, |sum, line| {

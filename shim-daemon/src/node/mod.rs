@@ -145,6 +145,8 @@ pub struct Node {
     asks: BTreeMap<AskKey, (ConnId, u32)>,
     /// Charges of a device's processes when a look at it began.
     looking: BTreeMap<usize, samples::Began>,
+    /// How many wait on each device, as the control pages show it.
+    shown_waiters: Vec<u32>,
     events: Events,
     effects: VecDeque<Effect>,
     ids: u64,
@@ -192,6 +194,7 @@ impl Node {
         let mut node = Self {
             world,
             instance,
+            shown_waiters: vec![0; devices.len()],
             devices,
             containers: BTreeMap::new(),
             processes: BTreeMap::new(),

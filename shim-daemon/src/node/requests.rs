@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use gpushare_core::{AskId, ContainerId, Event, Nanos, ProcessId};
+use gpushare_protocol::page::MAX_SLOTS;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{
     Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
@@ -88,10 +89,7 @@ impl Node {
         };
         let adopted = slot.is_none();
         let Some(slot) = slot.or_else(|| container.free_slot()) else {
-            let text = format!(
-                "all {} processes of the container are taken",
-                container.slots.len()
-            );
+            let text = format!("all {} processes of the container are taken", MAX_SLOTS);
             return Err(WireError::retry(ErrorCode::Full, text));
         };
         let descriptors = container.descriptors()?;
@@ -99,7 +97,7 @@ impl Node {
             .pidfd
             .try_clone()
             .map_err(|error| no_descriptor(&error))?;
-        container.slots[slot] = Some(process);
+        container.slots.insert(slot, process);
         container.members.insert(process);
         container.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
@@ -144,7 +142,7 @@ impl Node {
         let columns = self.uuids(client.container);
         let container = self.containers.get(&client.container)?;
         let slot = slot?;
-        let process = container.slots.get(usize::from(slot)).copied().flatten()?;
+        let process = *container.slots.get(&usize::from(slot))?;
         let known = self.processes.get_mut(&process)?;
         // The pid cannot have been given to another process while this one's pidfd is not dead.
         let same = known.peer.pid == peer.pid && matches!(is_dead(&known.peer.pidfd), Ok(false));
@@ -309,7 +307,9 @@ impl Node {
             return;
         }
         let column = |(container, known): (&ContainerId, &super::Container)| {
-            Some((*container, known.column(device)?))
+            let column = known.column(device)?;
+            let told = self.world.account(*container, device)?.in_use;
+            (known.charged(column) != told).then_some((*container, column))
         };
         let lenders: Vec<_> = self.containers.iter().filter_map(column).collect();
         for (container, column) in lenders {

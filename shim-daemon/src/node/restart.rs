@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
-use gpushare_protocol::page::{Split, UNIT};
+use gpushare_protocol::page::{MAX_SLOTS, Split, UNIT};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
@@ -71,7 +71,7 @@ impl Node {
         };
         let slot = slot
             .map(usize::from)
-            .filter(|slot| known.slots.get(*slot) == Some(&None));
+            .filter(|slot| *slot < MAX_SLOTS && !known.slots.contains_key(slot));
         let slot = slot.ok_or_else(|| refuse("the slot is not the presenter's to claim"))?;
         if known.usage.is(&presented) {
             return Ok(slot);

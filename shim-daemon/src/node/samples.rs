@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample};
+use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, World};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
@@ -68,17 +68,24 @@ impl Node {
                 shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
             }
+            // A new container's page shows none yet.
+            let waiting = waiting(&self.world, *device);
+            shown.waiters.store(waiting, Ordering::Relaxed);
         }
     }
 
-    /// Lets everybody on a device know whether somebody waits for its memory.
-    pub(super) fn show_waiters(&self) {
-        for known in self.containers.values() {
-            for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
-                let waiting = self.world.device(*device).map_or(0, |view| view.waiting);
-                let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-                if shown.waiters.load(Ordering::Relaxed) != waiting {
-                    shown.waiters.store(waiting, Ordering::Relaxed);
+    /// Lets everybody on a device know whether somebody waits for its memory, if that changed since it was last shown.
+    pub(super) fn show_waiters(&mut self) {
+        for (device, shown) in (0..).map(DeviceId).zip(&mut self.shown_waiters) {
+            let waiting = waiting(&self.world, device);
+            if std::mem::replace(shown, waiting) == waiting {
+                continue;
+            }
+            for known in self.containers.values() {
+                let column = known.column(device);
+                let page = known.control.view();
+                if let Some(column) = column.and_then(|at| page.devices.get(at)) {
+                    column.waiters.store(waiting, Ordering::Relaxed);
                 }
             }
         }
@@ -206,4 +213,8 @@ impl Node {
         };
         self.processes.iter().filter_map(charge).collect()
     }
+}
+
+fn waiting(world: &World, device: DeviceId) -> u32 {
+    u32::try_from(world.waiting_on(device)).unwrap_or(u32::MAX)
 }

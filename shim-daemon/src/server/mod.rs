@@ -313,8 +313,11 @@ impl Server {
 
     /// Polls a session for what it can do next: one that does not read its replies is not read either.
     fn mind(&mut self, id: u64) {
-        if let Some(session) = self.sessions.get(&id) {
+        if let Some(session) = self.sessions.get_mut(&id) {
             let writes = session.connection.wants_to_write();
+            if std::mem::replace(&mut session.polled_for_room, writes) == writes {
+                return;
+            }
             self.poller
                 .change(session.connection.socket(), Source::Session(id), writes);
         }

@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) role: Role,
     pub(super) since: Nanos,
+    /// Whether the poller waits for room to write, not for bytes to read.
+    pub(super) polled_for_room: bool,
     greeted: bool,
     process: Option<ProcessId>,
 }
@@ -43,6 +45,7 @@ impl Session {
             connection: Connection::new(socket)?,
             role,
             since,
+            polled_for_room: false,
             greeted: false,
             process: None,
         })

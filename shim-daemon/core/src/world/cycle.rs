@@ -9,11 +9,12 @@ use super::World;
 use super::ask::covers;
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial};
-use crate::ids::{AskKey, ContainerId};
+use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ledger::Device;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub(super) fn check_cycles(&mut self) {
@@ -121,10 +122,19 @@ impl World {
         let mut hopeless: BTreeSet<AskKey> = waits.map(|(ask, _)| *ask).collect();
         loop {
             let halted = self.halted(&hopeless);
+            let coming: BTreeMap<DeviceId, Bytes> = self
+                .devices
+                .iter()
+                .map(|(device, books)| (*device, may_come(books, &halted)))
+                .collect();
+            let has_hope = |ask: &AskKey| {
+                let pending = self.asks.get(ask)?;
+                Some(*coming.get(&pending.device)? >= pending.short)
+            };
             let hopeful: Vec<AskKey> = hopeless
                 .iter()
                 .copied()
-                .filter(|ask| self.has_hope(*ask, &halted))
+                .filter(|ask| has_hope(ask).unwrap_or(true))
                 .collect();
             if hopeful.is_empty() {
                 return hopeless;
@@ -152,19 +162,14 @@ impl World {
         };
         waiting.into_iter().filter(halts).collect()
     }
+}
 
-    fn has_hope(&self, ask: AskKey, halted: &BTreeSet<ContainerId>) -> bool {
-        let Some(pending) = self.asks.get(&ask) else {
-            return true;
-        };
-        let Some(books) = self.devices.get(&pending.device) else {
-            return true;
-        };
-        let limbo: Bytes = books.limbo.values().map(|entry| entry.bytes).sum();
-        let running = books
-            .accounts()
-            .filter(|(container, _)| !halted.contains(container));
-        let held: Bytes = running.map(|(_, account)| account.held()).sum();
-        limbo + books.unmanaged + held >= pending.short
-    }
+/// What those still running could free on a device.
+fn may_come(books: &Device, halted: &BTreeSet<ContainerId>) -> Bytes {
+    let limbo: Bytes = books.limbo.values().map(|entry| entry.bytes).sum();
+    let running = books
+        .accounts()
+        .filter(|(container, _)| !halted.contains(container));
+    let held: Bytes = running.map(|(_, account)| account.held()).sum();
+    limbo + books.unmanaged + held
 }

@@ -183,6 +183,13 @@ impl World {
         })
     }
 
+    /// How many asks wait on a device.
+    pub fn waiting_on(&self, device: DeviceId) -> usize {
+        self.devices
+            .get(&device)
+            .map_or(0, |books| books.waiting.len())
+    }
+
     /// What the container could still charge if it asked now, without waiting and without anybody being ended: what its
     /// programs are told is free.
     pub fn grantable(&self, container: ContainerId, device: DeviceId) -> Bytes {
@@ -192,11 +199,7 @@ impl World {
         let Some(account) = books.account(container) else {
             return Bytes::ZERO;
         };
-        let others: Bytes = books
-            .accounts()
-            .filter(|(other, _)| *other != container)
-            .map(|(_, account)| account.unused())
-            .sum();
+        let others = books.unused() - account.unused();
         let more = books.slack().taken + others - books.deficit();
         let within = account.request - account.grant;
         let beyond = if account.revocable {

@@ -1,0 +1,156 @@
+//! What one event takes while a hostile container has as many asks waiting as it may: 512 processes with 16 each.
+//!
+//! `cargo run --release -p gpushare-core --example crowd`
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a benchmark reads the clock and prints"
+)]
+
+use gpushare_core::{
+    AskId, Bytes, ContainerId, ContainerSpec, CostClass, DeviceId, DeviceSpec, Event, Nanos,
+    Policy, Preemptible, ProcessId, Quota, Resolver, World,
+};
+use std::time::Instant;
+
+const DEVICE: DeviceId = DeviceId(0);
+const HOSTILE: ContainerId = ContainerId(1_000_000);
+const PROCESSES: u64 = 512;
+const ASKS: u64 = 16;
+
+fn join(world: &mut World, container: ContainerId, process: ProcessId) {
+    let event = Event::ProcessStarted {
+        process,
+        container,
+        adopted: true,
+    };
+    world.handle(Nanos::ZERO, event);
+}
+
+fn register(world: &mut World, container: ContainerId) {
+    let quota = Quota {
+        request: Bytes::mib(16),
+        limit: Bytes::gib(80),
+    };
+    let spec = ContainerSpec {
+        quotas: vec![(DEVICE, quota)],
+        priority: 500,
+        on_collision: vec![Resolver::Priority, Resolver::Wait],
+        wait_timeout: Nanos::secs(300),
+        idle_after: Nanos::secs(5),
+        preemptible: Preemptible::Never,
+        idle_end: None,
+        run_limit: None,
+    };
+    world.handle(
+        Nanos::ZERO,
+        Event::Register {
+            container,
+            spec,
+            running: false,
+        },
+    );
+}
+
+fn ask(world: &mut World, now: Nanos, process: u64, ask: u64, bytes: Bytes) {
+    world.handle(
+        now,
+        Event::Ask {
+            process: ProcessId(process),
+            device: DEVICE,
+            ask: AskId(ask),
+            held: Bytes::ZERO,
+            bytes,
+            patience: None,
+        },
+    );
+}
+
+fn timed(name: &str, world: &mut World, event: impl FnOnce(&mut World)) {
+    let start = Instant::now();
+    event(world);
+    let taken = start.elapsed();
+    let decisions = std::iter::from_fn(|| world.poll_decision()).count();
+    println!("  {name:<40} {taken:>12.1?}, {decisions} decisions");
+}
+
+fn measure(containers: u64) {
+    let mut world = World::new(Policy {
+        first_overhead: Bytes::mib(10),
+        most_waiting: usize::try_from(ASKS).unwrap_or(usize::MAX),
+        ..Policy::default()
+    });
+    let spec = DeviceSpec {
+        capacity: Bytes::gib(80),
+        reserve: Bytes::ZERO,
+        class: CostClass(0),
+    };
+    world.handle(
+        Nanos::ZERO,
+        Event::DeviceAdded {
+            device: DEVICE,
+            spec,
+        },
+    );
+    for id in 0..containers {
+        register(&mut world, ContainerId(id));
+        join(&mut world, ContainerId(id), ProcessId(id));
+        ask(&mut world, Nanos::ZERO, id, 1, Bytes::mib(16));
+    }
+    register(&mut world, HOSTILE);
+    for process in 0..PROCESSES {
+        join(&mut world, HOSTILE, ProcessId(10_000 + process));
+    }
+    while world.poll_decision().is_some() {}
+    let start = Instant::now();
+    for process in 0..PROCESSES {
+        for number in 0..ASKS {
+            // 80 GiB never fit: the others hold something.
+            ask(
+                &mut world,
+                Nanos::millis(1),
+                10_000 + process,
+                number,
+                Bytes::gib(80),
+            );
+        }
+    }
+    let waiting = world.waiting_on(DEVICE);
+    println!(
+        "{containers} containers, {waiting} asks wait; making them took {:.1?}",
+        start.elapsed()
+    );
+    while world.poll_decision().is_some() {}
+    let now = Nanos::millis(100);
+    timed("another asks within its request", &mut world, |world| {
+        ask(world, now, 1, 2, Bytes::mib(8))
+    });
+    timed("another has freed", &mut world, |world| {
+        world.handle(
+            now,
+            Event::Usage {
+                container: ContainerId(0),
+                device: DEVICE,
+                in_use: Bytes::mib(1),
+            },
+        );
+    });
+    timed("the hostile one cancels one", &mut world, |world| {
+        world.handle(
+            now,
+            Event::Cancel {
+                process: ProcessId(10_000),
+                ask: AskId(3),
+            },
+        );
+    });
+    let later = world.next_timeout().unwrap_or(now).max(Nanos::secs(3));
+    timed("the look for cycles", &mut world, |world| {
+        world.advance(later)
+    });
+}
+
+fn main() {
+    measure(10);
+    measure(1000);
+}
