@@ -65,4 +65,4 @@ say "the daemon: asks of 1,000 connected clients, then nothing to do"
 cargo build --release --quiet --locked -p gpushared --example load
 "$CARGO_TARGET_DIR/release/examples/load"
 say "the same, where grants have to be taken back from others"
-"$CARGO_TARGET_DIR/release/examples/load" --most 400
+"$CARGO_TARGET_DIR/release/examples/load" --most 1500
