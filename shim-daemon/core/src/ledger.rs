@@ -154,7 +154,7 @@ impl Device {
     pub(crate) fn close(&mut self, container: ContainerId) {
         if let Some(account) = self.accounts.remove(&container) {
             self.sum = self.sum - account.room();
-            self.unused = self.unused - account.unused();
+            self.unused -= account.unused();
             self.orphaned += account.limbo;
             for entry in self
                 .limbo
