@@ -10,6 +10,9 @@ use std::process::{Command, Output};
 
 use support::{compile, driver_in, folder, library, skipped, text, with_preload};
 
+/// Bare runs looked at before a difference is the library's.
+const MORE: u32 = 5;
+
 /// Runs the same command without and with the library and compares everything that can be seen; nothing of ours may appear in the
 /// runtime folder.
 fn unchanged(program: &str, arguments: &[&str]) {
@@ -26,7 +29,13 @@ fn unchanged(program: &str, arguments: &[&str]) {
         return;
     };
     let preloaded = run(&[&library()]).expect("it ran a moment ago");
-    same(&bare, &preloaded, program);
+    // Some programs do not always do the same by themselves, such as count a descriptor that a busy machine closes late: what is
+    // asked is that the library shows nothing that the bare program never shows.
+    let alike = |bare: &Output| bare.status == preloaded.status && text(bare) == text(&preloaded);
+    let seen = alike(&bare) || (0..MORE).any(|_| run(&[]).is_ok_and(|bare| alike(&bare)));
+    if !seen {
+        same(&bare, &preloaded, program);
+    }
     assert!(
         !runtime.join("gpushare").exists(),
         "{program} has nothing to account for"

@@ -1,0 +1,231 @@
+//! Making room by priority: who is ended, who is spared, and how. Each behaviour with its opposite.
+
+mod node;
+
+use gpushare_core::{ContainerSpec, Denial, Nanos, Notice, Resolver, Signal};
+use node::{Manners, Node, gib, killable, secs, spec};
+
+#[test]
+fn priority_ends_the_lower_burster_that_allows_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(node.granted(ask));
+    assert!(!node.guests.contains_key(&low));
+}
+
+#[test]
+fn priority_never_ends_one_that_does_not_allow_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..spec(device, 4, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..spec(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn priority_never_ends_one_within_its_request() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 12, 16)
+    });
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn an_equal_burster_is_ended_once_it_is_idle() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let resolvers = vec![Resolver::Priority, Resolver::Wait];
+    let (equal, first) = node.run(killable(device, 0, 16));
+    let (asker, second) = node.run(ContainerSpec {
+        on_collision: resolvers,
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    node.pass(secs(4));
+    node.tell(gpushare_core::Event::Worked { container: equal });
+    node.tell(gpushare_core::Event::Worked { container: asker });
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(4));
+    assert!(
+        node.waits(ask) && node.guests.contains_key(&equal),
+        "it worked 4 s ago"
+    );
+    node.pass(secs(1));
+    assert!(node.granted(ask) && !node.guests.contains_key(&equal));
+}
+
+#[test]
+fn a_victim_gets_a_grace_before_it_is_killed() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(9));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    assert!(node.waits(ask));
+    node.pass(secs(1));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.free(first, device, gib(8));
+    node.pass(secs(60));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    assert!(node.notices.contains(&Notice::Spared { container: low }));
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn a_victim_is_spared_when_the_asker_goes_away() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 4, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 4, 16)
+    });
+    node.want(first, device, gib(12));
+    node.want(second, device, gib(8));
+    node.exit(second);
+    node.pass(secs(60));
+    assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
+    let more = node.want(first, device, gib(1));
+    assert!(node.granted(more), "it is no longer being ended");
+}
+
+#[test]
+fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    node.guests.get_mut(&low).unwrap().manners = Manners::Unkillable;
+    let resolvers = vec![Resolver::Priority, Resolver::Wait];
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: resolvers,
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(12));
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(15));
+    assert!(
+        node.notices
+            .contains(&Notice::WillNotYield { container: low })
+    );
+    node.pass(secs(15));
+    assert_eq!(
+        node.denied(ask),
+        Some(Denial::TimedOut { waited: secs(30) })
+    );
+}
+
+#[test]
+fn memory_in_limbo_saves_a_victim_that_would_have_been_ended_for_it() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    let (dying, dead) = node.run(killable(device, 0, 16));
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.want(first, device, gib(8));
+    node.want(dead, device, gib(8));
+    node.finish(dying);
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(1));
+    assert!(node.waits(ask), "nobody has looked at the device yet");
+    node.sample(device);
+    assert!(node.granted(ask));
+    assert!(node.guests.contains_key(&low));
+}
+
+#[test]
+fn memory_in_limbo_for_long_saves_nobody() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    node.devices.get_mut(&device).unwrap().linger = None;
+    let (low, first) = node.run(ContainerSpec {
+        priority: 100,
+        ..killable(device, 0, 16)
+    });
+    let (dying, dead) = node.run(killable(device, 0, 16));
+    let (_, second) = node.run(ContainerSpec {
+        on_collision: vec![Resolver::Priority],
+        ..killable(device, 0, 16)
+    });
+    node.devices.get_mut(&device).unwrap().linger = None;
+    node.want(first, device, gib(8));
+    node.want(dead, device, gib(8));
+    node.finish(dying);
+    let ask = node.want(second, device, gib(8));
+    node.pass(secs(1));
+    assert!(node.guests.contains_key(&low));
+    node.pass(secs(1));
+    assert!(!node.guests.contains_key(&low));
+    node.devices.get_mut(&device).unwrap().linger = Some(Nanos::ZERO);
+    node.sample(device);
+    assert!(node.granted(ask));
+}
