@@ -7,6 +7,13 @@
     clippy::unwrap_used,
     reason = "a measurement that cannot go on has failed"
 )]
+#![allow(
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "it prints what it measured; its numbers are small and positive"
+)]
 
 #[path = "../tests/support/mod.rs"]
 mod support;
