@@ -1,7 +1,7 @@
 //! Shared pages: sealed memfds that the daemon makes, maps and hands to a container's processes.
 //!
 //! # Safety
-//! A mapping of [`Mapped`] is as long as its file, whose size the seals fix before anybody else gets the descriptor, so
+//! A mapping of `Mapped` is as long as its file, whose size the seals fix before anybody else gets the descriptor, so
 //! no access to it can fault. What is mapped is only ever viewed through the protocol's pages of atomics.
 #![allow(
     unsafe_code,
