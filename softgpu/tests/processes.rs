@@ -154,8 +154,8 @@ fn kills_at_random_leave_no_page_behind() {
         spinners.into_iter().for_each(|guest| drop(guest.kill()));
     }
     let end = machine.after(ENOUGH);
-    assert_eq!((end.used_physical, end.late, end.requested_now), (0, 0, 0));
     assert_eq!(end.processes, []);
+    assert_eq!((end.used_physical, end.late, end.requested_now), (0, 0, 0));
     survivor.must("take 64");
     assert_eq!(survivor.tell("take 1"), "err 2");
 }

@@ -95,6 +95,8 @@ impl View<'_> {
             slot.uses
                 .iter_mut()
                 .for_each(|used| used.pages = Default::default());
+            // Who found a process dead may have died before its pages were on their way: it is to be found again.
+            slot.dead = 0;
         }
         for device in 0..self.devices() {
             let mut sum = DeviceState {

@@ -45,9 +45,13 @@ fn sums(view: &mut View<'_>) -> [Sums; 2] {
         devices.map(of).collect()
     };
     let (shares, dead) = (view.header.shares, view.header.dead);
+    let found: Vec<_> = view.header.slots.iter().map(|slot| slot.dead).collect();
     let before = read(view);
     view.repair();
     (view.header.shares, view.header.dead) = (shares, dead);
+    for (slot, dead) in view.header.slots.iter_mut().zip(found) {
+        slot.dead = dead;
+    }
     [before, read(view)]
 }
 
@@ -136,4 +140,30 @@ fn what_is_given_back_is_free_after_at_most_eight_operations() {
         delays.iter().all(|delay| (1..=MOST_LATE).contains(delay)) && delays.len() > 3,
         "{delays:?}"
     );
+}
+
+#[test]
+fn a_death_found_by_a_process_that_died_over_it_is_found_again() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 64];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 64,
+        seed: 1,
+        erase: Vec::new(),
+    };
+    let slot = view.enter(1, false, |_| true).unwrap();
+    view.take(&Dead(Vec::new()), slot, 0, Kind::Linear, 5)
+        .unwrap();
+    // The finder got this far.
+    view.header.slots[slot].dead = 1;
+    view.repair();
+    let dead = Dead(vec![slot]);
+    for _ in 0..=MOST_LATE {
+        view.reap(&dead);
+        view.tick(&dead);
+    }
+    assert_eq!(view.free(0), 64);
+    assert_eq!(view.header.slots[slot].number, 0);
 }
