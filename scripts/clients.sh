@@ -23,7 +23,11 @@ case "${1:-}" in
         nvidia=$(echo "$headers"/lib/python3*/site-packages/nvidia)
         # The linker wants the driver and curand under their development names.
         ln -sf "$nvidia/curand/lib/libcurand.so.10" "$soft/libcurand.so"
-        library=$(ls "$CARGO_TARGET_DIR"/{release,debug}/libsoftgpu_cuda.so 2>/dev/null | head -1)
+        library=
+        for profile in release debug; do
+            found="$CARGO_TARGET_DIR/$profile/libsoftgpu_cuda.so"
+            if [ -z "$library" ] && [ -e "$found" ]; then library=$found; fi
+        done
         [ -n "$library" ] || die "build softgpu-cuda first: PyCUDA links to a libcuda"
         ln -sf "$library" "$soft/libcuda.so"
         export CPATH="$nvidia/cuda_runtime/include:$nvidia/cuda_profiler_api/include:$nvidia/curand/include:$nvidia/cuda_nvcc/include"
