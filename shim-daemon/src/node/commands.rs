@@ -79,10 +79,10 @@ impl Node {
                 .to_string(),
             None => format!("c{:x}-{}", self.instance & 0xffff_ffff, self.fresh_id()),
         };
-        if let Some((known_id, known)) = self
+        if let Some(known) = self
             .containers
-            .iter_mut()
-            .find(|(_, known)| known.registration.name == name)
+            .values_mut()
+            .find(|known| known.registration.name == name)
         {
             if known.limits != limits.to_string() || known.columns != columns {
                 let text = format!(
@@ -96,7 +96,6 @@ impl Node {
                 known.pending.push((from, id));
                 return Ok(None);
             }
-            let _ = known_id;
             return Ok(Some(self.created(name)));
         }
         let registration = Registration {
