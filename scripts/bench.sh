@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the library and the daemon cost: prints nanoseconds a call without and with it, above a driver that does nothing, and what a process pays to
 # have it loaded. Nothing is asserted here: machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test
-# instructions`. Takes about a minute.
+# instructions`. Takes a few minutes.
 #
 #   scripts/bench.sh [FOLDER]    FOLDER holds libgpushare.so; default: target/release, built first
 source "$(dirname "$0")/common.sh"
@@ -22,16 +22,19 @@ trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
 hooked() { env LD_PRELOAD="$library" GPUSHARE_CONTAINER=bench GPUSHARE_MEM_LIMIT=8GiB "$@"; }
 
+# middle COMMAND...: the median of five runs.
+middle() { for _ in 1 2 3 4 5; do "$@"; done | sort -n | sed -n 3p; }
+
 # row NAME ARGUMENT...: one line of the table.
 row() {
     local name=$1 bare with
     shift
-    bare=$("$bench/calls" "$@")
-    with=$(hooked "$bench/calls" "$@")
+    bare=$(middle "$bench/calls" "$@")
+    with=$(middle hooked "$bench/calls" "$@")
     printf '%-58s %8s %8s %8s\n' "$name" "$bare" "$with" "$(echo "$with - $bare" | bc)"
 }
 
-say "nanoseconds a call: bare, with the library, difference"
+say "nanoseconds of processor time a call: bare, with the library, difference (each the median of five runs)"
 printf '%-58s %8s %8s %8s\n' "" bare with added
 for neighbours in 0 63; do
     for live in 1 1000 1000000; do
@@ -39,7 +42,8 @@ for neighbours in 0 63; do
     done
 done
 row "  the same, one of 1000000 at random (cold caches)" random 2100000 1000000
-row "cuLaunchKernel" launch 10500000
+row "cuLaunchKernel" launch 21000000
+row "cuGraphLaunch, nothing allocated" graph 21000000
 
 say "milliseconds a process: without, with the library (median of 101)"
 python3 - "$library" "$bench/calls" <<'PYTHON'

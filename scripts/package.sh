@@ -3,13 +3,14 @@
 # and checks that they really need nothing newer. Installs zig (as a cross linker) and cargo-zigbuild from PyPI.
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
+#   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
 #   dist/lib/libgpushare.so  the library it preloads
 #   dist/lib/gpushare-preload/  links to it for every value of the dynamic linker's $LIB, which musl passes over
 source "$(dirname "$0")/common.sh"
 
 case "${1:-}" in
     "") ;;
-    -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3
@@ -43,7 +44,14 @@ for lib in lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu; do
 done
 python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
 have strip && strip --strip-debug dist/gpushare dist/gpushared dist/lib/libgpushare.so
-install -m 644 LICENSE README.md dist/
+install -m 644 LICENSE README.md packaging/gpushared.service dist/
+if have systemd-analyze; then
+    # The unit names the daemon where it will be installed; what is checked is this one.
+    checked=$(mktemp -d)
+    sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
+    systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"
+    rm -r "$checked"
+fi
 python3 scripts/check_binary.py --max-glibc "$glibc" --alone dist/lib/libgpushare.so
 python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushare
 python3 scripts/check_binary.py --max-glibc "$glibc" dist/gpushared

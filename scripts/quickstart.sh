@@ -13,7 +13,7 @@ esac
 need cargo gcc python3
 
 say "1/4 building (the first time takes a few minutes)"
-cargo build --release --locked -p gpushare -p gpushare-interposer -p softgpu-cuda -p softgpu-nvml >&2
+cargo build --release --locked -p gpushare -p gpushared -p gpushare-interposer -p softgpu-cuda -p softgpu-nvml >&2
 gpushare="$CARGO_TARGET_DIR/release/gpushare"
 
 say "2/4 a GPU"

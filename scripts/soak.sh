@@ -5,8 +5,9 @@
 #   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: one seed nobody tried before
 #   GPUSHARE_SIM_MINUTES=1440        how long the node lives
 #   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
+#   PROPTEST_RNG_SEED=N              where they begin; the tests always begin at the same, this at the time of day
 source "$(dirname "$0")/common.sh"
-case "${1:-}" in -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
 export GPUSHARE_SIM_MINUTES="${GPUSHARE_SIM_MINUTES:-1440}" PROPTEST_CASES="${PROPTEST_CASES:-80000}"
 [ $# -gt 0 ] || set -- "$(date +%s%N)"
@@ -19,7 +20,11 @@ run() {
     if "$@"; then note "$name: $((SECONDS - started)) s"; else failed+=("$name"); fi
 }
 
-run "properties, $PROPTEST_CASES / 4 cases each" cargo test --release --locked -p gpushare-core --test properties
+export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$(date +%s)}"
+run "properties, $PROPTEST_CASES / 4 cases each, from seed $PROPTEST_RNG_SEED" \
+    cargo test --release --locked -p gpushare-core --test properties
+run "turns, $((PROPTEST_CASES / 4)) cases by 32" \
+    env PROPTEST_CASES="$((PROPTEST_CASES / 4))" cargo test --release --locked -p gpushare-core --test turns
 for seed in "$@"; do
     run "$GPUSHARE_SIM_MINUTES virtual minutes, seed $seed and those kept" \
         env GPUSHARE_SIM_SEED="$seed" cargo test --release --locked -p gpushare-core --test sim_node -- --nocapture

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, OURS};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// One GPU shared by many containers, each under an exact memory quota.
@@ -19,7 +20,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Print the environment `run` would give a program, for `eval "$(gpushare env …)"`.
     Env(Env),
-    /// List the GPUs a program started now would see.
+    /// List the GPUs a program started now would see, and what daemons know of them.
     Devices(Devices),
     /// Show containers, their processes and what they hold, as the daemon knows it.
     Ps(Ps),
@@ -27,17 +28,16 @@ pub(crate) enum Command {
     Set(Set),
     /// Show what the daemon decided and why.
     Events(Events),
+    /// Measure how exactly a GPU is shared.
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// What a program gets.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Share {
-    /// Ceiling of device memory: 4GiB, 512MiB, 4GB, 50%; for one device 0=4GiB or GPU-…=4GiB. May be repeated.
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
-    pub(crate) mem_limit: Vec<String>,
-    /// Guaranteed part of the limit; the same forms. [default: the limit]
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
-    pub(crate) mem_request: Vec<String>,
+    #[command(flatten)]
+    pub(crate) amounts: Amounts,
     /// What the program is told is the device's memory: limit or request. [default: limit]
     #[arg(long, value_name = "VIEW")]
     pub(crate) mem_view: Option<String>,
@@ -49,6 +49,23 @@ pub(crate) struct Share {
     /// auto (a real GPU, or an error), a GPU's index or UUID, or soft[:key=value,…] for one without hardware.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub(crate) gpu: String,
+}
+
+/// Amounts of memory and time, each for every device or for one. May be repeated.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Amounts {
+    /// Ceiling of device memory: 4GiB, 512MiB, 4GB, 50%; for one device 0=4GiB or GPU-…=4GiB.
+    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    pub(crate) mem_limit: Vec<String>,
+    /// Guaranteed part of the memory; the same forms. [default: the limit]
+    #[arg(long, value_name = "[DEVICE=]SIZE")]
+    pub(crate) mem_request: Vec<String>,
+    /// Most of the device's time, in percent, also when nobody else wants it: 30, 12.5; for one device 0=30. [default: 100]
+    #[arg(long, value_name = "[DEVICE=]PERCENT")]
+    pub(crate) sm_limit: Vec<String>,
+    /// Guaranteed part of the device's time while others want it too; takes a daemon. [default: an equal share]
+    #[arg(long, value_name = "[DEVICE=]PERCENT")]
+    pub(crate) sm_request: Vec<String>,
 }
 
 /// What only a daemon can keep.
@@ -69,6 +86,12 @@ pub(crate) struct Terms {
     /// The worst others' collisions may do to it: never, kill. [default: never]
     #[arg(long, value_name = "WORST")]
     pub(crate) preemptible: Option<String>,
+    /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default: off]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) idle_end: Option<String>,
+    /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) run_limit: Option<String>,
 }
 
 impl Terms {
@@ -88,6 +111,8 @@ impl Terms {
             ),
             ("--idle-after", "GPUSHARE_IDLE_AFTER", &self.idle_after),
             ("--preemptible", "GPUSHARE_PREEMPTIBLE", &self.preemptible),
+            ("--idle-end", "GPUSHARE_IDLE_END", &self.idle_end),
+            ("--run-limit", "GPUSHARE_RUN_LIMIT", &self.run_limit),
         ]
         .into_iter()
         .filter_map(|(flag, variable, value)| Some((flag, variable, value.as_deref()?)))
@@ -105,12 +130,8 @@ pub(crate) struct Ps {
 pub(crate) struct Set {
     /// The container's name, as `ps` shows it.
     pub(crate) container: String,
-    /// The new ceiling, as for `run`.
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
-    pub(crate) mem_limit: Vec<String>,
-    /// The new guaranteed part, as for `run`.
-    #[arg(long, value_name = "[DEVICE=]SIZE")]
-    pub(crate) mem_request: Vec<String>,
+    #[command(flatten)]
+    pub(crate) amounts: Amounts,
     #[command(flatten)]
     pub(crate) terms: Terms,
 }
@@ -128,10 +149,10 @@ pub(crate) struct Events {
 /// Whether a program runs under a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum UseDaemon {
-    /// Where one serves its GPU, or where its limits need one.
+    /// Under the machine's or its user's, which is started if need be; without one only where none can be had.
     #[default]
     Auto,
-    /// Always; one is started if need be.
+    /// Always, or the program does not start.
     On,
     /// Never.
     Off,
@@ -139,7 +160,7 @@ pub(crate) enum UseDaemon {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// Register with the node daemon: where one runs or is needed, always, never.
+    /// Run under a daemon: where one can be had, always, never.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) daemon: UseDaemon,
     #[command(flatten)]
@@ -160,9 +181,62 @@ pub(crate) struct Env {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
-    /// Print a list of {"ordinal", "uuid", "name", "memory"}, memory in bytes.
+    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is what a daemon knows, or null.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Ask the driver and nobody else, as `run` does before it starts anything.
+    #[arg(long, hide = true)]
+    pub(crate) driver_only: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Device time of tenants against what they were promised; caps, latency, idle time.
+    Share(BenchShare),
+    /// One process of a tenant; started by the benchmark.
+    #[command(hide = true)]
+    Worker(BenchWorker),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchShare {
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|graph, procs=1, every=10ms (pauses), depth=N, nodes=20 (of a graph);
+    /// what it is promised: share=70, cap=30, priority=700. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE,…")]
+    pub(crate) tenant: Vec<String>,
+    /// An experiment that comes with gpushare, or `all`; a wrong name lists them. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Vec<String>,
+    /// How long each experiment is measured.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// How long each tenant is measured alone first; 0: not at all.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(crate) alone: u64,
+    /// As for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub(crate) gpu: String,
+    /// As for `run`. Shares and priorities need one.
+    #[arg(long, value_name = "WHEN", default_value = "on")]
+    pub(crate) daemon: UseDaemon,
+    /// Run the tenants without gpushare: what the driver does by itself.
+    #[arg(long)]
+    pub(crate) bare: bool,
+    /// Write everything that was measured to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw device time second by second to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchWorker {
+    /// What it runs.
+    pub(crate) tenant: String,
+    /// On which device.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) device: u32,
 }
 
 /// Help and the version are answers and succeed; anything else is our own failure, never mistakable for CMD's status.

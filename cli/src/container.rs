@@ -13,11 +13,21 @@ use std::path::Path;
 
 use crate::settings::Environment;
 
-/// A name, and whether it is our own invention.
+/// A name, and where it came from.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) name: ContainerName,
-    made_here: bool,
+    origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// `--name`.
+    Given,
+    /// The environment: a program of that container starts us.
+    Inherited,
+    /// Nobody else can know it.
+    MadeHere,
 }
 
 /// `--name`, else the inherited container (a nested `run` must not leave its quota), else a new name.
@@ -25,20 +35,12 @@ pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Co
     let inherited = environment
         .get(std::ffi::OsStr::new(CONTAINER))
         .map(|name| name.to_string_lossy());
-    let name = match (name, inherited) {
-        (Some(name), _) => ContainerName::parse("--name", name)?,
-        (None, Some(name)) => ContainerName::parse(CONTAINER, &name)?,
-        (None, None) => {
-            return Ok(Container {
-                name: invent()?,
-                made_here: true,
-            });
-        }
+    let (name, origin) = match (name, inherited) {
+        (Some(name), _) => (ContainerName::parse("--name", name)?, Origin::Given),
+        (None, Some(name)) => (ContainerName::parse(CONTAINER, &name)?, Origin::Inherited),
+        (None, None) => (invent()?, Origin::MadeHere),
     };
-    Ok(Container {
-        name,
-        made_here: false,
-    })
+    Ok(Container { name, origin })
 }
 
 /// Our pid for the reader, randomness against pid namespaces that share one `/dev/shm`.
@@ -60,9 +62,25 @@ fn invent() -> Result<ContainerName, Failure> {
 }
 
 impl Container {
+    /// Whether the name is that of the container we run in.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.origin == Origin::Inherited
+    }
+
+    /// Whether living processes keep the container's books in files, which is how it is done without a daemon.
+    pub(crate) fn lives_in_files(&self, runtime_dir: Option<&Path>) -> bool {
+        if self.origin == Origin::MadeHere {
+            return false;
+        }
+        let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
+            return false;
+        };
+        is_locked(&root.folder(&self.name).join(USAGE))
+    }
+
     /// Removes the folder of a container nobody else can know the name of, unless a process still lives in it.
     pub(crate) fn clean_up(&self, runtime_dir: Option<&Path>) {
-        if !self.made_here {
+        if self.origin != Origin::MadeHere {
             return;
         }
         let Ok(root) = Root::open(runtime_dir, geteuid().as_raw()) else {
@@ -95,6 +113,16 @@ fn remove_unused(folder: &Path) -> Result<(), Error> {
     }
     fs::remove_file(&usage)?;
     remove_empty(folder)
+}
+
+/// Whether a living process holds a lock in the file. Each that has a place in the books holds one.
+fn is_locked(usage: &Path) -> bool {
+    let Ok(file) = File::open(usage) else {
+        return false;
+    };
+    let mut whole = write_lock(0, 0);
+    let asked = fcntl(&file, FcntlArg::F_OFD_GETLK(&mut whole));
+    asked.is_ok() && i32::from(whole.l_type) != libc::F_UNLCK
 }
 
 /// `length` bytes from `start`; 0 reaches to the end of any file.
@@ -132,7 +160,9 @@ mod tests {
         );
         assert_eq!(choose(None, &inherited).unwrap().name.as_str(), "outer");
         let [one, other] = [(); 2].map(|()| choose(None, &Environment::new()).unwrap());
-        assert!(one.made_here && one.name != other.name);
+        assert!(one.origin == Origin::MadeHere && one.name != other.name);
+        assert!(choose(None, &inherited).unwrap().is_inherited());
+        assert!(!choose(Some("mine"), &inherited).unwrap().is_inherited());
         assert!(
             choose(Some("a/b"), &inherited)
                 .unwrap_err()
@@ -151,9 +181,11 @@ mod tests {
         fcntl(&member, FcntlArg::F_OFD_SETLK(&slot)).unwrap();
         remove_unused(&folder).unwrap();
         assert!(folder.join(USAGE).exists(), "a living member keeps it");
+        assert!(is_locked(&folder.join(USAGE)));
         drop(member);
+        assert!(!is_locked(&folder.join(USAGE)));
         remove_unused(&folder).unwrap();
-        assert!(!folder.exists());
+        assert!(!folder.exists() && !is_locked(&folder.join(USAGE)));
         remove_unused(&folder).unwrap();
     }
 }

@@ -2,12 +2,15 @@
 
 use crate::args::Devices;
 use crate::artefacts::own_executable;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::output;
 use crate::settings::Environment;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};
 use gpushare_sys::devices::{Device, list};
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -17,13 +20,27 @@ use std::time::{Duration, Instant};
 /// Longest the driver may take to say what it has. A first start without persistence mode takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A device: as a program would see it, as a daemon knows it.
+type Known = (Option<Device>, Option<DeviceRow>);
+
 /// Lists the devices as a table or as JSON.
 pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
-    let devices = list().map_err(Failure::ours)?;
+    if arguments.driver_only {
+        let devices = list().map_err(Failure::ours)?;
+        output::data(&serde_json::to_string(&devices).map_err(Failure::ours)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = daemons_rows()?;
+    let devices = match list() {
+        // A daemon's devices need not be this environment's: a software GPU's, for one.
+        Err(_) if !rows.is_empty() => Vec::new(),
+        listed => listed.map_err(Failure::ours)?,
+    };
+    let known = matched(devices, rows);
     let text = if arguments.json {
-        serde_json::to_string(&devices).map_err(Failure::ours)?
+        Value::from(known.iter().map(data).collect::<Vec<_>>()).to_string()
     } else {
-        devices.iter().map(row).collect::<Vec<_>>().join("\n")
+        known.iter().map(row).collect::<Vec<_>>().join("\n")
     };
     if !text.is_empty() {
         output::data(&text)?;
@@ -31,17 +48,92 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(device: &Device) -> String {
-    let Device {
-        ordinal,
-        uuid,
-        name,
-        memory,
-    } = device;
+/// What all daemons this user can talk to know of their devices.
+fn daemons_rows() -> Result<Vec<DeviceRow>, Failure> {
+    let mut rows = Vec::new();
+    // Where daemons cannot even be looked for, the driver's answer is all there is.
+    for mut daemon in daemon::all().unwrap_or_default() {
+        if let ControlReply::Devices(more) = daemon.call(&Control::Devices)? {
+            rows.extend(more);
+        }
+    }
+    Ok(rows)
+}
+
+/// The devices that programs see, in their order, then those that only daemons do.
+fn matched(devices: Vec<Device>, mut rows: Vec<DeviceRow>) -> Vec<Known> {
+    let mut known: Vec<Known> = Vec::new();
+    for device in devices {
+        let at = rows.iter().position(|row| row.uuid == device.uuid);
+        known.push((Some(device), at.map(|at| rows.remove(at))));
+    }
+    known.extend(rows.into_iter().map(|row| (None, Some(row))));
+    known
+}
+
+/// The device's name as `CUDA_VISIBLE_DEVICES` takes it. Whether it is a MIG instance only a daemon has asked.
+pub(crate) fn named(row: &DeviceRow) -> String {
+    let mig = row.capabilities.iter().any(|name| name == "mig");
+    Uuid(row.uuid).text(mig)
+}
+
+fn data((device, row): &Known) -> Value {
+    let node = row.as_ref().map(|row| {
+        json!({
+            "device": named(row),
+            "capacity": row.capacity,
+            "reserve": row.reserve,
+            "granted": row.granted,
+            "overhead": row.overhead,
+            "limbo": row.limbo,
+            "unmanaged": row.unmanaged,
+            "capabilities": row.capabilities,
+        })
+    });
+    let uuid = device.as_ref().map(|device| device.uuid);
+    let name = device.as_ref().map(|device| device.name.as_str());
+    json!({
+        "ordinal": device.as_ref().map(|device| device.ordinal),
+        "uuid": uuid.or_else(|| row.as_ref().map(|row| row.uuid)),
+        "name": name.or_else(|| row.as_ref().map(|row| row.name.as_str())),
+        "memory": device.as_ref().map_or_else(|| row.as_ref().map(|row| row.capacity), |device| Some(device.memory)),
+        "node": node,
+    })
+}
+
+fn row((device, row): &Known) -> String {
+    let line = |ordinal: &str, uuid: &str, memory: u64, name: &str| {
+        format!("{ordinal}  {uuid}  {:>10}  {name}", Bytes(memory).human())
+    };
+    let first = match (device, row) {
+        (Some(device), row) => {
+            let uuid = row
+                .as_ref()
+                .map_or_else(|| Uuid(device.uuid).to_string(), named);
+            line(
+                &device.ordinal.to_string(),
+                &uuid,
+                device.memory,
+                &device.name,
+            )
+        }
+        (None, Some(row)) => line("-", &named(row), row.capacity, &row.name),
+        (None, None) => String::new(),
+    };
+    let Some(row) = row else {
+        return first;
+    };
+    let [granted, overhead, limbo, others, kept] = [
+        row.granted,
+        row.overhead,
+        row.limbo,
+        row.unmanaged,
+        row.reserve,
+    ]
+    .map(|bytes| Bytes(bytes).human());
     format!(
-        "{ordinal}  {}  {:>10}  {name}",
-        Uuid(*uuid),
-        Bytes(*memory).human()
+        "{first}\n   daemon: {granted} granted, {overhead} overhead, {limbo} of the dead, {others} unmanaged, {kept} kept back; {}",
+        row.capabilities.join(", ")
     )
 }
 
@@ -53,7 +145,7 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
         .iter()
         .filter(|(name, _)| *name != OsStr::new("LD_PRELOAD"));
     let mut child = Command::new(executable)
-        .args(["devices", "--json"])
+        .args(["devices", "--driver-only"])
         .env_clear()
         .envs(plain)
         .stdin(Stdio::null())

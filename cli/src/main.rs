@@ -5,12 +5,14 @@
 
 mod args;
 mod artefacts;
+mod bench;
 mod container;
 mod daemon;
 mod devices;
 mod environment;
 mod failure;
 mod gpu;
+mod listener;
 mod output;
 mod plan;
 mod preload;
@@ -19,9 +21,10 @@ mod ps;
 mod registered;
 mod run;
 mod settings;
+mod shares;
 mod supervise;
 
-use args::{Args, Command};
+use args::{Args, Bench, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -45,6 +48,12 @@ fn main() -> ExitCode {
         Ok(Args {
             command: Command::Events(events),
         }) => ps::events(&events),
+        Ok(Args {
+            command: Command::Bench(Bench::Share(share)),
+        }) => bench::share(&share),
+        Ok(Args {
+            command: Command::Bench(Bench::Worker(worker)),
+        }) => bench::worker(&worker),
         Err(usage) => args::usage(&usage),
     };
     result.unwrap_or_else(|failure| {

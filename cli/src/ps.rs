@@ -2,32 +2,79 @@
 
 use crate::args::{Events, Ps, Set};
 use crate::daemon::{self, Talk};
+use crate::devices::named;
 use crate::failure::Failure;
-use crate::{output, settings};
+use crate::{output, settings, shares};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{ContainerRow, Control, ControlReply, EventRow, ProcessState};
+use gpushare_protocol::wire::{
+    ContainerRow, Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow,
+};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Lists containers and their processes.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
-    let mut rows = Vec::new();
+    let (mut rows, mut known) = (Vec::new(), Known::default());
     for mut daemon in daemon::some()? {
         if let ControlReply::Containers(more) = daemon.call(&Control::List)? {
             rows.extend(more);
         }
+        if let ControlReply::Devices(devices) = daemon.call(&Control::Devices)? {
+            let names = devices.iter().map(|row| (row.uuid, named(row)));
+            known.names.extend(names);
+        }
+        if daemon.minor() >= 1
+            && let ControlReply::Shares(more) = daemon.call(&Control::Shares)?
+        {
+            known.times.extend(more);
+        }
+        if daemon.minor() >= 1
+            && let ControlReply::Ends(more) = daemon.call(&Control::Ends)?
+        {
+            known.ends.extend(more);
+        }
     }
     let text = if arguments.json {
-        Value::from(rows.iter().map(container).collect::<Vec<_>>()).to_string()
+        let rows = rows.iter().map(|row| container(row, &known));
+        Value::from(rows.collect::<Vec<_>>()).to_string()
     } else {
-        table(&rows)
+        table(&rows, &known)
     };
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn container(row: &ContainerRow) -> Value {
+/// What rows are shown with.
+#[derive(Default)]
+struct Known {
+    /// Devices as `CUDA_VISIBLE_DEVICES` names them.
+    names: BTreeMap<[u8; 16], String>,
+    /// How their time is shared.
+    times: Vec<ShareRow>,
+    /// Containers that end in their time.
+    ends: Vec<EndRow>,
+}
+
+impl Known {
+    fn name_of(&self, device: [u8; 16]) -> String {
+        let known = self.names.get(&device).cloned();
+        known.unwrap_or_else(|| Uuid(device).to_string())
+    }
+
+    fn end_of(&self, row: &ContainerRow) -> Option<(u64, &'static str)> {
+        let end = self.ends.iter().find(|end| end.name == row.name)?;
+        let by = match end.by {
+            EndsBy::IdleEnd => "idle end",
+            EndsBy::RunLimit => "run limit",
+            _ => "a limit this version does not know",
+        };
+        Some((end.in_ms, by))
+    }
+}
+
+fn container(row: &ContainerRow, known: &Known) -> Value {
     let processes = row.processes.iter().map(|process| {
         let (state, waits_for, for_ms) = state_data(&process.state);
         json!({
@@ -41,13 +88,15 @@ fn container(row: &ContainerRow) -> Value {
     });
     json!({
         "name": row.name,
-        "device": Uuid(row.device).to_string(),
+        "device": known.name_of(row.device),
         "request": row.request,
         "limit": row.limit,
         "grant": row.grant,
         "charged": row.charged,
         "overhead": row.overhead,
         "limbo": row.limbo,
+        "time": shares::of(row, &known.times).map(shares::data),
+        "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
         "processes": processes.collect::<Vec<_>>(),
     })
 }
@@ -77,13 +126,13 @@ fn state(state: &ProcessState) -> String {
     }
 }
 
-fn table(rows: &[ContainerRow]) -> String {
+fn table(rows: &[ContainerRow], known: &Known) -> String {
     let mut lines = vec![format!(
-        "{:<28} {:<13} {:>10} {:>10} {:>10} {:>10} {:>10}  PROCESSES",
-        "CONTAINER", "DEVICE", "REQUEST", "LIMIT", "CHARGED", "GRANT", "OVERHEAD"
+        "{:<28} {:<13} {:>10} {:>10} {:>10} {:>10} {:>10}  {:<24}  PROCESSES",
+        "CONTAINER", "DEVICE", "REQUEST", "LIMIT", "CHARGED", "GRANT", "OVERHEAD", "TIME"
     )];
     for row in rows {
-        let uuid = Uuid(row.device).to_string();
+        let uuid = known.name_of(row.device);
         let [request, limit, charged, grant, overhead] =
             [row.request, row.limit, row.charged, row.grant, row.overhead]
                 .map(|bytes| Bytes(bytes).human());
@@ -95,11 +144,14 @@ fn table(rows: &[ContainerRow]) -> String {
                 Bytes(process.charged).human()
             )
         });
+        let end = known.end_of(row);
+        let end = end.map(|(in_ms, by)| format!("ends in {} s ({by})", in_ms / 1000));
         lines.push(format!(
-            "{:<28} {:<13} {request:>10} {limit:>10} {charged:>10} {grant:>10} {overhead:>10}  {}",
+            "{:<28} {:<13} {request:>10} {limit:>10} {charged:>10} {grant:>10} {overhead:>10}  {:<24}  {}",
             row.name,
             &uuid[..12.min(uuid.len())],
-            processes.collect::<Vec<_>>().join(", ")
+            shares::text(shares::of(row, &known.times)),
+            processes.chain(end).collect::<Vec<_>>().join(", ")
         ));
     }
     lines.join("\n")
@@ -188,18 +240,11 @@ fn show(row: &EventRow, as_json: bool) -> Result<(), Failure> {
 impl Set {
     /// Blames the flag where the daemon blames the variable that came from it.
     fn in_flags(&self, mut failure: Failure) -> Failure {
-        let sizes = [
-            ("--mem-limit", "GPUSHARE_MEM_LIMIT", &self.mem_limit),
-            ("--mem-request", "GPUSHARE_MEM_REQUEST", &self.mem_request),
-        ];
-        let sizes = sizes.into_iter().filter(|(.., values)| !values.is_empty());
         let terms = self
             .terms
             .given()
             .map(|(flag, variable, _)| (flag, variable));
-        let mut given = sizes
-            .map(|(flag, variable, _)| (flag, variable))
-            .chain(terms);
+        let mut given = settings::given(&self.amounts).chain(terms);
         if let Some((flag, variable)) =
             given.find(|(_, variable)| failure.message.starts_with(variable))
         {
@@ -210,22 +255,9 @@ impl Set {
 
     /// What changes, as variables.
     fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
-        let limits = self
-            .mem_limit
-            .iter()
-            .map(|value| settings::size("--mem-limit", "GPUSHARE_MEM_LIMIT", value));
-        let requests = self
-            .mem_request
-            .iter()
-            .map(|value| settings::size("--mem-request", "GPUSHARE_MEM_REQUEST", value));
-        let terms = self
-            .terms
-            .given()
-            .map(|(_, variable, value)| Ok((variable.to_owned(), value.to_owned())));
-        let changes = limits
-            .chain(requests)
-            .chain(terms)
-            .collect::<Result<Vec<_>, Failure>>()?;
+        let mut changes = settings::variables(&self.amounts)?;
+        let terms = self.terms.given();
+        changes.extend(terms.map(|(_, variable, value)| (variable.to_owned(), value.to_owned())));
         if changes.is_empty() {
             return Err(Failure::ours(
                 "there is nothing to change; give a flag such as --mem-limit 4GiB",

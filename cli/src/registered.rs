@@ -1,42 +1,24 @@
-//! A program's registration with a daemon: kept open while it runs, and listened to.
+//! A program's registration with a daemon.
 
-use crate::args::UseDaemon;
+use crate::args::{Run, UseDaemon};
 use crate::daemon::{self, Talk};
 use crate::failure::Failure;
 use crate::output;
 use crate::plan::Plan;
 use crate::settings::{self, Environment};
+use gpushare_protocol::paths::CONTAINER;
 use gpushare_protocol::wire::{Control, ControlReply};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::ffi::OsStr;
+use std::path::Path;
 
 /// The variable that names the folder of the container's socket.
 const SOCKET: &str = "GPUSHARE_SOCKET";
 
 /// Registers the container of `plan` where it is to be, and tells the program where its socket is.
 pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>, Failure> {
-    let wanted = match when {
-        UseDaemon::Off if daemon::is_needed(&plan.limits) => {
-            plan.limits.clone().without_daemon()?;
-            false
-        }
-        UseDaemon::Off => false,
-        UseDaemon::On => true,
-        UseDaemon::Auto => {
-            daemon::is_needed(&plan.limits)
-                || daemon::serves(&plan.gpu, &plan.environment, plan.container.name.as_str())
-        }
-    };
-    if !wanted {
+    let Some(mut talk) = daemon::for_plan(plan, when)? else {
         return Ok(None);
-    }
-    let mut talk = daemon::for_program(&plan.gpu, &plan.environment, plan.container.name.as_str())?;
+    };
     let request = Control::Create {
         name: Some(plan.container.name.to_string()),
         environment: settings::of_limits(&plan.environment),
@@ -63,57 +45,43 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
     }
 }
 
-/// Longest to wait for the daemon's last words once the program has ended. It says them within microseconds; this is for
-/// one that is stopped.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// Hears, while the program runs, what the daemon says of it: passes an end it decides on to the program, and says why.
-#[derive(Debug)]
-pub(crate) struct Listener {
-    socket: UnixStream,
-    ended: Arc<AtomicBool>,
-    silence: Receiver<()>,
+/// Refuses what a `run` inside a registered container asks for and cannot have: another container, other terms, no daemon.
+pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
+    let outer = outer_name(&plan.environment);
+    let refuse = |what: &str| {
+        Err(Failure::ours(format!(
+            "{what} is refused: this runs inside container {outer}, whose limits are the daemon's and hold for all it starts; \
+             leave it out, or change the container with `gpushare set {outer}`"
+        )))
+    };
+    if let Some(name) = arguments
+        .share
+        .name
+        .as_deref()
+        .filter(|name| *name != outer)
+    {
+        return refuse(&format!("--name {name}"));
+    }
+    if let Some((flag, _, value)) = arguments.share.terms.given().next() {
+        return refuse(&format!("{flag} {value}"));
+    }
+    match arguments.daemon {
+        UseDaemon::Off => refuse("--daemon off"),
+        UseDaemon::Auto | UseDaemon::On => Ok(()),
+    }
 }
 
-impl Listener {
-    /// Listens from now on.
-    pub(crate) fn start(mut talk: Talk, program: Pid) -> Result<Self, Failure> {
-        let socket = talk.socket().map_err(Failure::ours)?;
-        let ended = Arc::new(AtomicBool::new(false));
-        let (speaks, silence) = channel::<()>();
-        let has_ended = Arc::clone(&ended);
-        std::thread::spawn(move || {
-            while let Ok((_, reply)) = talk.next() {
-                if let ControlReply::End { signal, why } = reply {
-                    output::note(&format!("the program is ended: {why}"));
-                    // Once it has ended, its pid may be another's.
-                    if let (false, Ok(signal)) =
-                        (has_ended.load(Ordering::Acquire), Signal::try_from(signal))
-                    {
-                        let _ = kill(program, signal);
-                    }
-                }
-            }
-            drop(speaks);
-        });
-        Ok(Self {
-            socket,
-            ended,
-            silence,
-        })
+/// The name of the container we run in: as `run` said it, else that of its socket's folder.
+fn outer_name(environment: &Environment) -> String {
+    if let Some(name) = std::env::var_os(CONTAINER) {
+        return name.to_string_lossy().into_owned();
     }
-
-    /// The program has ended. The daemon ends processes by itself and tells us then, so its word may come after their end:
-    /// we hang up, and hear it out.
-    pub(crate) fn finish(self) {
-        self.ended.store(true, Ordering::Release);
-        // It may have hung up first.
-        let _ = self.socket.shutdown(Shutdown::Write);
-        let _ = self.silence.recv_timeout(LAST_WORDS);
-    }
+    let folder = environment.get(OsStr::new(SOCKET)).map(Path::new);
+    let name = folder.and_then(Path::file_name);
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// A program that is inside a registered container already stays in it.
 pub(crate) fn inherited(environment: &Environment) -> bool {
-    environment.contains_key(std::ffi::OsStr::new(SOCKET))
+    environment.contains_key(OsStr::new(SOCKET))
 }

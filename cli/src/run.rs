@@ -3,7 +3,7 @@
 use crate::args::Run;
 use crate::daemon::Talk;
 use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
-use crate::registered::Listener;
+use crate::listener::Listener;
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
 use crate::{gpu, output, plan, program, registered};
@@ -28,10 +28,12 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
         ));
     }
     let registered = if registered::inherited(&plan.environment) {
+        registered::check_nested(&arguments, &plan)?;
         None
     } else {
         registered::register(&mut plan, arguments.daemon)?
     };
+    let registered = registered.map(|talk| (talk, plan.container.name.as_str()));
     let status = start(command, rest, &plan.environment, registered);
     plan.container
         .clean_up(runtime_dir(&plan.environment).as_deref());
@@ -42,7 +44,7 @@ fn start(
     command: &OsStr,
     arguments: &[OsString],
     environment: &Environment,
-    registered: Option<Talk>,
+    registered: Option<(Talk, &str)>,
 ) -> Result<ExitCode, Failure> {
     let supervisor = Supervisor::new()?;
     let mut start = Command::new(command);
@@ -51,7 +53,9 @@ fn start(
         .start(&mut start)
         .map_err(|error| not_started(command, environment, &error))?;
     let listener = match (registered, i32::try_from(child.id())) {
-        (Some(talk), Ok(program)) => Some(Listener::start(talk, Pid::from_raw(program))?),
+        (Some((talk, container)), Ok(program)) => {
+            Some(Listener::start(talk, container, Pid::from_raw(program))?)
+        }
         _ => None,
     };
     let status = supervisor.wait(&child);

@@ -3,32 +3,32 @@
 //! A flag wins over the inherited variable it stands for: one for every device clears all inherited values of its
 //! kind, one for a single device only that device's.
 
-use crate::args::Share;
+use crate::args::{Amounts, Share};
 use crate::failure::Failure;
-use gpushare_protocol::limits::{LimitError, Limits, Selector, flag};
+use gpushare_protocol::limits::{Kind, LimitError, Limits, Selector, flag};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 /// A whole environment on its way to the program.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
-/// A flag and the variable it stands for.
-const SIZES: [(&str, &str); 2] = [
-    ("--mem-limit", "GPUSHARE_MEM_LIMIT"),
-    ("--mem-request", "GPUSHARE_MEM_REQUEST"),
-];
+/// A flag that may be given for each device: its name, the variable it stands for, what it is an amount of.
+#[derive(Clone, Copy)]
+struct Amount(&'static str, &'static str, Kind);
+
+const MEM_LIMIT: Amount = Amount("--mem-limit", "GPUSHARE_MEM_LIMIT", Kind::Memory);
+const MEM_REQUEST: Amount = Amount("--mem-request", "GPUSHARE_MEM_REQUEST", Kind::Memory);
+const SM_LIMIT: Amount = Amount("--sm-limit", "GPUSHARE_SM_LIMIT", Kind::Time);
+const SM_REQUEST: Amount = Amount("--sm-request", "GPUSHARE_SM_REQUEST", Kind::Time);
 const VIEW: (&str, &str) = ("--mem-view", "GPUSHARE_MEM_VIEW");
 
 /// Writes the flags into `environment` and reads the limits it then holds.
 pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limits, Failure> {
     let mut origins = BTreeMap::new();
-    for ((name, variable), values) in SIZES
-        .into_iter()
-        .zip([&share.mem_limit, &share.mem_request])
-    {
+    for (Amount(name, variable, kind), values) in amounts(&share.amounts) {
         let mut chosen: Vec<(Selector, &str)> = Vec::new();
         for value in values {
-            let (device, size) = flag(name, value)?;
+            let (device, size) = flag(kind, name, value)?;
             if chosen.iter().any(|(other, _)| *other == device) {
                 return Err(Failure::ours(format!(
                     "{name} is given twice for the same device ({device}); give it once"
@@ -81,10 +81,34 @@ pub(crate) fn forget_limits(environment: &mut Environment) {
     environment.retain(|name, _| !name.to_str().is_some_and(Limits::reads));
 }
 
-/// A flag for sizes as the variable it stands for, with its value.
-pub(crate) fn size(name: &str, variable: &str, value: &str) -> Result<(String, String), Failure> {
-    let (device, size) = flag(name, value)?;
-    Ok((key(variable, device), size.to_owned()))
+/// The flags of amounts, each with what was given.
+fn amounts(given: &Amounts) -> impl Iterator<Item = (Amount, &[String])> {
+    [
+        (MEM_LIMIT, &*given.mem_limit),
+        (MEM_REQUEST, &*given.mem_request),
+        (SM_LIMIT, &*given.sm_limit),
+        (SM_REQUEST, &*given.sm_request),
+    ]
+    .into_iter()
+}
+
+/// The flags of amounts that were given, as (flag, variable), the variable without its device.
+pub(crate) fn given(amounts: &Amounts) -> impl Iterator<Item = (&'static str, &'static str)> {
+    self::amounts(amounts)
+        .filter(|(_, values)| !values.is_empty())
+        .map(|(Amount(name, variable, _), _)| (name, variable))
+}
+
+/// The flags of amounts as the variables they stand for, with their values.
+pub(crate) fn variables(given: &Amounts) -> Result<Vec<(String, String)>, Failure> {
+    let one = |amount: Amount, value: &str| {
+        let Amount(name, variable, kind) = amount;
+        let (device, text) = flag(kind, name, value)?;
+        Ok((key(variable, device), text.to_owned()))
+    };
+    amounts(given)
+        .flat_map(|(amount, values)| values.iter().map(move |value| one(amount, value)))
+        .collect()
 }
 
 fn key(variable: &str, device: Selector) -> String {
@@ -132,8 +156,11 @@ mod tests {
     fn share(limits: &[&str], requests: &[&str]) -> Share {
         let own = |values: &[&str]| values.iter().map(ToString::to_string).collect();
         Share {
-            mem_limit: own(limits),
-            mem_request: own(requests),
+            amounts: Amounts {
+                mem_limit: own(limits),
+                mem_request: own(requests),
+                ..Amounts::default()
+            },
             ..Share::default()
         }
     }
@@ -179,6 +206,29 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_time_is_a_flag_like_one_of_memory() {
+        let amounts = Amounts {
+            sm_limit: vec!["30%".to_owned(), "1=12.5".to_owned()],
+            sm_request: vec!["10".to_owned()],
+            ..Amounts::default()
+        };
+        let share = Share {
+            amounts: amounts.clone(),
+            ..Share::default()
+        };
+        let inherited = [("GPUSHARE_SM_LIMIT_0", "90")];
+        let expected = [
+            "GPUSHARE_SM_LIMIT=30%",
+            "GPUSHARE_SM_LIMIT_1=12.5",
+            "GPUSHARE_SM_REQUEST=10",
+        ];
+        assert_eq!(after(&share, &inherited).unwrap(), expected);
+        let pairs = variables(&amounts).unwrap();
+        let show = |(name, value): (String, String)| format!("{name}={value}");
+        assert_eq!(pairs.into_iter().map(show).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn without_flags_the_environment_is_inherited_as_it_is() {
         let inherited = ["GPUSHARE_MEM_LIMIT=1GiB", "GPUSHARE_MEM_LIMIT_0=2GiB"];
         let pairs = inherited.map(|pair| pair.split_once('=').unwrap());
@@ -192,6 +242,17 @@ mod tests {
             (share(&["16=4GiB"], &[]), "--mem-limit=\"16=4GiB\""),
             (share(&["1GiB"], &["2GiB"]), "--mem-request=\"2GiB\""),
             (share(&["1GiB", "2GiB"], &[]), "--mem-limit is given twice"),
+            (
+                Share {
+                    amounts: Amounts {
+                        sm_limit: vec!["30".into()],
+                        sm_request: vec!["40".into()],
+                        ..Amounts::default()
+                    },
+                    ..Share::default()
+                },
+                "--sm-request=\"40\"",
+            ),
             (
                 Share {
                     mem_view: Some("all".into()),

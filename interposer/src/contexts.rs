@@ -15,6 +15,7 @@ use gpushare_cuda_abi::cuda::CUcontext;
 
 use crate::device::{self, DeviceKey};
 use crate::fork::ForkLocal;
+use crate::gate::streams;
 use crate::{driver, objects, table};
 
 /// Number of a context in this process; 0 is one that has none, because more than 4095 contexts are alive.
@@ -153,6 +154,8 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
         handle,
     };
     registry.known.push(here);
+    drop(registry);
+    streams::context_seen(here);
     here
 }
 

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
+use crate::gate;
 use crate::real::{Row, Slot};
 use crate::state::{self, Aside, Need};
 
@@ -24,6 +25,9 @@ pub(crate) struct Hook {
     pub(crate) row: Row,
     /// Our function of that name.
     pub(crate) ours: *const c_void,
+    /// It passes the gate.
+    #[cfg(test)]
+    pub(crate) gated: bool,
 }
 
 // SAFETY: `ours` is the address of a function, the same for every thread.
@@ -79,6 +83,19 @@ pub(crate) fn enter_first<F: Copy, R: Status>(
     straight: impl FnOnce(F) -> R,
 ) -> R {
     enter_with(Need::Limits, slot, body, straight)
+}
+
+/// As [`enter`] for a launch that could not pass the gate at once. One made inside the gate goes straight on: it comes from a signal
+/// handler or from the driver, and the launch around it is waited for by whoever closes.
+pub(crate) fn enter_slowly<F: Copy>(
+    slot: &Slot<F>,
+    body: impl FnOnce(F) -> CUresult,
+    straight: impl FnOnce(F) -> CUresult,
+) -> CUresult {
+    if !gate::is_inside() {
+        return enter(slot, body, straight);
+    }
+    slot.get().map_or(CUresult::MISSING, straight)
 }
 
 /// This is the only place where a reason for stepping aside becomes an answer.
@@ -138,18 +155,26 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// and a row in the family's `HOOKS`. `alloc` is a function of the family's file that takes the driver's function and the
 /// arguments: `fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult`. Symbols that differ in nothing
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
-/// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]).
+/// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]). `#[gate]` is for
+/// launches: while everything is free the driver is called from the exported function itself, where nothing of ours can panic, and
+/// arguments stay where they are; `$body` is the slow way ([`enter_slowly`]). `#[graph]` is that where no graph allocates, else as without.
 macro_rules! hooks {
     ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* ($($args:tt)*) -> $ret:ty = $body:path;)*) => {
         $($crate::entry::hooks!(@each [$($mode)?] ($($args)*) [$ret] [$body] $first $($twin)*);)*
         /// The rows of this family.
         pub(crate) const HOOKS: &[$crate::entry::Hook] = &[$(
-            $crate::entry::hooks!(@row $first),
-            $($crate::entry::hooks!(@row $twin),)*
+            $crate::entry::hooks!(@row [$($mode)?] $first),
+            $($crate::entry::hooks!(@row [] $twin),)*
         )*];
     };
-    (@row $name:ident) => {
+    (@gates []) => { false };
+    (@gates [gate]) => { true };
+    (@gates [graph]) => { true };
+    (@gates $other:tt) => { false };
+    (@row $mode:tt $name:ident) => {
         $crate::entry::Hook {
+            #[cfg(test)]
+            gated: $crate::entry::hooks!(@gates $mode),
             row: $crate::real::Row::of($crate::entry::c_name(concat!(stringify!($name), "\0"))),
             ours: $name as *const core::ffi::c_void,
         }
@@ -160,10 +185,14 @@ macro_rules! hooks {
     (@enter [] $($call:tt)*) => { $crate::entry::enter($($call)*) };
     (@enter [first] $($call:tt)*) => { $crate::entry::enter_first($($call)*) };
     (@enter [always] $($call:tt)*) => { $crate::entry::enter_always($($call)*) };
-    (@export $mode:tt ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
-        #[doc = concat!("The driver's `", stringify!($name), "`.")]
-        #[allow(non_camel_case_types, reason = "the C function's name")]
-        pub(crate) type $name = unsafe extern "C" fn($($ty),*) -> $ret;
+    (@export [gate] $args:tt $ret:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@gated true, $args $ret $body $name);
+    };
+    (@export [graph] $args:tt $ret:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@gated !may_allocate(), $args $ret $body $name);
+    };
+    (@gated $fast:expr, ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+        $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
 
         #[doc = concat!("`", stringify!($name), "` as programs see it.")]
         ///
@@ -172,14 +201,58 @@ macro_rules! hooks {
         #[allow(non_snake_case, reason = "the C function's name")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            static SLOT: $crate::real::Slot<$name> =
-                // SAFETY: the type is the C function's, spelled next to its name.
-                unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
+            $crate::entry::hooks!(@slot $name);
+
+            // Of the same type, so that the call is a jump.
+            #[cold]
+            #[inline(never)]
+            extern "C" fn slowly($($arg: $ty),*) -> $ret {
+                $crate::entry::enter_slowly(
+                    &SLOT,
+                    move |real| $body(real, $($arg),*),
+                    // SAFETY: the program's arguments, passed on as they came.
+                    move |real| unsafe { real($($arg),*) },
+                )
+            }
+
+            if let Some(real) = SLOT.known()
+                && $fast
+                && let Some(inside) = $crate::gate::fast()
+            {
+                // SAFETY: the program's arguments, passed on as they came.
+                let answer = unsafe { real($($arg),*) };
+                inside.leave();
+                return answer;
+            }
+            slowly($($arg),*)
+        }
+    };
+    (@type ($($ty:ty),*) [$ret:ty] $name:ident) => {
+        #[doc = concat!("The driver's `", stringify!($name), "`.")]
+        #[allow(non_camel_case_types, reason = "the C function's name")]
+        pub(crate) type $name = unsafe extern "C" fn($($ty),*) -> $ret;
+    };
+    (@slot $name:ident) => {
+        static SLOT: $crate::real::Slot<$name> =
+            // SAFETY: the type is the C function's, spelled next to its name.
+            unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
+    };
+    (@export $mode:tt ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+        $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
+
+        #[doc = concat!("`", stringify!($name), "` as programs see it.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[allow(non_snake_case, reason = "the C function's name")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $crate::entry::hooks!(@slot $name);
             $crate::entry::hooks!(@enter $mode
                 &SLOT,
-                |real| $body(real, $($arg),*),
+                move |real| $body(real, $($arg),*),
                 // SAFETY: the program's arguments, passed on as they came.
-                |real| unsafe { real($($arg),*) },
+                move |real| unsafe { real($($arg),*) },
             )
         }
     };

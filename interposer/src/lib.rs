@@ -9,12 +9,15 @@
 #![deny(unsafe_code)]
 
 mod account;
+mod background;
 mod contexts;
 mod device;
 mod dlsym;
 mod driver;
 mod entry;
 mod fork;
+#[allow(dead_code, reason = "the gate thread takes these into use")]
+mod gate;
 mod hooks;
 mod linker;
 mod log;

@@ -1,6 +1,9 @@
 //! What the driver takes beyond charges: contexts, modules, heaps. Estimated from the fall of the device's free memory around the
 //! call that causes it, shown by `ps`, and not held against the limit.
 //!
+//! The first context of a process is not measured, unless the program has started NVML itself: starting that takes longer than CUDA may be
+//! held up. Under a daemon, `ps` has the daemon's own measurements.
+//!
 //! Other processes allocate meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a neighbour's allocation from being taken for it.
 //!
 //! # Safety
@@ -34,7 +37,7 @@ static LEDGER: Map<Taken> = Map::new();
 enum Gauge {
     /// In this context, current or not.
     Context(CUcontext),
-    /// From NVML, where the thread has no context on the device yet.
+    /// From NVML, where the thread has no context on the device yet and the program has NVML started.
     Nvml(nvml::Gauge),
 }
 
@@ -84,6 +87,11 @@ pub(crate) fn measured<R>(device: Option<DeviceKey>, call: impl FnOnce() -> R) -
         _ => 0,
     };
     (answer, took)
+}
+
+/// Notes that there is a context, which took `bytes` if that is known. What is there takes something.
+pub(crate) fn book_context(context: CUcontext, device: DeviceKey, bytes: i64) {
+    book(context.0.addr() as u64, context, device, bytes.max(1));
 }
 
 /// Notes that the object `handle`, which goes with `context`, took `bytes`; more of it adds up.

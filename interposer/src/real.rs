@@ -192,6 +192,14 @@ impl<F: Copy> Slot<F> {
         }
     }
 
+    /// The driver's function if its address has been needed before.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Option<F> {
+        let address = self.row.cell().load(Ordering::Acquire);
+        // SAFETY: as in `get`.
+        (!address.is_null()).then(|| unsafe { core::mem::transmute_copy(&address) })
+    }
+
     /// The driver's function, `None` if the program has no driver or its driver no such function.
     #[inline]
     pub(crate) fn get(&self) -> Option<F> {

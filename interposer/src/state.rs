@@ -89,6 +89,11 @@ pub(crate) fn admit(need: Need) -> Result<Admitted, Aside> {
     Ok(Admitted(()))
 }
 
+/// This thread is ours: what the driver calls in it, it calls straight.
+pub(crate) fn work_unseen() {
+    INSIDE.set(true);
+}
+
 /// The driver's own `cuInit` has succeeded, in this thread: opens the account.
 pub(crate) fn driver_started() -> Result<(), Aside> {
     advance(Need::Account, &|| true)
@@ -142,6 +147,9 @@ fn step(from: Phase, work: fn() -> Phase) {
     let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Phase::Refused);
     INSIDE.set(was_inside);
     PHASE.store(end as u8, Ordering::Release);
+    if end == Phase::Active {
+        crate::gate::started();
+    }
 }
 
 /// Everything that needs no driver, once in a process and again in a forked child.
@@ -215,6 +223,7 @@ fn watch_forks() {
 extern "C" fn forked() {
     if matches!(phase(), Phase::Starting | Phase::Prepared | Phase::Active) {
         crate::account::after_fork_in_child();
+        crate::gate::after_fork_in_child();
         PHASE.store(Phase::Fresh as u8, Ordering::Release);
     }
     INSIDE.set(false);

@@ -3,9 +3,14 @@
 //! Evaluation, in plain sentences: every variable that is set is read, and one that does not parse is refused even
 //! where another wins. Per device, our own variables win over the aliases as a block of limit and request, then
 //! `CUDA_DEVICE_*` (HAMi), then `NVIDIA_GPU_*` (the r615 toolkit), then `CUDA_MPS_*`. Within one owner's variables
-//! the device's UUID wins over its ordinal, and that over the plain name. A misspelt `GPUSHARE_MEM_*` is refused,
-//! because ignoring it would mean "no limit".
+//! the device's UUID wins over its ordinal, and that over the plain name. A misspelt `GPUSHARE_MEM_*` or `GPUSHARE_SM_*` is
+//! refused, because ignoring it would mean "no limit".
+//!
+//! A node's defaults lie below all that: each limit and each request of a device that the environment does not come to, in whatever
+//! variables, and each other variable that it does not set.
 
+mod amounts;
+mod compute;
 mod device;
 mod error;
 mod layer;
@@ -13,13 +18,14 @@ mod policy;
 mod table;
 mod unavailable;
 
+pub use compute::ComputeLimits;
 pub use device::DeviceLimits;
 pub use error::LimitError;
 pub use layer::Selector;
 pub use policy::{Policy, Preemptible, Resolver, span};
-pub use table::flag;
+pub use table::{Kind, flag};
 
-use layer::Layer;
+use amounts::Amounts;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,10 +54,12 @@ const OWNERS: usize = 4;
 /// The limits one environment asks for, valid as far as that can be told without knowing the devices.
 ///
 /// `Display` is stable, independent of spelling and of the order of variables: two environments ask for the same
-/// limits if and only if it is equal. It is what "an equal name joins, differing limits are refused" compares.
+/// limits if and only if it is equal, but that a default beside a container's own words is named as one. It is what
+/// "an equal name joins, differing limits are refused" compares.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    layers: [Layer; OWNERS],
+    memory: Amounts<OWNERS>,
+    time: Amounts<{ compute::OWNERS }>,
     view: View,
     disabled: bool,
     policy: Policy,
@@ -62,7 +70,6 @@ pub struct Limits {
 /// What our own variables said of things whose aliases then no longer count.
 #[derive(Clone, Copy, Debug, Default)]
 struct Decided {
-    compute: bool,
     oversubscribe: bool,
 }
 
@@ -75,8 +82,20 @@ impl Limits {
     pub fn from_env(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, LimitError> {
-        let limits = table::read(environment)?;
-        limits.layers.iter().try_for_each(Layer::check)?;
+        Self::from_env_over(environment, [])
+    }
+
+    /// As [`Self::from_env`], with a node's `defaults` for what the environment says nothing of.
+    ///
+    /// # Errors
+    /// As [`Self::from_env`], of either.
+    pub fn from_env_over(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        defaults: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, LimitError> {
+        let limits = table::read(environment, defaults)?;
+        limits.memory.check()?;
+        limits.time.check()?;
         limits.check_view()?;
         Ok(limits)
     }
@@ -132,21 +151,9 @@ impl Limits {
         table::knows(name)
     }
 
-    /// Whether any device has a limit or a request.
+    /// Whether any device has a limit or a request of memory.
     pub fn any(&self) -> bool {
-        self.layers.iter().any(|layer| !layer.is_empty())
-    }
-
-    /// The layers that can apply: none below one that answers for every device.
-    fn effective(&self) -> impl Iterator<Item = &Layer> {
-        let last = self
-            .layers
-            .iter()
-            .position(Layer::answers_for_all)
-            .unwrap_or(OWNERS - 1);
-        self.layers[..=last]
-            .iter()
-            .filter(|layer| !layer.is_empty())
+        self.memory.any()
     }
 
     fn check_view(&self) -> Result<(), LimitError> {
@@ -176,11 +183,15 @@ impl fmt::Display for Limits {
         if self.disabled {
             write!(out, " disabled")?;
         }
-        self.effective()
-            .try_for_each(|layer| write!(out, " {layer}"))?;
+        self.memory.write(out, "", |layer| !layer.is_empty())?;
+        self.time.write(out, "sm", compute::says_something)?;
         write!(out, "{}", self.policy)
     }
 }
 
+#[cfg(test)]
+mod defaults_tests;
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod tests;

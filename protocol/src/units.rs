@@ -1,8 +1,11 @@
-//! Amounts of memory and how they are written.
+//! Amounts of memory and parts of time, and how they are written.
 
 mod arithmetic;
+mod permille;
 
 use std::fmt;
+
+pub use permille::Permille;
 
 /// One kibibyte, in bytes.
 pub const KIB: u64 = 1 << 10;

@@ -34,6 +34,15 @@ impl Uuid {
         }
         Some(Self(bytes))
     }
+
+    /// As text: of a MIG instance with `MIG-` in front, as `CUDA_VISIBLE_DEVICES` has to name it.
+    pub fn text(self, mig: bool) -> String {
+        let text = self.to_string();
+        match text.strip_prefix("GPU") {
+            Some(bare) if mig => format!("MIG{bare}"),
+            _ => text,
+        }
+    }
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -78,6 +87,7 @@ mod tests {
             let text = uuid.to_string();
             prop_assert_eq!(Uuid::parse(&text, '-'), Some(uuid));
             prop_assert_eq!(Uuid::parse(&text.replace('-', "_"), '_'), Some(uuid));
+            prop_assert_eq!(Uuid::parse(&uuid.text(true), '-'), Some(uuid));
             prop_assert_eq!(Uuid::parse(&text[4..].to_uppercase(), '-'), Some(uuid));
         }
 
@@ -85,6 +95,22 @@ mod tests {
         fn any_text_is_read_without_panic(text: String) {
             let _ = Uuid::parse(&text, '-');
         }
+    }
+
+    #[test]
+    fn a_mig_instance_is_named_as_one_and_reads_back_in_a_variables_name() {
+        let text = "MIG-8932f937-d72c-4106-c12f-20bd9faed9f6";
+        let uuid = Uuid::parse(text, '-').unwrap();
+        assert_eq!(uuid.text(true), text);
+        assert_eq!(uuid.text(false), text.replace("MIG", "GPU"));
+        assert_eq!(Uuid::parse(&text.replace('-', "_"), '_'), Some(uuid));
+    }
+
+    #[test]
+    fn a_mig_instance_named_by_its_gpu_as_before_r470_is_refused() {
+        let old = "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/7/0";
+        assert_eq!(Uuid::parse(old, '-'), None);
+        assert_eq!(Uuid::parse(&old.replace('-', "_"), '_'), None);
     }
 
     #[test]

@@ -11,6 +11,9 @@ import sys
 import tempfile
 import time
 
+import collisions
+import compute
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MIB = 1 << 20
@@ -176,6 +179,18 @@ def costs(machine):
     return ", ".join(f"{name} {value / MIB:.1f} MiB" for name, value in facts.items())
 
 
+def fence(machine):
+    """The driver's own limits for cgroups, which the daemon's fence stands on."""
+    if machine.soft:
+        raise NotAvailable("softgpu has no limits for cgroups")
+    program = machine.compile("tests/clients/quota.c")
+    done = subprocess.run([sys.executable, HERE / "fence.py", program], env=machine.bare, capture_output=True, text=True, timeout=ROW)
+    if done.returncode == 3:
+        raise NotAvailable(done.stdout.strip())
+    assert done.returncode == 0, f"{done.stdout.strip()} {done.stderr.strip()[-200:]}"
+    return done.stdout.strip()
+
+
 def torch(machine, mode):
     """PyTorch as it is, under 2 GiB."""
     if not torch_version():
@@ -221,6 +236,9 @@ def main():
             report.row(f"PyTorch: {mode}", lambda mode=mode: torch(machine, mode))
         report.row("ns a call, without and with the library", lambda: overhead(machine))
         report.row("what the driver takes by itself", lambda: costs(machine))
+        report.row("the driver's limits for cgroups", lambda: fence(machine))
+        collisions.rows(machine, report, NotAvailable, torch_version())
+        compute.rows(machine, report, NotAvailable, torch_version())
         total = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
         report.line(f"\n{total}; {time.monotonic() - report.began:.0f} s")
         print(f"report: {report.path}")

@@ -19,7 +19,7 @@ have python3 || die "python3 is not installed"
 binaries="$CARGO_TARGET_DIR/release"
 if have cargo; then
     say "building"
-    packages=(-p gpushare -p gpushare-interposer)
+    packages=(-p gpushare -p gpushare-interposer -p gpushared)
     $soft && packages+=(-p softgpu-cuda -p softgpu-nvml)
     timeout 240 cargo build --release --locked --offline "${packages[@]}" >&2 || note "cargo cannot build here; using what is there"
 fi

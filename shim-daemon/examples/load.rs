@@ -23,6 +23,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -32,6 +33,7 @@ use gpushare_protocol::wire::{
 };
 use gpushared::server::{CONTROL, SOCKET};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use support::gate::Gated;
 use support::{Client, Daemon, Wire, create};
 
 /// Asks of a daemon by many clients, and what they cost.
@@ -52,9 +54,15 @@ struct Args {
     /// MiB of the largest ask; if all containers at that size do not fit, grants have to be taken back from others
     #[arg(long, default_value_t = 96)]
     most: u64,
+    /// Containers beside them that take turns on the device all the time
+    #[arg(long, default_value_t = 2)]
+    turns: usize,
     /// The daemon's part, in this folder
     #[arg(long, hide = true)]
     serve: Option<std::path::PathBuf>,
+    /// The part of those that take turns, with the daemon in this folder
+    #[arg(long, hide = true)]
+    play: Option<std::path::PathBuf>,
 }
 
 fn main() {
@@ -66,11 +74,19 @@ fn main() {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         return;
     }
+    if let Some(folder) = args.play {
+        return play(&folder, args.turns);
+    }
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(folder.path());
     let pid = daemon.id();
     idle("idle, nobody connected", pid, args.seconds);
     let (_owner, clients) = connect(folder.path(), &args);
+    let players = part(
+        "--play",
+        folder.path(),
+        &["--turns", &args.turns.to_string()],
+    );
     let before = cpu(pid);
     let (mut taken, lost) = load(&clients, &args);
     let used = (cpu(pid) - before).as_secs_f64() / f64::from(args.seconds);
@@ -97,18 +113,15 @@ fn main() {
         used * 100.0,
         resident(pid)
     );
+    show_turns(folder.path());
+    stop(players);
     idle("idle, all connected", pid, args.seconds);
     drop(clients);
     stop(daemon);
 }
 
 fn start(folder: &Path) -> Child {
-    let daemon = Command::new(std::env::current_exe().unwrap())
-        .arg("--serve")
-        .arg(folder)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let daemon = part("--serve", folder, &[]);
     let deadline = Instant::now() + Duration::from_secs(20);
     while UnixStream::connect(folder.join(CONTROL)).is_err() {
         assert!(Instant::now() < deadline, "the daemon did not start");
@@ -117,9 +130,62 @@ fn start(folder: &Path) -> Child {
     daemon
 }
 
-fn stop(mut daemon: Child) {
-    drop(daemon.stdin.take());
-    daemon.wait().unwrap();
+/// A part of the measurement in a process of its own, until its input ends.
+fn part(name: &str, folder: &Path, arguments: &[&str]) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .arg(name)
+        .arg(folder)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn stop(mut part: Child) {
+    drop(part.stdin.take());
+    part.wait().unwrap();
+}
+
+/// Programs that always have work, a container each, until this process's input ends.
+fn play(folder: &Path, containers: usize) {
+    let mut owner = Wire::connect(&folder.join(CONTROL));
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..containers {
+            let limits = [("GPUSHARE_MEM_LIMIT", "64MiB")];
+            let socket = match owner.call(&create(&format!("turn-{number}"), &limits)) {
+                ControlReply::Created { folder, .. } => Path::new(&folder).join(SOCKET),
+                other => panic!("{other:?}"),
+            };
+            let (mut gate, ends) = (Gated::join(&socket), &ends);
+            scope.spawn(move || {
+                let mut last = 0;
+                while let Some((epoch, ..)) = gate.take_turn(last, ends) {
+                    last = epoch;
+                }
+            });
+        }
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        ends.store(true, Ordering::Relaxed);
+    });
+}
+
+fn show_turns(folder: &Path) {
+    match Wire::connect(&folder.join(CONTROL)).call(&Control::Shares) {
+        ControlReply::Shares(rows) => {
+            for row in rows.iter().filter(|row| row.turns > 1) {
+                println!(
+                    "  {}: {} turns, {} overruns, {:.1} % of the last {:.1} s",
+                    row.name,
+                    row.turns,
+                    row.overruns,
+                    f64::from(row.held) / 10.0,
+                    row.over_ms as f64 / 1e3
+                );
+            }
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Nearly all of it is a burst, so grants move. A context of each is promised too: more containers do not fit the device.

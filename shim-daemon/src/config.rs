@@ -3,21 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gpushare_core::{ContainerSpec, DeviceId, Nanos, Preemptible, Quota, Resolver};
+use gpushare_core::{
+    Compute, ContainerSpec, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver,
+};
 use gpushare_protocol::limits::{self, Limits};
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
-use serde::de::Error as _;
+use serde::de::{Error as _, IntoDeserializer};
 use serde::{Deserialize, Deserializer};
 
+use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
 
 /// The brain's terms of a container's limits.
 #[must_use]
-pub fn spec_of(limits: &Limits, quotas: Vec<(DeviceId, Quota)>) -> ContainerSpec {
+pub fn spec_of(
+    limits: &Limits,
+    quotas: Vec<(DeviceId, Quota)>,
+    compute: Vec<(DeviceId, Compute)>,
+) -> ContainerSpec {
     let policy = limits.policy();
     ContainerSpec {
         quotas,
+        compute,
         priority: policy.priority,
         on_collision: policy.on_collision.iter().map(resolver).collect(),
         wait_timeout: nanos(policy.wait_timeout),
@@ -26,8 +34,8 @@ pub fn spec_of(limits: &Limits, quotas: Vec<(DeviceId, Quota)>) -> ContainerSpec
             limits::Preemptible::Never => Preemptible::Never,
             limits::Preemptible::Kill => Preemptible::Kill,
         },
-        idle_end: None,
-        run_limit: None,
+        idle_end: policy.idle_end.map(nanos),
+        run_limit: policy.run_limit.map(nanos),
     }
 }
 
@@ -48,6 +56,7 @@ fn nanos(span: Duration) -> Nanos {
 #[serde(deny_unknown_fields, default)]
 struct File {
     /// Bytes of each device that are never given out.
+    #[serde(deserialize_with = "amount_or_nothing")]
     reserve: Option<Amount>,
     /// Treat every device as if it had at most this much.
     capacity: Option<Amount>,
@@ -55,6 +64,8 @@ struct File {
     step: Option<Amount>,
     /// From SIGTERM to SIGKILL.
     term_grace: Option<Span>,
+    /// How long before an idle end or a run limit a container is warned.
+    end_warning: Option<Span>,
     /// How long a restart waits for running programs to say what they hold.
     recovery: Option<Span>,
     /// What becomes of processes on the devices that are in no container.
@@ -63,8 +74,32 @@ struct File {
     unmanaged_root: bool,
     /// How long such a process is listed before it is ended.
     unmanaged_grace: Option<Span>,
+    /// Whether the driver is asked to limit containers' cgroups, too.
+    driver_fence: Switch,
+    /// How turns on devices are dealt.
+    compute: Turns,
     /// Limits of containers that do not say otherwise, by the names of the variables.
     defaults: BTreeMap<String, String>,
+}
+
+/// How turns on devices are dealt.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Turns {
+    /// How long they are.
+    profile: Length,
+    /// How long a container may take to finish what it submitted before the next is let in beside it.
+    overrun: Option<Span>,
+}
+
+/// How long turns are: short waits against little overhead.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Length {
+    Interactive,
+    #[default]
+    Default,
+    Batch,
 }
 
 /// What becomes of processes on the devices that are in no container.
@@ -73,6 +108,15 @@ struct File {
 enum Strangers {
     Report,
     End,
+}
+
+/// Something that is done or not.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Switch {
+    #[default]
+    Off,
+    On,
 }
 
 /// An amount of memory as people write it.
@@ -95,6 +139,15 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
+/// As an amount, or `"0"`.
+fn amount_or_nothing<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Amount>, D::Error> {
+    let text = String::deserialize(source)?;
+    if text == "0" {
+        return Ok(Some(Amount(Bytes::ZERO)));
+    }
+    Amount::deserialize(text.into_deserializer()).map(Some)
+}
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
@@ -105,6 +158,18 @@ impl<'de> Deserialize<'de> for Span {
         })?;
         Ok(Self(nanos(span)))
     }
+}
+
+fn turns(told: &Turns) -> LeasePolicy {
+    let mut policy = LeasePolicy::of(match told.profile {
+        Length::Interactive => Profile::Interactive,
+        Length::Default => Profile::Default,
+        Length::Batch => Profile::Batch,
+    });
+    if let Some(Span(overrun)) = told.overrun {
+        policy.overrun = overrun;
+    }
+    policy
 }
 
 /// Reads a file's text over `base`. The error names line and key and says what is accepted.
@@ -136,8 +201,20 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     if let Some(Span(grace)) = file.term_grace {
         settings.policy.term_grace = grace;
     }
+    if let Some(Span(warning)) = file.end_warning {
+        settings.policy.end_warning = warning;
+    }
     if let Some(Span(recovery)) = file.recovery {
         settings.recovery = recovery;
+    }
+    settings.policy.lease = turns(&file.compute);
+    if file.driver_fence == Switch::On {
+        settings.fences = cgroup::unified();
+        if settings.fences.is_none() {
+            tracing::warn!(
+                "driver_fence is on, but cgroup v2 is not this machine's only hierarchy: no fences"
+            );
+        }
     }
     let unmanaged = &mut settings.unmanaged;
     *unmanaged = Unmanaged {
@@ -175,6 +252,25 @@ mod tests {
     }
 
     #[test]
+    fn nothing_may_be_kept_back_but_no_step_and_no_capacity_may_be_nothing() {
+        let base = Settings {
+            reserve: Bytes(GIB),
+            ..Settings::default()
+        };
+        assert_eq!(
+            read("reserve = \"0\"", base.clone()).unwrap().reserve,
+            Bytes::ZERO
+        );
+        assert_eq!(read("", base.clone()).unwrap().reserve, Bytes(GIB));
+        for text in ["step = \"0\"", "capacity = \"0\""] {
+            assert!(
+                read(text, base.clone()).unwrap_err().contains("line 1"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn unmanaged_processes_are_ended_only_where_the_file_says_so() {
         let read = |text| read(text, Settings::default()).unwrap().unmanaged;
         assert_eq!(read(""), Unmanaged::default());
@@ -187,12 +283,48 @@ mod tests {
     }
 
     #[test]
+    fn fences_are_only_where_the_file_says_so_and_the_machine_has_one_hierarchy() {
+        let read = |text| read(text, Settings::default()).unwrap().fences;
+        assert_eq!(read(""), None);
+        assert_eq!(read("driver_fence = \"off\""), None);
+        assert_eq!(read("driver_fence = \"on\""), cgroup::unified());
+    }
+
+    #[test]
+    fn turns_are_as_long_as_the_files_profile_says() {
+        let read = |text| read(text, Settings::default()).unwrap().policy.lease;
+        assert_eq!(read(""), LeasePolicy::default());
+        assert_eq!(
+            read("[compute]\nprofile = \"interactive\"").quantum,
+            Nanos::millis(5)
+        );
+        let batch = read("[compute]\nprofile = \"batch\"\noverrun = \"40ms\"");
+        assert_eq!(
+            (batch.quantum, batch.overrun),
+            (Nanos::millis(50), Nanos::millis(40))
+        );
+    }
+
+    #[test]
     fn an_error_names_the_line_the_key_and_what_is_accepted() {
         for (text, words) in [
             ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),
             ("\nterm_grace = \"10\"", ["line 2", "term_grace", "10s"]),
             ("rserve = \"1GiB\"", ["line 1", "rserve", "reserve"]),
+            (
+                "[compute]\nprofile = \"fast\"",
+                ["line 2", "profile", "interactive"],
+            ),
+            (
+                "[compute]\nquantum = \"5ms\"",
+                ["line 2", "quantum", "profile"],
+            ),
+            (
+                "[compute]\noverrun = \"soon\"",
+                ["line 2", "overrun", "ms, s, m or h"],
+            ),
             ("unmanaged = \"kill\"", ["line 1", "kill", "report"]),
+            ("driver_fence = true", ["line 1", "driver_fence", "string"]),
             (
                 "[defaults]\nGPUSHARE_PRIORITY = \"high\"",
                 ["GPUSHARE_PRIORITY", "high", "0 to 1000"],

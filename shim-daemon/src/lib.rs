@@ -1,6 +1,7 @@
 //! The node daemon's hands: sockets, shared pages, processes, devices. What to do is decided in `gpushare-core`.
 #![deny(unsafe_code)]
 
+mod cgroup;
 pub mod config;
 pub mod connection;
 pub mod devices;

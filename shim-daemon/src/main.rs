@@ -1,7 +1,9 @@
 //! `gpushared`: the node daemon.
 
+use std::fs::File;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -27,7 +29,7 @@ struct Args {
     /// Serve one user only: sockets that others cannot reach
     #[arg(long)]
     private: bool,
-    /// Leave when the last container and command have gone
+    /// Leave when the last container and command have gone; if none has come yet, when standard input (a pipe) is hung up
     #[arg(long)]
     transient: bool,
     /// Bytes of each device that are never given out, such as 512MiB
@@ -45,17 +47,35 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-fn main() -> ExitCode {
-    match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error}");
-            ExitCode::FAILURE
-        }
+/// What it ends with when its settings are wrong, so that who started it can tell that from a machine on which no daemon can run:
+/// `EX_CONFIG` of sysexits.h.
+const WRONG_SETTINGS: u8 = 78;
+
+/// Why it does not serve.
+enum Failed {
+    /// The settings are wrong.
+    Settings(String),
+    /// It cannot run here.
+    Here(String),
+}
+
+impl From<String> for Failed {
+    fn from(error: String) -> Self {
+        Self::Here(error)
     }
 }
 
-fn run(args: Args) -> Result<(), String> {
+fn main() -> ExitCode {
+    let (status, error) = match run(Args::parse()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
+        Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error),
+    };
+    tracing::error!("{error}");
+    status
+}
+
+fn run(args: Args) -> Result<(), Failed> {
     tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
@@ -69,7 +89,9 @@ fn run(args: Args) -> Result<(), String> {
         .runtime_dir
         .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
     let folder = Folder::open(root, args.private)
-        .map_err(|error| format!("cannot use the runtime folder: {error}"))?;
+        .map_err(|error| {
+            format!("cannot use the runtime folder: {error}; run it as root, or give --private and --runtime-dir DIR")
+        })?;
     let config = args
         .config
         .or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
@@ -79,7 +101,7 @@ fn run(args: Args) -> Result<(), String> {
         ..Settings::default()
     };
     let settings = match &config {
-        Some(file) => settings_of(file, base)?,
+        Some(file) => settings_of(file, base).map_err(Failed::Settings)?,
         None => base,
     };
     let reload = config.map(reload).transpose()?;
@@ -91,12 +113,24 @@ fn run(args: Args) -> Result<(), String> {
         stop,
         reload,
         transient: args.transient,
+        starter: starter(args.transient)
+            .map_err(|error| format!("cannot use standard input: {error}"))?,
     };
     let mut server = Server::new(start, Box::new(devices))?;
     tracing::info!(socket = %control.display(), "serving");
-    server
+    Ok(server
         .run()
-        .map_err(|error| format!("cannot go on: {error}"))
+        .map_err(|error| format!("cannot go on: {error}"))?)
+}
+
+/// Standard input, if it is a pipe that whoever started a transient daemon holds until they have connected.
+fn starter(transient: bool) -> std::io::Result<Option<OwnedFd>> {
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let is_pipe = File::from(input.try_clone()?)
+        .metadata()?
+        .file_type()
+        .is_fifo();
+    Ok((transient && is_pipe).then_some(input))
 }
 
 /// Where the file of a machine's daemon is.
@@ -119,7 +153,7 @@ fn reload(file: PathBuf) -> Result<Reload, String> {
     let read = move || {
         // More than one that came meanwhile are one.
         while let Ok(Some(_)) = hang_up.read_signal() {}
-        settings_of(&file, Settings::default()).map(|settings| settings.defaults)
+        settings_of(&file, Settings::default())
     };
     Ok(Reload {
         bell,

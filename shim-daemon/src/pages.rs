@@ -11,6 +11,7 @@
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
 use gpushare_protocol::page::{PAGE_BYTES, Page, PageError};
@@ -205,6 +206,22 @@ impl ControlPages {
         unsafe { ControlPage::from_mapping(self.0.base) }
     }
 
+    /// Lets everybody who waits for the page know that it changed. After the stores it is about.
+    pub fn announce(&self) {
+        let changes = &self.view().header.changes;
+        changes.fetch_add(1, Ordering::Release);
+        // SAFETY: the word lies in a mapping that lives as long as `self`. Not private: the waiters are other processes.
+        // Waking nobody is no failure, and the call has no other for an address that is mapped.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                changes.as_ptr(),
+                libc::FUTEX_WAKE,
+                i32::MAX,
+            );
+        }
+    }
+
     /// What clients get.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
@@ -214,7 +231,6 @@ impl ControlPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     fn again(descriptor: BorrowedFd<'_>) -> OwnedFd {
         descriptor.try_clone_to_owned().unwrap()
@@ -248,6 +264,37 @@ mod tests {
             UsagePage::adopt(again(control.descriptor())),
             Err(PagesError::Size { .. })
         ));
+    }
+
+    #[test]
+    fn a_read_only_mapping_can_wait_for_a_change_and_is_woken_by_it() {
+        let control = ControlPages::create(5).unwrap();
+        let length = size(CONTROL_BYTES);
+        let (access, shared) = (ProtFlags::PROT_READ, MapFlags::MAP_SHARED);
+        // SAFETY: a new read-only mapping of a sealed page.
+        let seen = unsafe { mmap(None, length, access, shared, control.descriptor(), 0) }.unwrap();
+        // SAFETY: as long as a control page, never unmapped.
+        let seen = unsafe { ControlPage::from_mapping(seen.cast()) };
+        let waits = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let before = seen.header.changes.load(Ordering::Acquire);
+                waits.wait();
+                while seen.header.changes.load(Ordering::Acquire) == before {
+                    let word = seen.header.changes.as_ptr();
+                    let forever = std::ptr::null::<libc::timespec>();
+                    // SAFETY: the word stays mapped; the wait ends when it is woken or holds another value.
+                    unsafe {
+                        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, before, forever)
+                    };
+                }
+                seen.devices[1].grant.load(Ordering::Relaxed)
+            });
+            waits.wait();
+            control.view().devices[1].grant.store(7, Ordering::Relaxed);
+            control.announce();
+            assert_eq!(waiter.join().unwrap(), 7);
+        });
     }
 
     #[test]

@@ -34,6 +34,12 @@ pub struct Peer {
 /// If it is already gone, or lives outside the daemon's pid namespace so that its death could not be seen.
 pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let credentials = getsockopt(&socket, PeerCredentials)?;
+    if credentials.pid() <= 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the daemon does not see that process: it must run in the machine's own pid namespace (hostPID: true, --pid=host)",
+        ));
+    }
     let pidfd = match peer_pidfd(socket) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open(credentials.pid())?,
         found => found?,

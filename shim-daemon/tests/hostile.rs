@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use gpushare_protocol::units::GIB;
+use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use support::{Client, Daemon, Wire};
+use support::{Client, Daemon, FakeDevices, Wire};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 
@@ -64,6 +64,74 @@ fn a_huge_length_is_cut_off_before_its_bytes_come() {
         assert!(std::io::Read::read_to_end(&mut &stream, &mut end).is_ok());
         assert!(end.is_empty());
     });
+}
+
+#[test]
+fn a_message_cut_short_costs_its_connection_only() {
+    let mut whole = Vec::new();
+    encode(0, &Hello::of_this_build(0), &mut whole).unwrap();
+    let register = Request::Register(Register {
+        pid: 1,
+        presents_page: false,
+        slot: None,
+    });
+    encode(1, &register, &mut whole).unwrap();
+    while_another_works(|socket| {
+        for length in 0..whole.len() {
+            drop(raw(socket, &whole[..length]));
+        }
+    });
+}
+
+#[test]
+fn thousands_of_silent_commands_leave_room_for_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_good, good) = daemon.container("good", &LIMIT);
+    let control = daemon.folder.join(gpushared::server::CONTROL);
+    let crowd: Vec<_> = (0..1500)
+        .map_while(|_| UnixStream::connect(&control).ok())
+        .collect();
+    assert!(crowd.len() > 100, "{}", crowd.len());
+    let mut client = Client::register(&good);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 4 * GIB), Reply::Granted { .. }));
+}
+
+#[test]
+fn charges_that_are_zeroed_do_not_free_what_the_device_still_shows() {
+    let burst = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "3s"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with(folder.path(), devices.clone());
+    let (_good, good) = daemon.container("good", &burst);
+    let (_bad, bad) = daemon.container("bad", &burst);
+    let mut good = Client::register(&good);
+    assert!(matches!(good.open(), Reply::Granted { .. }));
+    // All clients here are one process; the device's list is taken as the last one's.
+    let mut bad = Client::register(&bad);
+    assert!(matches!(bad.open(), Reply::Granted { .. }));
+    assert!(matches!(bad.grow(0, 10 * GIB), Reply::Granted { .. }));
+    bad.charge(10 * GIB);
+    let held = Bytes(10 * GIB + 64 * MIB);
+    devices.0.lock().unwrap().processes = vec![(std::process::id(), held)];
+    devices.until_looked_at();
+    bad.page().line(bad.slot, 0).unwrap().word.clear();
+    let done: Reply = bad.wire.call(&Request::Freed { column: 0 });
+    assert_eq!(done, Reply::Done);
+    let answer = good.grow(0, 10 * GIB);
+    assert!(
+        matches!(answer, Reply::Refused(_)),
+        "what another holds is not given: {answer:?}"
+    );
+    assert!(
+        matches!(good.grow(0, 4 * GIB), Reply::Granted { .. }),
+        "what is truly free is there"
+    );
 }
 
 #[test]
@@ -151,6 +219,8 @@ fn a_presented_page_that_is_not_sealed_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.container("one", &LIMIT);
+    drop(daemon);
+    let _daemon = Daemon::start(folder.path());
     let mut wire = Wire::connect(&socket);
     let mut frame = Vec::new();
     let register = Register {
@@ -170,16 +240,11 @@ fn a_presented_page_that_is_not_sealed_is_refused() {
     )
     .unwrap();
     let reply: Reply = wire.answer(1);
-    assert!(
-        matches!(
-            reply,
-            Reply::Error(WireError {
-                code: ErrorCode::BadPage,
-                ..
-            })
-        ),
-        "{reply:?}"
-    );
+    let Reply::Error(error) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(error.code, ErrorCode::BadPage);
+    assert!(error.message.contains("sealed"), "{error:?}");
 }
 
 #[test]
@@ -220,4 +285,43 @@ fn a_client_is_no_command_and_a_command_no_client() {
         panic!("{rows:?}")
     };
     assert_eq!(rows[0].limit, 4 * GIB);
+}
+
+#[test]
+fn a_page_presented_where_no_daemon_was_before_is_refused_and_raises_no_grant() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let (_own, own) = daemon.container("own", &limits);
+    let (mut command, _victim) = daemon.container("victim", &limits);
+    let (_other, other) = daemon.container("other", &limits);
+    // A page that says that all of the limit is held, as after a restart; but there was none.
+    let mut forger = Client::register(&other);
+    forger.charge(12 * GIB);
+    let refused = forger.reconnect(&own);
+    assert!(
+        matches!(
+            refused,
+            Reply::Error(WireError {
+                code: ErrorCode::BadPage,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+        panic!("a list")
+    };
+    let grants: Vec<_> = rows
+        .iter()
+        .map(|row| (row.name.as_str(), row.grant))
+        .collect();
+    assert_eq!(grants, [("own", 0), ("victim", 0), ("other", 0)]);
+    assert!(matches!(
+        Client::register(&own).open(),
+        Reply::Granted { .. }
+    ));
 }

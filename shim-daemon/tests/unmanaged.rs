@@ -11,7 +11,7 @@ use gpushare_core::Nanos;
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::node::{Settings, Unmanaged};
-use support::{Daemon, FakeDevices, Wire};
+use support::{Client, Daemon, FakeDevices, Wire};
 
 /// A shell that has said that it is ready.
 fn program(script: &str) -> Child {
@@ -109,4 +109,42 @@ fn the_daemon_itself_and_the_first_process_are_spared() {
     // `next` fails if anything is ended meanwhile.
     next(&mut events, "unmanaged-spared");
     next(&mut events, "unmanaged-spared");
+}
+
+/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists 64 MiB more, for `pid`.
+fn beside_a_client(own_pids: bool, pid: u32) -> (u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    let settings = Settings {
+        own_pids,
+        ..settings(false)
+    };
+    let daemon = Daemon::with_settings(folder.path(), devices.clone(), settings);
+    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 4 * GIB), Reply::Granted { .. }));
+    client.charge(4 * GIB);
+    lists(&devices, &[pid], 4 * GIB + 64 * MIB);
+    devices.until_looked_at();
+    match daemon.command().call(&Control::Devices) {
+        ControlReply::Devices(rows) => (rows[0].unmanaged, rows[0].overhead),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_list_with_pids_of_another_namespace_makes_no_stranger_of_our_own_processes() {
+    let (own, foreign) = (std::process::id(), 4_000_000);
+    let reserved = beside_a_client(false, foreign);
+    assert_eq!(
+        reserved.0, 0,
+        "what is used is explained by what is charged"
+    );
+    assert_eq!(beside_a_client(true, foreign).0, 4 * GIB + 64 * MIB);
+    assert_eq!(
+        beside_a_client(false, own),
+        (0, 64 * MIB),
+        "a list that shows our process counts"
+    );
 }

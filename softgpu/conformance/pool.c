@@ -1,4 +1,6 @@
 // Memory pools and allocation in stream order.
+#include <stdbool.h>
+
 #include "facts.h"
 
 struct pool_properties {
@@ -13,6 +15,50 @@ static unsigned long long read_attribute(handle pool, int which) {
     unsigned long long value = ~0ULL;
     CU(cuMemPoolGetAttribute, pool, which, &value);
     return value;
+}
+
+/* Whether an allocation of `bytes` leaves what the pool has reserved as it is. It is freed again. */
+static bool fits(handle pool, handle stream, size_t bytes) {
+    enum { RESERVED = 5 };
+    address at = 0;
+    unsigned long long before = read_attribute(pool, RESERVED);
+    if (CU(cuMemAllocAsync, &at, bytes, stream)) return false;
+    bool same = read_attribute(pool, RESERVED) == before;
+    CU(cuMemFreeAsync, at, stream);
+    return same;
+}
+
+/* Where a pool that keeps what is freed grows, and where it does not. */
+static void pool_room_facts(handle pool, handle stream) {
+    enum { THRESHOLD = 4, RESERVED = 5, MIB = 1 << 20 };
+    address at[3] = {0};
+    handle other = NULL;
+    unsigned long long value = ~0ULL;
+    must("cuStreamCreate", CU(cuStreamCreate, &other, 1));
+    CU(cuMemPoolSetAttribute, pool, THRESHOLD, &value);
+    CU(cuMemPoolTrimTo, pool, (size_t)0);
+    CU(cuMemAllocAsync, &at[0], (size_t)8 * MIB, stream);
+    say_number("grows_by_mib", (long long)(read_attribute(pool, RESERVED) / MIB));
+    for (int i = 1; i < 3; i++) CU(cuMemAllocAsync, &at[i], (size_t)8 * MIB, stream);
+    CU(cuMemFreeAsync, at[1], stream);
+    say_bool("a_free_under_way_serves_its_stream", fits(pool, stream, 8 * MIB));
+    CU(cuCtxSynchronize);
+    say_bool("a_hole_serves_its_size", fits(pool, stream, 8 * MIB));
+    CU(cuCtxSynchronize);
+    say_bool("a_hole_serves_less", fits(pool, stream, 3 * MIB));
+    CU(cuCtxSynchronize);
+    say_bool("a_hole_serves_another_stream", fits(pool, other, 8 * MIB));
+    CU(cuMemFreeAsync, at[0], stream);
+    CU(cuCtxSynchronize);
+    say_bool("two_holes_that_touch_are_one", fits(pool, stream, 16 * MIB));
+    CU(cuMemFreeAsync, at[2], stream);
+    CU(cuCtxSynchronize);
+    CU(cuMemAllocAsync, &at[0], (size_t)40 * MIB, stream);
+    value = read_attribute(pool, RESERVED) / MIB;
+    say_bool("grows_by_no_more_than_the_next_step", value <= 32 + 64);
+    CU(cuMemFreeAsync, at[0], stream);
+    CU(cuCtxSynchronize);
+    CU(cuMemPoolTrimTo, pool, (size_t)0);
 }
 
 void pool_facts(void) {
@@ -67,4 +113,5 @@ void pool_facts(void) {
     properties.location_id = 99;
     say_result("create_on_no_device", CU(cuMemPoolCreate, &own, &properties));
     say_result("create_from_null", CU(cuMemPoolCreate, &own, NULL));
+    pool_room_facts(first, stream);
 }

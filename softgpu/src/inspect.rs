@@ -14,6 +14,10 @@ use crate::world::{Kind, uuid, uuid_text};
 pub struct ProcessTruth {
     /// Its pid, as it saw it itself.
     pub pid: i32,
+    /// The inode of the pid namespace it saw itself in.
+    pub namespace: u64,
+    /// Its unique number.
+    pub number: u32,
     /// False: it is dead (and so are its forked children), but not all of its memory has returned.
     pub alive: bool,
     /// Bytes it asked for and has not freed, by kind; the driver's own kinds stay 0.
@@ -71,6 +75,8 @@ pub struct DeviceTruth {
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
+    /// When it was looked at: `CLOCK_MONOTONIC`, in ns.
+    pub at: u64,
     /// How it was described.
     pub spec: Spec,
     /// Processes that have it open, watchers not counted.
@@ -152,6 +158,8 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
                     let used = &slot.uses[index as usize];
                     ProcessTruth {
                         pid: slot.pid,
+                        namespace: slot.namespace,
+                        number: slot.number,
                         alive: slot.dead == 0,
                         requested: used.requested,
                         physical: used.pages.map(crate::world::machine::bytes),
@@ -177,6 +185,7 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
                 }
             });
             Snapshot {
+                at: crate::exec::clock::now(),
                 spec: spec.clone(),
                 open_by: members().filter(|(_, slot)| slot.dead == 0).count(),
                 devices: devices.collect(),
@@ -202,8 +211,8 @@ impl Snapshot {
             format!("{{{}}}", pairs.join(","))
         };
         let mut text = format!(
-            "{{\"spec\":\"{}\",\"open_by\":{},\"devices\":[",
-            self.spec, self.open_by
+            "{{\"at_ns\":{},\"spec\":\"{}\",\"open_by\":{},\"devices\":[",
+            self.at, self.spec, self.open_by
         );
         for (index, device) in self.devices.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };

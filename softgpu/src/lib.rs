@@ -21,6 +21,7 @@ pub mod handle;
 pub mod inspect;
 pub mod memory;
 pub mod module;
+pub mod pids;
 pub mod spec;
 pub mod trace;
 pub mod va;

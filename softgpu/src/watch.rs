@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::exec::turns::busy_until;
 use crate::inspect::{DeviceTruth, ProcessTruth, Snapshot, of};
+use crate::pids::seen;
 use crate::spec::Spec;
 use crate::world::machine::Machine;
 use crate::world::{sys, uuid, uuid_text};
@@ -37,7 +38,7 @@ pub struct Utilization {
 #[derive(Debug, Default)]
 struct Sampling {
     began_ns: u64,
-    served: HashMap<i32, u64>,
+    served: HashMap<u32, u64>,
     last: Utilization,
 }
 
@@ -86,12 +87,10 @@ impl Monitor {
         }
         let mut answer = sampling.last.clone();
         if answer.ended_us == 0 {
-            let busy_until =
-                |machine: &Machine| machine.busy(index as usize, 0).load(Ordering::Acquire);
             let busy = self
                 .present()?
                 .as_ref()
-                .is_some_and(|machine| busy_until(machine) > now);
+                .is_some_and(|machine| busy_until(machine.turns(index as usize, 0)) > now);
             answer.device = if busy { 100 } else { 0 };
         }
         Ok(answer)
@@ -112,19 +111,20 @@ impl Sampling {
     fn turn(&mut self, now: u64, processes: &[ProcessTruth]) {
         let passed = now.saturating_sub(self.began_ns).max(1);
         let share = |process: &ProcessTruth| {
-            let before = self.served.get(&process.pid).copied().unwrap_or(0);
+            let before = self.served.get(&process.number).copied().unwrap_or(0);
             // What is reserved ahead of time is counted before it has passed: never more than everything.
             let percent = process.served[0]
                 .saturating_sub(before)
                 .saturating_mul(100)
                 .div_ceil(passed)
                 .min(100);
-            (process.pid, u32::try_from(percent).unwrap_or(100))
+            let pid = i32::try_from(seen(process)?).ok()?;
+            Some((pid, u32::try_from(percent).unwrap_or(100)))
         };
         if self.began_ns != 0 {
             let shares: Vec<(i32, u32)> = processes
                 .iter()
-                .map(share)
+                .filter_map(share)
                 .filter(|(_, percent)| *percent > 0)
                 .collect();
             let device = shares
@@ -141,7 +141,7 @@ impl Sampling {
         self.began_ns = now;
         self.served = processes
             .iter()
-            .map(|process| (process.pid, process.served[0]))
+            .map(|process| (process.number, process.served[0]))
             .collect();
     }
 }
@@ -160,6 +160,7 @@ fn empty(spec: &Spec) -> Snapshot {
         processes: Vec::new(),
     };
     Snapshot {
+        at: crate::exec::clock::now(),
         spec: spec.clone(),
         open_by: 0,
         devices: (0..spec.count).map(device).collect(),
@@ -173,6 +174,8 @@ mod tests {
     fn process(pid: i32, served: u64) -> ProcessTruth {
         ProcessTruth {
             pid,
+            namespace: crate::pids::namespace(),
+            number: pid.cast_unsigned(),
             alive: true,
             requested: [0; 8],
             physical: [0; 8],

@@ -1,5 +1,6 @@
 /* A CUDA driver that does next to nothing, so that what a call costs above it is the library's. One device, one context; memory is
- * addresses and no bytes. Built as libcuda.so.1. */
+ * addresses and no bytes. STUB_UUID (32 hex digits) is the device's UUID, for a daemon that must know it. Built as libcuda.so.1. */
+#include <stdio.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,10 +18,20 @@ int cuDriverGetVersion(int *version) { return *version = 12080, SUCCESS; }
 int cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
 int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)64 << 30, (void)device, SUCCESS; }
-int cuDeviceGetUuid(void *uuid, int device) { return memset(uuid, 7, 16), (void)device, SUCCESS; }
+int cuDeviceGetUuid(void *uuid, int device) {
+    const char *text = getenv("STUB_UUID");
+    (void)device;
+    memset(uuid, 7, 16);
+    for (int i = 0; text && i < 16; i++) sscanf(text + 2 * i, "%2hhx", (unsigned char *)uuid + i);
+    return SUCCESS;
+}
 int cuDeviceGetUuid_v2(void *uuid, int device) { return cuDeviceGetUuid(uuid, device); }
 int cuCtxGetCurrent(void **context) { return *context = &context_storage, SUCCESS; }
 int cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
+int cuCtxPushCurrent_v2(void *context) { return (void)context, SUCCESS; }
+int cuCtxPopCurrent_v2(void **context) { return cuCtxGetCurrent(context); }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return (void)device, cuCtxGetCurrent(context); }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { return (void)device, *flags = 0, *active = 0, SUCCESS; }
 int cuMemGetInfo_v2(size_t *available, size_t *all) { return *available = *all = (size_t)64 << 30, SUCCESS; }
 
 int cuMemAlloc_v2(uint64_t *at, size_t bytes) {
@@ -38,6 +49,11 @@ int cuMemFree_v2(uint64_t at) {
     freed[freed_count++] = (at - base) / step;
     return SUCCESS;
 }
+
+int cuCtxSetCurrent(void *context) { return (void)context, SUCCESS; }
+int cuModuleLoadData(void **module, const void *image) { return (void)image, cuCtxGetCurrent(module); }
+int cuModuleGetFunction(void **function, void *module, const char *name) { return (void)name, *function = module, SUCCESS; }
+int cuGraphLaunch(void *exec, void *stream) { return (void)exec, (void)stream, SUCCESS; }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *stream, void **params, void **extra) {

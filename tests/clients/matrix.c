@@ -2,7 +2,7 @@
  *
  *   usage: matrix BINDING PATH
  *   BINDING: dlsym, v1 (cuGetProcAddress), v2 (cuGetProcAddress_v2), twins (dlsym of per-thread names), v2-per-thread
- *   PATH:    linear, pitch, managed, async, pool, vmm, array, mipmap, graph
+ *   PATH:    linear, pitch, managed, async, pool, default-pool, vmm, array, flat-array, mipmap, graph, any-node, uploaded, captured, child
  *
  *   take   -> take COUNT RESULT     allocates 8 MiB at a time until the first refusal
  *   give   -> give RESULT           frees them all, waits, gives back what pools and graphs keep
@@ -23,6 +23,8 @@ struct prop { int type, handle_types; struct location location; void *win32; uns
 struct access { struct location location; int flags; };
 struct pool_props { int type, handle_types; struct location location; void *win32; size_t max; unsigned char rest[56]; };
 struct node_params { struct pool_props pool; const struct access *access; size_t accesses, bytes; dptr at; };
+struct array2d { size_t width, height; int format; unsigned channels; };
+struct any_params { int type, reserved[3]; union { struct node_params alloc; struct { void *graph; int ownership; } child; long long whole[29]; } as; long long reserved2; };
 struct array3d { size_t width, height, depth; int format; unsigned channels, flags; };
 
 static void *driver;
@@ -90,6 +92,13 @@ static int take_pool(int i) {
                 (dptr *, size_t, void *, void *), (&live[i].at, CHUNK, pool, NULL));
 }
 
+static int take_default_pool(int i) {
+    void *by_default;
+    int result = CALL("cuDeviceGetDefaultMemPool", "cuDeviceGetDefaultMemPool", NULL, 11020, (void **, int), (&by_default, 0));
+    return result ? result : CALL("cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", 11020,
+                                  (dptr *, size_t, void *, void *), (&live[i].at, CHUNK, by_default, NULL));
+}
+
 static int take_vmm(int i) {
     struct prop prop = {.type = 1, .location = device0};
     uint64_t handle;
@@ -117,6 +126,11 @@ static int take_array(int i) {
     return CALL("cuArray3DCreate", "cuArray3DCreate_v2", NULL, 3020, (void **, struct array3d *), (&live[i].handle, &shape));
 }
 
+static int take_flat_array(int i) {
+    struct array2d shape = {1024, 2048, 0x20, 1};
+    return CALL("cuArrayCreate", "cuArrayCreate_v2", NULL, 3020, (void **, struct array2d *), (&live[i].handle, &shape));
+}
+
 static int give_array(int i) {
     return CALL("cuArrayDestroy", "cuArrayDestroy", NULL, 2000, (void *), (live[i].handle));
 }
@@ -131,25 +145,94 @@ static int give_mipmap(int i) {
     return CALL("cuMipmappedArrayDestroy", "cuMipmappedArrayDestroy", NULL, 5000, (void *), (live[i].handle));
 }
 
-static int take_graph(int i) {
-    struct access access = {device0, 3};
-    struct node_params params = {.pool = {.type = 1, .location = device0}, .access = &access, .accesses = 1, .bytes = CHUNK};
-    void *node;
-    int result = CALL("cuGraphCreate", "cuGraphCreate", NULL, 10000, (void **, unsigned), (&live[i].graph, 0));
-    if (!result)
-        result = CALL("cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", NULL, 11040,
-                      (void **, void *, const void *, size_t, struct node_params *), (&node, live[i].graph, NULL, 0, &params));
-    if (!result)
-        result = CALL("cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", NULL, 11040,
+/* Makes live[i]'s graph runnable and runs it; with UPLOAD its memory is taken before it runs. */
+static int run_graph(int i, int upload) {
+    int result = CALL("cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", NULL, 11040,
                       (void **, void *, unsigned long long), (&live[i].handle, live[i].graph, 0));
+    if (!result && upload)
+        result = CALL("cuGraphUpload", "cuGraphUpload", "cuGraphUpload_ptsz", 11010, (void *, void *), (live[i].handle, NULL));
     if (!result)
         result = CALL("cuGraphLaunch", "cuGraphLaunch", "cuGraphLaunch_ptsz", 10000, (void *, void *), (live[i].handle, NULL));
-    live[i].at = params.at;
-    if (result) {
-        if (live[i].handle) CALL("cuGraphExecDestroy", "cuGraphExecDestroy", NULL, 10000, (void *), (live[i].handle));
-        CALL("cuGraphDestroy", "cuGraphDestroy", NULL, 10000, (void *), (live[i].graph));
-    }
     return result;
+}
+
+/* What is left of a graph that could not be had. */
+static int undone(int i, int result) {
+    if (result && live[i].handle) CALL("cuGraphExecDestroy", "cuGraphExecDestroy", NULL, 10000, (void *), (live[i].handle));
+    if (result && live[i].graph) CALL("cuGraphDestroy", "cuGraphDestroy", NULL, 10000, (void *), (live[i].graph));
+    if (result) live[i].handle = live[i].graph = NULL;
+    return result;
+}
+
+static const struct access device0_access = {{1, 0}, 3};
+
+static struct node_params chunk(void) {
+    return (struct node_params){.pool = {.type = 1, .location = device0}, .access = &device0_access, .accesses = 1, .bytes = CHUNK};
+}
+
+static int new_graph(void **graph) {
+    return CALL("cuGraphCreate", "cuGraphCreate", NULL, 10000, (void **, unsigned), (graph, 0));
+}
+
+static int add_chunk(void *graph, dptr *at) {
+    struct node_params params = chunk();
+    void *node;
+    int result = CALL("cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", NULL, 11040,
+                      (void **, void *, const void *, size_t, struct node_params *), (&node, graph, NULL, 0, &params));
+    *at = params.at;
+    return result;
+}
+
+static int take_graph(int i) {
+    int result = new_graph(&live[i].graph);
+    if (!result) result = add_chunk(live[i].graph, &live[i].at);
+    return undone(i, result ? result : run_graph(i, 0));
+}
+
+static int take_uploaded(int i) {
+    int result = new_graph(&live[i].graph);
+    if (!result) result = add_chunk(live[i].graph, &live[i].at);
+    return undone(i, result ? result : run_graph(i, 1));
+}
+
+static int add_any(void *graph, struct any_params *params) {
+    void *node;
+    return CALL("cuGraphAddNode", "cuGraphAddNode", NULL, 12020, (void **, void *, const void *, size_t, struct any_params *),
+                (&node, graph, NULL, 0, params));
+}
+
+static int take_any_node(int i) {
+    struct any_params params = {.type = 10, .as.alloc = chunk()};
+    int result = new_graph(&live[i].graph);
+    if (!result) result = add_any(live[i].graph, &params);
+    live[i].at = params.as.alloc.at;
+    return undone(i, result ? result : run_graph(i, 0));
+}
+
+/* The child is the parent's own: one that allocates cannot be copied. */
+static int take_child(int i) {
+    void *child = NULL;
+    int result = new_graph(&live[i].graph);
+    if (!result) result = new_graph(&child);
+    if (!result) result = add_chunk(child, &live[i].at);
+    struct any_params params = {.type = 4, .as.child = {child, 1}};
+    if (!result) result = add_any(live[i].graph, &params);
+    return undone(i, result ? result : run_graph(i, 0));
+}
+
+static int take_captured(int i) {
+    static void *recording;
+    int result = 0;
+    if (!recording) result = CALL("cuStreamCreate", "cuStreamCreate", NULL, 2000, (void **, unsigned), (&recording, 1));
+    if (!result)
+        result = CALL("cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz", 10010, (void *, int), (recording, 0));
+    if (!result)
+        result = CALL("cuMemAllocAsync", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", 11020, (dptr *, size_t, void *),
+                      (&live[i].at, CHUNK, recording));
+    if (!result)
+        result = CALL("cuStreamEndCapture", "cuStreamEndCapture", "cuStreamEndCapture_ptsz", 10000, (void *, void **),
+                      (recording, &live[i].graph));
+    return undone(i, result ? result : run_graph(i, 0));
 }
 
 static int give_graph(int i) {
@@ -163,6 +246,8 @@ static const struct { const char *name; int (*take)(int), (*give)(int); } paths[
     {"linear", take_linear, give_linear}, {"pitch", take_pitch, give_linear}, {"managed", take_managed, give_linear},
     {"async", take_async, give_async},    {"pool", take_pool, give_async},    {"vmm", take_vmm, give_vmm},
     {"array", take_array, give_array},    {"mipmap", take_mipmap, give_mipmap}, {"graph", take_graph, give_graph},
+    {"default-pool", take_default_pool, give_async}, {"flat-array", take_flat_array, give_array}, {"any-node", take_any_node, give_graph},
+    {"uploaded", take_uploaded, give_graph}, {"captured", take_captured, give_graph}, {"child", take_child, give_graph},
 };
 
 /* Waits for frees in streams, and has the driver let go of what pools and graphs keep for reuse. */

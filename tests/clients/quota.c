@@ -2,12 +2,13 @@
  * gpushare: it opens libcuda.so.1 and looks functions up by name, as most programs do.
  *
  *   init              -> init RESULT                cuInit, device 0, its primary context
+ *   on ORDINAL        -> on RESULT                  from now on with the primary context of that device
  *   alloc BYTES       -> alloc RESULT
  *   fill BYTES        -> fill COUNT RESULT          allocates until the first refusal
  *   free COUNT        -> free RESULT                the COUNT most recent, first failure counts
  *   check             -> check COUNT                writes every live allocation's ends and reads them back
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
- *   total             -> total BYTES RESULT         cuDeviceTotalMem
+ *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
  *   fork              -> fork PID                   a child that does nothing until it is killed
  *   preload           -> preload YES                whether the library is in this process: 1 or 0
  *   exit STATUS       (no answer)
@@ -34,6 +35,7 @@ static int (*to_host)(void *, dptr, size_t);
 
 static struct { dptr at; size_t size; } *live;
 static size_t count, room;
+static int device_now;
 
 static void *symbol(void *driver, const char *name) {
     void *found = dlsym(driver, name);
@@ -60,11 +62,15 @@ static int start(void) {
     mem_info = symbol(driver, "cuMemGetInfo_v2");
     to_device = symbol(driver, "cuMemcpyHtoD_v2");
     to_host = symbol(driver, "cuMemcpyDtoH_v2");
-    int device, result = init_(0);
+    return init_(0);
+}
+
+static int turn_to(int ordinal) {
+    int device, result = device_get(&device, ordinal);
     void *context;
-    if (!result) result = device_get(&device, 0);
     if (!result) result = retain(&context, device);
     if (!result) result = set_current(context);
+    if (!result) device_now = ordinal;
     return result;
 }
 
@@ -122,7 +128,10 @@ int main(void) {
         unsigned long long number = 0;
         if (sscanf(line, "%31s %llu", word, &number) < 1) continue;
         if (!strcmp(word, "init")) {
-            printf("init %d\n", start());
+            int result = start();
+            printf("init %d\n", result ? result : turn_to(0));
+        } else if (!strcmp(word, "on")) {
+            printf("on %d\n", turn_to((int)number));
         } else if (!strcmp(word, "alloc")) {
             printf("alloc %d\n", allocate(number));
         } else if (!strcmp(word, "fill")) {
@@ -140,7 +149,7 @@ int main(void) {
             printf("info %zu %zu %d\n", available, all, result);
         } else if (!strcmp(word, "total")) {
             size_t all = 0;
-            int device = 0, result = device_get(&device, 0);
+            int device = 0, result = device_get(&device, device_now);
             if (!result) result = total_mem(&all, device);
             printf("total %zu %d\n", all, result);
         } else if (!strcmp(word, "fork")) {

@@ -25,6 +25,7 @@ pub struct Daemon {
     folder: tempfile::TempDir,
     spec: String,
     flags: Vec<String>,
+    program: PathBuf,
     child: Option<Child>,
 }
 
@@ -56,10 +57,30 @@ impl Daemon {
             folder: tempfile::tempdir().expect("a temporary folder"),
             spec: gpu.spec().to_owned(),
             flags: flags.iter().map(ToString::to_string).collect(),
+            program: artefacts::gpushared(),
             child: None,
         };
         daemon.restart();
         daemon
+    }
+
+    /// As [`Daemon::start`], of another build.
+    pub fn of_build(gpu: &Gpu, program: PathBuf) -> Self {
+        let mut daemon = Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            spec: gpu.spec().to_owned(),
+            flags: Vec::new(),
+            program,
+            child: None,
+        };
+        daemon.restart();
+        daemon
+    }
+
+    /// Kills it and starts one of another build in its place.
+    pub fn replace(&mut self, program: PathBuf) {
+        self.program = program;
+        self.restart();
     }
 
     /// Its process.
@@ -78,7 +99,7 @@ impl Daemon {
     /// Starts the next one in the same folder and waits until it serves.
     pub fn restart(&mut self) {
         self.kill();
-        let mut command = clean(&artefacts::gpushared());
+        let mut command = clean(&self.program);
         command
             .args(["--private", "--runtime-dir"])
             .arg(self.folder.path())
@@ -112,14 +133,24 @@ impl Daemon {
         Commands::open(&self.folder.path().join("control.sock"))
     }
 
-    /// Registers a container with these variables and waits for its admission.
+    /// Registers a container with these variables and all devices, and waits for its admission.
     pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> Container {
+        self.container_on(name, environment, &[])
+    }
+
+    /// Registers a container with these variables and devices, in this order, and waits for its admission.
+    pub fn container_on(
+        &self,
+        name: &str,
+        environment: &[(&str, &str)],
+        devices: &[[u8; 16]],
+    ) -> Container {
         let mut owner = self.commands();
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let create = Control::Create {
             name: Some(name.to_owned()),
             environment: environment.iter().map(pair).collect(),
-            devices: vec![],
+            devices: devices.to_vec(),
         };
         match owner.ask(&create) {
             ControlReply::Created { folder, .. } => Container {
@@ -133,11 +164,25 @@ impl Daemon {
 
     /// What `ps` shows of a container on its first device.
     pub fn row(&self, name: &str) -> ContainerRow {
+        let mut rows = self.rows(name);
+        assert!(!rows.is_empty(), "no container {name}");
+        rows.swap_remove(0)
+    }
+
+    /// What `ps` shows of a container, device by device in its order.
+    pub fn rows(&self, name: &str) -> Vec<ContainerRow> {
         match self.commands().ask(&Control::List) {
-            ControlReply::Containers(rows) => rows
-                .into_iter()
-                .find(|row| row.name == name)
-                .unwrap_or_else(|| panic!("no container {name}")),
+            ControlReply::Containers(rows) => {
+                rows.into_iter().filter(|row| row.name == name).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The UUIDs of its devices, in NVML's order.
+    pub fn devices(&self) -> Vec<[u8; 16]> {
+        match self.commands().ask(&Control::Devices) {
+            ControlReply::Devices(rows) => rows.iter().map(|row| row.uuid).collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -177,6 +222,13 @@ impl Container {
             .env("SOFTGPU", &self.spec)
             .env("GPUSHARE_SOCKET", &self.folder);
         command
+    }
+
+    /// Starts the C client `name` in it under another build's library.
+    pub fn client_of_build(&self, library: &Path, name: &str) -> Guest {
+        let mut command = self.command(&clients::compile(name, &[]));
+        command.env("LD_PRELOAD", library);
+        Guest::start(command)
     }
 
     /// Starts the C client `name` in it with these further variables.

@@ -26,10 +26,12 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// `gpushare run --gpu soft:… <flags> --`, ready for a program. The environment is the test's own without anything of
-/// gpushare's, so that a developer's settings change no test.
+/// `gpushare run --daemon off --gpu soft:… <flags> --`, ready for a program: the library keeps the limits by itself. (With a
+/// daemon: [`crate::Home`].) The environment is the test's own without anything of gpushare's, so that a developer's settings
+/// change no test.
 pub fn command(gpu: &Gpu, flags: &[&str]) -> Command {
-    let mut command = gpushare(&["run", "--gpu", &format!("soft:{}", gpu.spec())]);
+    let gpu = format!("soft:{}", gpu.spec());
+    let mut command = gpushare(&["run", "--daemon", "off", "--gpu", &gpu]);
     command.args(flags).arg("--");
     command
 }

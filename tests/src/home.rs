@@ -79,10 +79,10 @@ impl Home {
         self.command(arguments).output().expect("gpushare starts")
     }
 
-    /// `gpushare run --daemon on --name NAME <flags> --`, ready for a program.
+    /// `gpushare run --name NAME <flags> --`, ready for a program.
     pub fn run(&self, name: &str, flags: &[&str]) -> Command {
         let gpu = format!("soft:{}", self.gpu.spec());
-        let mut command = self.command(&["run", "--daemon", "on", "--gpu", &gpu, "--name", name]);
+        let mut command = self.command(&["run", "--gpu", &gpu, "--name", name]);
         command.args(flags).arg("--");
         command
     }

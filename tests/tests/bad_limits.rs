@@ -5,13 +5,15 @@ use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
 use std::fs;
 
 /// Variable, a value that is refused, and what the message must name as accepted.
-const BAD: [(&str, &str, &str); 9] = [
+const BAD: [(&str, &str, &str); 11] = [
     ("GPUSHARE_MEM_LIMIT", "4gb", "4GiB"),
     ("GPUSHARE_MEM_LIMIT", "0", "4GiB"),
     ("GPUSHARE_MEM_LIMIT_0", "", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "10Gib", "4GiB"),
     ("GPUSHARE_MEM_LIMT", "4GiB", "GPUSHARE_MEM_LIMIT"),
-    ("GPUSHARE_SM_LIMIT", "50", "100"),
+    ("GPUSHARE_SM_LIMIT", "0", "1 to 100"),
+    ("GPUSHARE_SM_REQUEST", "half", "1 to 100"),
+    ("CUDA_DEVICE_SM_LIMIT", "50%", "whole percentage"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi", "4g"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "4GiB", "MiB"),
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "4G", "0=4G"),

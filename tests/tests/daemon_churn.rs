@@ -2,10 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 
 const CONTAINERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const CLIENTS: usize = 50;
+const HUNDRED: usize = 100;
+/// What each of a hundred holds, and its context.
+const PIECE: u64 = 64 * MIB;
+const CONTEXT: u64 = 16 * MIB;
 const LIMIT: u64 = 2 * GIB;
 
 struct Stopped {
@@ -25,6 +32,29 @@ fn measure_a_context(daemon: &Daemon, container: &Container, name: &str) -> Gues
     assert_eq!(first.ask("init"), "init 0");
     daemon.until(name, |row| row.overhead > 0 && row.overhead < 64 * MIB);
     first
+}
+
+/// Fifty clients at work in five containers, which end when they are dropped.
+fn fifty(daemon: &Daemon) -> (Vec<Container>, Vec<Guest>) {
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "2GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "300ms"),
+    ];
+    let containers: Vec<Container> = CONTAINERS
+        .iter()
+        .map(|name| daemon.container(name, &limits))
+        .collect();
+    measure_a_context(daemon, &containers[0], CONTAINERS[0])
+        .finish()
+        .silently();
+    let mut guests: Vec<Guest> = (0..CLIENTS)
+        .map(|at| start(&containers[at % CONTAINERS.len()], at))
+        .collect();
+    for guest in &mut guests {
+        assert_eq!(guest.line(), "start 0");
+    }
+    (containers, guests)
 }
 
 fn stop(guest: &mut Guest) -> Stopped {
@@ -56,24 +86,7 @@ fn let_pass(daemon: &Daemon, time: Duration) {
 fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
-    let limits = [
-        ("GPUSHARE_MEM_REQUEST", "1GiB"),
-        ("GPUSHARE_MEM_LIMIT", "2GiB"),
-        ("GPUSHARE_WAIT_TIMEOUT", "300ms"),
-    ];
-    let containers: Vec<Container> = CONTAINERS
-        .iter()
-        .map(|name| daemon.container(name, &limits))
-        .collect();
-    measure_a_context(&daemon, &containers[0], CONTAINERS[0])
-        .finish()
-        .silently();
-    let mut guests: Vec<Guest> = (0..CLIENTS)
-        .map(|at| start(&containers[at % CONTAINERS.len()], at))
-        .collect();
-    for guest in &mut guests {
-        assert_eq!(guest.line(), "start 0");
-    }
+    let (_containers, mut guests) = fifty(&daemon);
     for _ in 0..3 {
         let_pass(&daemon, Duration::from_millis(300));
         daemon.kill();
@@ -102,6 +115,104 @@ fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
     assert_eq!(device.requested_now, held.iter().sum::<u64>());
     assert!(device.requested_peak <= LIMIT * CONTAINERS.len() as u64);
     guests.into_iter().for_each(|guest| drop(guest.finish()));
+}
+
+#[test]
+fn once_programs_were_given_time_to_come_back_the_books_of_fifty_are_exact() {
+    let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
+    let mut daemon = Daemon::start(&gpu);
+    let (_containers, mut guests) = fifty(&daemon);
+    daemon.kill();
+    let mut held = [0; CONTAINERS.len()];
+    for (at, guest) in guests.iter_mut().enumerate() {
+        guest.send("stop");
+        held[at % CONTAINERS.len()] += stop(guest).held;
+    }
+    daemon.restart();
+    // A newcomer is admitted at the moment at which the daemon stops waiting for programs to come back, two seconds after
+    // its start; from then on nothing is asked to be patient.
+    let _newcomer = daemon.container("newcomer", &[("GPUSHARE_MEM_REQUEST", "64MiB")]);
+    for (name, held) in CONTAINERS.iter().zip(held) {
+        let row = daemon.row(name);
+        let processes = row.processes.len();
+        assert_eq!(
+            (row.charged, processes),
+            (held, CLIENTS / CONTAINERS.len()),
+            "{name}"
+        );
+    }
+    guests.into_iter().for_each(|guest| drop(guest.finish()));
+}
+
+#[test]
+fn a_hundred_killed_with_forked_survivors_leave_nothing_and_nothing_they_hold_is_granted() {
+    let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
+    let daemon = Daemon::start(&gpu);
+    let alloc = format!("alloc {PIECE}");
+    let limits = &[
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "16GiB"),
+        ("GPUSHARE_ON_COLLISION", "fail"),
+    ];
+    let containers: Vec<Container> = CONTAINERS[..2]
+        .iter()
+        .map(|name| daemon.container(name, limits))
+        .collect();
+    measure_a_context(&daemon, &containers[0], CONTAINERS[0])
+        .finish()
+        .silently();
+    let mut guests: Vec<Guest> = (0..HUNDRED)
+        .map(|at| containers[at % 2].client("quota", &[]))
+        .collect();
+    let mut survivors = [Vec::new(), Vec::new()];
+    for (at, guest) in guests.iter_mut().enumerate() {
+        assert_eq!(guest.ask("init"), "init 0");
+        assert_eq!(guest.ask(&alloc), "alloc 0");
+        if at % 3 == 0 {
+            let forked = guest.ask("fork");
+            let pid = forked
+                .strip_prefix("fork ")
+                .and_then(|pid| pid.parse().ok());
+            survivors[at % 2].push(Pid::from_raw(pid.expect("a pid")));
+        }
+    }
+    guests.into_iter().for_each(Guest::kill);
+    let kept = survivors
+        .each_ref()
+        .map(|pids| pids.len() as u64 * (PIECE + CONTEXT));
+    for (name, kept) in CONTAINERS.iter().zip(kept) {
+        daemon.until(name, |row| row.processes.is_empty() && row.limbo == kept);
+    }
+    // What the survivors hold is given to nobody, not to their own container either.
+    let mut late = containers[0].client("quota", &[]);
+    assert_eq!(late.ask("init"), "init 0");
+    let filled = late.ask(&format!("fill {PIECE}"));
+    let count = filled
+        .split(' ')
+        .nth(1)
+        .and_then(|count| count.parse::<u64>().ok());
+    let count = count.expect("a count");
+    let kept: u64 = kept.iter().sum();
+    let granted: u64 = CONTAINERS[..2]
+        .iter()
+        .map(|name| daemon.row(name))
+        .map(|row| row.grant + row.overhead + row.limbo)
+        .sum();
+    assert!(granted <= 16 * GIB, "{granted} are promised");
+    assert!(
+        count * PIECE + kept + 2 * GIB > 16 * GIB,
+        "{filled}: what is free, and not promised to the other, is there"
+    );
+    for pid in survivors.into_iter().flatten() {
+        kill(pid, Signal::SIGKILL).expect("it lives");
+    }
+    daemon.until(CONTAINERS[1], |row| {
+        (row.limbo, row.charged, row.overhead) == (0, 0, 0)
+    });
+    daemon.until(CONTAINERS[0], |row| {
+        row.limbo == 0 && row.charged == count * PIECE
+    });
+    assert_eq!(late.ask("check"), format!("check {count}"));
 }
 
 #[test]

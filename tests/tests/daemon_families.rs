@@ -1,7 +1,7 @@
 //! Every way of allocating waits, is served and is refused alike in a daemon's container.
 
 use gpushare_protocol::wire::ProcessState;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients};
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients, guest};
 
 const PATHS: [&str; 9] = [
     "linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph",
@@ -83,5 +83,29 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
             .expect("a count");
         assert!(taken.ends_with(" 2"), "{name}: up to its limit: {taken}");
         assert!(count * CHUNK >= GIB, "{name}: {taken}");
+    }
+}
+
+/// The second and third launch find the driver without memory, as when somebody else has taken it for a moment.
+const FAULTS: &str =
+    "cuGraphLaunch:2:CUDA_ERROR_OUT_OF_MEMORY,cuGraphLaunch:3:CUDA_ERROR_OUT_OF_MEMORY";
+
+#[test]
+fn a_graph_that_the_driver_refuses_inside_a_grant_is_launched_again() {
+    for name in ["graph", "child", "captured"] {
+        let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+        let daemon = Daemon::start(&gpu);
+        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "512MiB")]);
+        let count = alone(&mut path(&container, name));
+        let mut command = container.command(&clients::compile("matrix", &[]));
+        command.args(["v2", name]).env("SOFTGPU_FAIL", FAULTS);
+        let mut guest = Guest::start(command);
+        assert_eq!(alone(&mut guest), count, "{name}");
+        assert_eq!(guest.ask("give"), "give 0", "{name}");
+        daemon.until("one", |row| row.charged == 0);
+        let mut plain = guest::plain(&gpu, &clients::compile("matrix", &[]));
+        plain.args(["v2", name]).env("SOFTGPU_FAIL", FAULTS);
+        let mut plain = Guest::start(plain);
+        assert_eq!(plain.ask("take"), "take 1 2", "{name}: without the library");
     }
 }

@@ -1,11 +1,27 @@
-//! `gpushare run --daemon`: one daemon that comes and goes with its programs, and containers that are joined or refused.
+//! `gpushare run` and its daemon: one that comes and goes with its programs, and containers that are joined or refused.
 
-use gpushare_tests::guest::command;
+use gpushare_tests::gpu::links;
+use gpushare_tests::guest::{clean, command};
 use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const GRANTED: &str = "alloc 0";
+
+/// Looks again until there is an answer: a socket appears without telling anybody.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 #[test]
 fn the_daemon_leaves_with_its_last_program() {
@@ -112,7 +128,8 @@ fn one_whose_request_does_not_fit_says_so_and_starts_when_it_does() {
     assert!(
         ended
             .stderr
-            .contains("second: waits until its request fits"),
+            .contains("second: waits until its request fits beside all others: 10 GiB on ")
+            && ended.stderr.contains(" of 16 GiB are promised"),
         "{ended:?}"
     );
 }
@@ -125,8 +142,10 @@ fn without_a_daemon_what_needs_one_is_refused_by_name() {
         (["--preemptible", "kill"], "GPUSHARE_PREEMPTIBLE"),
         (["--priority", "7"], "GPUSHARE_PRIORITY"),
         (["--wait-timeout", "3s"], "GPUSHARE_WAIT_TIMEOUT"),
+        (["--idle-end", "2h"], "GPUSHARE_IDLE_END"),
+        (["--run-limit", "8h"], "GPUSHARE_RUN_LIMIT"),
     ] {
-        let mut run = command(home.gpu(), &[&flags[..], &["--daemon", "off"]].concat());
+        let mut run = command(home.gpu(), &flags);
         run.env("XDG_RUNTIME_DIR", home.folder())
             .args(["sh", "-c", "echo it ran"]);
         let output = run.output().unwrap();
@@ -137,19 +156,6 @@ fn without_a_daemon_what_needs_one_is_refused_by_name() {
         assert!(told.contains(flags[1]), "{told}");
     }
     assert!(home.daemons().is_empty());
-}
-
-#[test]
-fn what_needs_a_daemon_starts_one_by_itself() {
-    let home = Home::new("");
-    let flags = ["--name", "auto", "--wait-timeout", "3s"];
-    let mut run = command(home.gpu(), &flags);
-    run.env("XDG_RUNTIME_DIR", home.folder())
-        .arg(clients::compile("quota", &[]));
-    let mut guest = Guest::start(run);
-    assert_eq!(guest.ask("init"), "init 0");
-    assert!(home.row("auto").is_some());
-    guest.finish().silently();
 }
 
 #[test]
@@ -172,6 +178,87 @@ fn a_run_inside_a_registered_container_stays_in_it() {
         (&"outer".into(), &(2 * GIB).into())
     );
     guest.finish().silently();
+}
+
+#[test]
+fn a_run_inside_a_registered_container_refuses_what_it_cannot_have() {
+    let home = Home::new("mem=16GiB");
+    let inner = |flags: &[&str]| {
+        let mut outer = home.run("outer", &["--mem-limit", "2GiB"]);
+        outer.arg(artefacts::gpushare()).args(["run", "--gpu"]);
+        outer.arg(format!("soft:{}", home.gpu().spec()));
+        outer.args(flags).args(["--", "sh", "-c", "echo it ran"]);
+        let output = outer.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), output.stdout.is_empty(), told)
+    };
+    for flags in [["--name", "mine"], ["--priority", "7"], ["--daemon", "off"]] {
+        let (status, silent, told) = inner(&flags);
+        assert_eq!((status, silent), (Some(125), true), "{told}");
+        assert!(
+            told.contains(&flags.join(" ")) && told.contains("inside container outer"),
+            "{told}"
+        );
+    }
+    let (status, silent, told) = inner(&["--name", "outer"]);
+    assert_eq!((status, silent, told.as_str()), (Some(0), false, ""));
+}
+
+#[test]
+fn a_daemon_whose_starter_dies_before_it_connects_leaves() {
+    let home = Home::new("");
+    let start = || {
+        let mut daemon = clean(&artefacts::gpushared());
+        daemon
+            .args(["--private", "--transient", "--runtime-dir"])
+            .arg(home.folder().join("d"))
+            .env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU", home.gpu().spec())
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null());
+        daemon.spawn().unwrap()
+    };
+    let mut abandoned = start();
+    drop(abandoned.stdin.take());
+    assert!(abandoned.wait().unwrap().success(), "nobody will come");
+
+    let mut expected = start();
+    let control = home.folder().join("d/control.sock");
+    let caller = until(|| UnixStream::connect(&control).ok());
+    drop(expected.stdin.take());
+    assert_eq!(expected.try_wait().unwrap(), None, "somebody is here");
+    drop(caller);
+    assert!(expected.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_that_was_taken_over_is_told_why_it_is_ended() {
+    let home = Home::new("mem=16GiB");
+    let burst = ["--mem-request", "1GiB", "--mem-limit", "12GiB"];
+    let low = ["--preemptible", "kill", "--priority", "100"];
+    let mut first = home.guest("first", &[&burst[..], &low].concat());
+    assert_eq!(first.ask(&format!("alloc {}", 10 * GIB)), GRANTED);
+    let pid = home.daemons()[0];
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
+    home.until_no_daemon();
+    let high = [&burst[..], &["--on-collision", "priority,wait"]].concat();
+    let mut second = home.guest("second", &high);
+    let mut events = home.events();
+    events.until("attached", "first");
+    assert_eq!(second.ask(&format!("alloc {}", 10 * GIB)), GRANTED);
+    let ended = first.finish();
+    assert_eq!(ended.status.code(), Some(143), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("the program is ended: container second needs memory"),
+        "{ended:?}"
+    );
+    let told = second.finish().stderr;
+    assert!(
+        told.contains("second: waits until programs of the previous daemon have said"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `gpushare ps` and `gpushare set`: the truth about containers, shown and changed.
 
+use gpushare_tests::gpu::links;
 use gpushare_tests::{GIB, Home, MIB, clients};
+use serde_json::Value;
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -169,4 +171,40 @@ fn nvml_inside_shows_the_container_as_set_and_its_processes_only() {
     for guest in [guest, other] {
         guest.finish().silently();
     }
+}
+
+#[test]
+fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
+    let home = Home::new("mem=16GiB,count=2");
+    let mut guest = home.guest("one", &["--mem-limit", "4GiB"]);
+    assert_eq!(guest.ask(&alloc(3 * GIB)), GRANTED);
+    let listed = |name: &str| {
+        let mut command = home.command(&["devices", "--json"]);
+        if !name.is_empty() {
+            let spec = format!("name={name},mem=16GiB,count=2");
+            command.env("SOFTGPU", spec).env("LD_LIBRARY_PATH", links());
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
+    };
+    // In the program's world: both, each with its books.
+    let devices = listed(home.gpu().name());
+    let ordinals: Vec<_> = devices.iter().map(|device| &device["ordinal"]).collect();
+    assert_eq!(ordinals, [0, 1]);
+    let node = &devices[0]["node"];
+    assert!(node["granted"].as_u64().unwrap() >= 3 * GIB, "{node}");
+    assert_eq!(node["capabilities"], serde_json::json!(["process-memory"]));
+    assert_eq!(devices[1]["node"]["granted"], 0);
+    let shown = node["device"].as_str().unwrap();
+    assert_eq!(home.row("one").unwrap()["device"], shown);
+    // Where programs would see no GPU, what the daemon has is there all the same; a GPU it does not have is nobody's.
+    let others = listed("another");
+    let node: Vec<bool> = others
+        .iter()
+        .map(|device| device["node"].is_object())
+        .collect();
+    assert_eq!(node, [false, false, true, true]);
+    assert!(others[2]["ordinal"].is_null(), "{others:?}");
+    guest.finish().silently();
 }

@@ -1,6 +1,6 @@
 //! Collisions as a user meets them: who is ended for whom, and what they are told.
 
-use gpushare_tests::{GIB, Guest, Home, clients};
+use gpushare_tests::{GIB, Guest, Home, MIB, clients};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
@@ -23,6 +23,7 @@ fn holds(home: &Home, name: &str, flags: &[&[&str]], bytes: u64) -> Guest {
 fn a_lower_burst_that_allows_it_is_ended_for_a_better_one_and_everybody_is_told_why() {
     let home = Home::new("mem=16GiB");
     let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);
+    home.until("low", |row| row["overhead"] == 64 * MIB);
     let mut events = home.events();
     let mut high = home.guest("high", &[&BURST[..], &MAKE_ROOM].concat());
     assert_eq!(high.ask(&alloc(10 * GIB)), GRANTED);
@@ -38,6 +39,10 @@ fn a_lower_burst_that_allows_it_is_ended_for_a_better_one_and_everybody_is_told_
     let event = events.until("ended", "low");
     let text = event["text"].as_str().expect("a text");
     assert!(text.contains("SIGTERM") && text.contains(told), "{event}");
+    assert!(
+        text.contains("10 GiB charged and 64 MiB of overhead on "),
+        "{event}"
+    );
     assert_eq!(high.ask("check"), "check 1");
     assert!(home.row("low").is_none(), "it has left the books");
 }

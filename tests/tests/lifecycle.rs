@@ -61,3 +61,32 @@ fn threads_that_race_for_the_first_call_all_get_the_drivers_answer() {
 fn functions_outlive_a_dlclose_of_the_driver() {
     same("closed", "after dlclose: 0 0 0\n");
 }
+
+/// Starting NVML takes longer on a node with many devices than CUDA may be held up.
+#[test]
+fn starting_cuda_does_not_start_nvml() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trace = dir.path().join("trace");
+    let gpu = Gpu::new("");
+    let mut run = command(&gpu, &["--mem-limit", "256MiB"]);
+    run.env("SOFTGPU_TRACE", &trace)
+        .arg(clients::compile("ordered", &[]));
+    let mut guest = Guest::start(run);
+    for line in [
+        "init",
+        "linear 1048576",
+        "alloc 1048576 1",
+        "sync 1",
+        "info",
+    ] {
+        guest.ask(line);
+    }
+    guest.finish().silently();
+    let calls = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(calls.contains(" cuDevicePrimaryCtxRetain 0"), "{calls}");
+    let nvml: Vec<&str> = calls
+        .lines()
+        .filter(|line| line.contains(" nvml"))
+        .collect();
+    assert!(nvml.is_empty(), "{nvml:?}");
+}

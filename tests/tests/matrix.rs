@@ -104,3 +104,33 @@ fn mipmapped_arrays() {
 fn memory_of_graphs() {
     every_binding_stops_at_the_limit("graph", STEP);
 }
+
+#[test]
+fn memory_of_the_default_pool_by_its_handle() {
+    every_binding_stops_at_the_limit("default-pool", STEP);
+}
+
+#[test]
+fn flat_arrays() {
+    every_binding_stops_at_the_limit("flat-array", 0);
+}
+
+#[test]
+fn memory_of_graphs_whose_nodes_are_added_by_the_function_for_any_node() {
+    every_binding_stops_at_the_limit("any-node", STEP);
+}
+
+#[test]
+fn memory_of_graphs_that_are_uploaded_before_they_run() {
+    every_binding_stops_at_the_limit("uploaded", STEP);
+}
+
+#[test]
+fn memory_of_captured_graphs() {
+    every_binding_stops_at_the_limit("captured", STEP);
+}
+
+#[test]
+fn memory_of_graphs_within_graphs() {
+    every_binding_stops_at_the_limit("child", STEP);
+}

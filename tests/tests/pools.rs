@@ -164,6 +164,52 @@ fn a_destroyed_pool_is_paid_for_until_its_last_allocation_is_freed() {
     guest.finish().silently();
 }
 
+/// The driver lets go of it when the last free is over, not when it is asked for.
+#[test]
+fn a_destroyed_pool_is_paid_for_until_its_frees_are_over() {
+    for freed_first in [true, false] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu, "256MiB");
+        done(&mut guest, "pool");
+        done(&mut guest, &format!("from 0 {} 1", 96 * MIB));
+        done(&mut guest, &format!("from 0 {} 2", 96 * MIB));
+        done(&mut guest, "spin 50000000 1");
+        done(&mut guest, "spin 70000000 2");
+        let steps = if freed_first {
+            ["free 0 1", "free 1 2", "close 0"]
+        } else {
+            ["close 0", "free 0 1", "free 1 2"]
+        };
+        for step in steps {
+            done(&mut guest, step);
+        }
+        assert_eq!(free(&mut guest), 64 * MIB, "the frees are under way");
+        // Waits for them.
+        done(&mut guest, &format!("linear {}", 128 * MIB));
+        let truth = truth(&gpu);
+        assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+        done(&mut guest, "sync-all");
+        assert_eq!(free(&mut guest), 128 * MIB);
+        guest.finish().silently();
+    }
+}
+
+/// A program that never waits for its stream: what it freed long ago is credited though the stream is never idle.
+#[test]
+fn frees_of_a_stream_that_is_never_idle_are_credited() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    for number in 0..20 {
+        done(&mut guest, &format!("linear {}", 64 * MIB));
+        done(&mut guest, "spin 3000000 1");
+        done(&mut guest, &format!("free {number} 1"));
+        done(&mut guest, "spin 3000000 1");
+    }
+    let truth = truth(&gpu);
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
 #[test]
 fn a_reset_of_the_context_credits_what_was_in_it() {
     let gpu = Gpu::new("");

@@ -3,10 +3,11 @@
 //! A machine's own daemon serves `/run/gpushare`. Where there is none, each user has one for each GPU world (the real
 //! GPUs, or one software GPU) under their runtime folder; `run` starts it and it leaves with its last container.
 
+mod choice;
 mod start;
 mod talk;
 
-pub(crate) use start::{for_program, is_needed, serves};
+pub(crate) use choice::for_plan;
 pub(crate) use talk::Talk;
 
 use crate::failure::Failure;
@@ -37,7 +38,7 @@ pub(crate) fn all() -> Result<Vec<Talk>, Failure> {
     folders.insert(0, PathBuf::from(NODE));
     let reached = folders
         .iter()
-        .filter_map(|folder| Talk::connect(&folder.join(CONTROL)).ok());
+        .filter_map(|folder| Talk::connect(folder).ok());
     Ok(reached.collect())
 }
 

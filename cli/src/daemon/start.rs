@@ -1,13 +1,13 @@
 //! A daemon for a program that is about to start: the machine's, this user's, or a new one.
 
-use super::{CONTROL, NODE, Talk, own_daemons};
+use super::{NODE, Talk, own_daemons};
 use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
-use gpushare_protocol::limits::Limits;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,16 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks for its socket.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Whether the limits ask for what only a daemon can do.
-pub(crate) fn is_needed(limits: &Limits) -> bool {
-    limits.clone().without_daemon().is_err()
-}
+/// What the daemon ends with when its settings are wrong (`EX_CONFIG` of sysexits.h).
+const WRONG_SETTINGS: i32 = 78;
 
-/// Whether a daemon serves the program's GPU world now.
-pub(crate) fn serves(gpu: &Gpu, environment: &Environment, container: &str) -> bool {
-    let node = gpu.is_real() && Talk::connect(&Path::new(NODE).join(CONTROL)).is_ok();
-    node || own_folder(gpu, environment, container)
-        .is_ok_and(|folder| Talk::connect(&folder.join(CONTROL)).is_ok())
+/// Why a program has no daemon.
+#[derive(Debug)]
+pub(super) enum Without {
+    /// None can be had here, whatever anybody's settings.
+    Impossible(Failure),
+    /// Somebody's settings of it are wrong, and mean something else than no daemon.
+    WrongSettings(Failure),
 }
 
 fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<PathBuf, Failure> {
@@ -41,31 +41,44 @@ fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<P
 }
 
 /// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no name of its own.
-pub(crate) fn for_program(
+pub(super) fn for_program(
     gpu: &Gpu,
     environment: &Environment,
     container: &str,
-) -> Result<Talk, Failure> {
-    if gpu.is_real()
-        && let Ok(talk) = Talk::connect(&Path::new(NODE).join(CONTROL))
-    {
-        return Ok(talk);
+) -> Result<Talk, Without> {
+    if gpu.is_real() {
+        match Talk::connect(Path::new(NODE)) {
+            Ok(talk) => return Ok(talk),
+            // Two daemons would each give the same memory away.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(Without::WrongSettings(Failure::ours(format!(
+                    "the machine's daemon at {NODE} does not take requests of this user ({error}): ask who runs it, or give --daemon off"
+                ))));
+            }
+            Err(_) => {}
+        }
     }
-    let folder = own_folder(gpu, environment, container)?;
-    let socket = folder.join(CONTROL);
+    let folder = own_folder(gpu, environment, container).map_err(Without::Impossible)?;
     let end = Instant::now() + PATIENCE;
     let mut started: Option<Child> = None;
     loop {
-        match Talk::connect(&socket) {
+        match Talk::connect(&folder) {
             Ok(talk) => return Ok(talk),
             Err(_) if Instant::now() < end => {}
-            Err(error) => return Err(not_serving(&folder, &error.to_string())),
+            Err(error) => {
+                let failure = not_serving(&folder, &error.to_string());
+                return Err(Without::Impossible(failure));
+            }
         }
         match started.as_mut().map(Child::try_wait) {
-            None => started = Some(start(&folder, environment)?),
+            None => started = Some(start(&folder, environment).map_err(Without::Impossible)?),
             // It found another one starting; that one's socket is what we wait for. Or it cannot run at all.
             Some(Ok(Some(status))) if !status.success() && !is_locked(&folder) => {
-                return Err(not_serving(&folder, &status.to_string()));
+                let failure = not_serving(&folder, &status.to_string());
+                return Err(match status.code() {
+                    Some(WRONG_SETTINGS) => Without::WrongSettings(failure),
+                    _ => Without::Impossible(failure),
+                });
             }
             Some(Ok(Some(_))) => started = None,
             Some(_) => {}
@@ -105,7 +118,8 @@ fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
         .env_clear()
         .envs(plain)
         .current_dir("/")
-        .stdin(Stdio::null())
+        // Held until we have connected: a daemon whose starter died before that leaves.
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log)
         .process_group(0)

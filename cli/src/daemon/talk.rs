@@ -1,6 +1,8 @@
 //! One connection to a daemon's control socket.
 
+use super::CONTROL;
 use crate::failure::Failure;
+use gpushare_protocol::sockets;
 use gpushare_protocol::wire::{
     Control, ControlReply, Decoder, Hello, MAGIC, MAJOR, decode, encode,
 };
@@ -17,24 +19,27 @@ const GREETING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Talk {
     socket: UnixStream,
-    path: PathBuf,
+    folder: PathBuf,
     decoder: Decoder,
     /// Replies that came before they were asked for.
     early: VecDeque<(u32, ControlReply)>,
     last: u32,
+    /// The daemon's minor version of the protocol.
+    minor: u16,
 }
 
 impl Talk {
-    /// Connects and exchanges greetings.
-    pub(crate) fn connect(path: &Path) -> Result<Self, Error> {
-        let socket = UnixStream::connect(path)?;
+    /// Connects to the daemon whose control socket lies in `folder`, and exchanges greetings.
+    pub(crate) fn connect(folder: &Path) -> Result<Self, Error> {
+        let socket = sockets::at(folder, CONTROL, |path| UnixStream::connect(path))?;
         socket.set_read_timeout(Some(GREETING))?;
         let mut talk = Self {
             socket,
-            path: path.to_owned(),
+            folder: folder.to_owned(),
             decoder: Decoder::default(),
             early: VecDeque::new(),
             last: 0,
+            minor: 0,
         };
         talk.send(0, &Hello::of_this_build(0))?;
         let (_, body) = talk.read()?;
@@ -42,18 +47,29 @@ impl Talk {
         if (theirs.magic, theirs.major) != (MAGIC, MAJOR) {
             let text = format!(
                 "the daemon at {} speaks protocol {}, this is {MAJOR}",
-                path.display(),
+                folder.display(),
                 theirs.major
             );
             return Err(invalid(text));
         }
+        talk.minor = theirs.minor;
         talk.socket.set_read_timeout(None)?;
         Ok(talk)
+    }
+
+    /// Connects anew, to whichever daemon serves now.
+    pub(crate) fn again(&self) -> Result<Self, Error> {
+        Self::connect(&self.folder)
     }
 
     /// A second hold on the socket, to hang up by while another thread listens.
     pub(crate) fn socket(&self) -> Result<UnixStream, Error> {
         self.socket.try_clone()
+    }
+
+    /// The minor version of the protocol that the daemon speaks: a request of a later one is not for it.
+    pub(crate) fn minor(&self) -> u16 {
+        self.minor
     }
 
     /// Asks; the id its replies carry.
@@ -117,7 +133,7 @@ impl Talk {
     fn lost(&self, error: &Error) -> Failure {
         Failure::ours(format!(
             "lost the daemon at {}: {error}",
-            self.path.display()
+            self.folder.display()
         ))
     }
 }

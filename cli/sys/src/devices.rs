@@ -72,8 +72,10 @@ impl Driver {
     fn device(&self, ordinal: c_int) -> Result<Device, String> {
         let get: Symbol<'_, extern "C" fn(&mut c_int, c_int) -> c_int> =
             self.symbol("cuDeviceGet")?;
-        let get_uuid: Symbol<'_, extern "C" fn(&mut [u8; 16], c_int) -> c_int> =
-            self.symbol("cuDeviceGetUuid")?;
+        // Where the driver has `_v2`, that names the MIG instance rather than the card it is part of.
+        let get_uuid: Symbol<'_, extern "C" fn(&mut [u8; 16], c_int) -> c_int> = self
+            .symbol("cuDeviceGetUuid_v2")
+            .or_else(|_| self.symbol("cuDeviceGetUuid"))?;
         let get_memory: Symbol<'_, extern "C" fn(&mut usize, c_int) -> c_int> =
             self.symbol("cuDeviceTotalMem_v2")?;
         let (mut device, mut uuid, mut memory) = (0, [0; 16], 0);

@@ -323,6 +323,8 @@ fn claim_columns(
                 .view_total
                 .store(limits.view_total, Ordering::Relaxed);
             column.capacity.store(device.capacity, Ordering::Relaxed);
+            let cap = limits.compute.limit.map_or(0, |cap| u32::from(cap.get()));
+            column.cap.store(cap, Ordering::Relaxed);
             column.claim(&device.uuid);
             killpoint::hit();
         }

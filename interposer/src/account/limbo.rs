@@ -11,7 +11,7 @@ use gpushare_protocol::page::UNIT;
 
 use super::join::Membership;
 use super::lock;
-use super::nvml::{self, Listed};
+use super::nvml::{Listed, Watch};
 use super::process;
 use super::slots::Dead;
 
@@ -23,6 +23,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Gives back what the dead held on a device, as far as the driver has. Returns whether anything was.
 pub(crate) fn settle(member: &Membership, column: usize, dead: &[Dead]) -> bool {
+    settle_by(member, column, dead, Watch::start().as_ref())
+}
+
+fn settle_by(member: &Membership, column: usize, dead: &[Dead], watch: Option<&Watch>) -> bool {
     let Some(uuid) = member
         .page
         .devices
@@ -31,7 +35,7 @@ pub(crate) fn settle(member: &Membership, column: usize, dead: &[Dead]) -> bool 
     else {
         return false;
     };
-    let listed = nvml::processes(&uuid);
+    let listed = watch.and_then(|watch| watch.processes(&uuid));
     let living = member.living(column);
     let gone: Vec<&Dead> = dead
         .iter()
@@ -76,6 +80,7 @@ pub(crate) fn wait(
     units: u32,
 ) -> bool {
     let end = Instant::now() + PATIENCE;
+    let mut watch = None;
     loop {
         let dead = member.dead(column);
         let line = |dead: &Dead| member.page.line(dead.slot, column);
@@ -87,7 +92,8 @@ pub(crate) fn wait(
         if theirs == 0 || charged.saturating_sub(theirs) + u64::from(units) > limit {
             return false;
         }
-        if settle(member, column, &dead) {
+        let watch = watch.get_or_insert_with(Watch::start);
+        if settle_by(member, column, &dead, watch.as_ref()) {
             return true;
         }
         if Instant::now() >= end {

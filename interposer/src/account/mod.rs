@@ -9,6 +9,7 @@
 //! charged, frees go on, no call blocks for longer than the bounds in [`lock`] and [`limbo`].
 
 mod charge;
+mod compute;
 mod daemon;
 mod file;
 mod ground;
@@ -38,6 +39,7 @@ use crate::session::{Bound, Session, Waiting};
 use ground::Ground;
 
 pub(crate) use charge::{Charge, Units, charge, charge_waiting, release};
+pub(crate) use compute::{Compute, compute};
 pub(crate) use join::{Membership, StartError, Visible};
 
 /// The container has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
@@ -150,7 +152,10 @@ pub(crate) fn open(device: DeviceKey) -> Result<(), Refused> {
         {
             Err(Refused)
         }
-        _ => Ok(()),
+        _ => {
+            crate::gate::follow_leases();
+            Ok(())
+        }
     }
 }
 

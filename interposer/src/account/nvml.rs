@@ -30,69 +30,79 @@ type ByUuid = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> u32;
 type Memory = unsafe extern "C" fn(*mut c_void, *mut nvmlMemory_t) -> u32;
 type Processes = unsafe extern "C" fn(*mut c_void, *mut u32, *mut nvmlProcessInfo_v2_t) -> u32;
 
-/// The processes with a context on a device, `None` if NVML cannot be asked.
-pub(crate) fn processes(uuid: &[u8; 16]) -> Option<Vec<Listed>> {
-    let nvml = Library::open()?;
-    // SAFETY: NVML's own names and signatures.
-    let (init, shutdown, by_uuid, compute, graphics) = unsafe {
-        (
-            nvml.function::<Plain>(c"nvmlInit_v2")?,
-            nvml.function::<Plain>(c"nvmlShutdown")?,
-            nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
-            nvml.function::<Processes>(c"nvmlDeviceGetComputeRunningProcesses_v3")?,
-            nvml.function::<Processes>(c"nvmlDeviceGetGraphicsRunningProcesses_v3"),
-        )
-    };
-    // SAFETY: takes nothing.
-    if unsafe { init() } != 0 {
-        return None;
-    }
-    let listed = device(by_uuid, uuid).and_then(|device| {
-        let mut all = list(compute, device)?;
-        all.extend(
-            graphics
-                .and_then(|graphics| list(graphics, device))
-                .unwrap_or_default(),
-        );
-        Some(all)
-    });
-    // SAFETY: balances `init`; the program's own use of NVML is counted apart.
-    unsafe { shutdown() };
-    listed
+/// NVML, started. Starting it takes tens of milliseconds on a node with several devices, so it is done when somebody died with memory
+/// charged, once for as many looks as that takes, and never to start CUDA.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    by_uuid: ByUuid,
+    compute: Processes,
+    graphics: Option<Processes>,
+    shutdown: Plain,
 }
 
-/// A device whose free memory is read more than once: starting NVML is the slow part.
+impl Watch {
+    /// Starts NVML, `None` if it cannot be asked.
+    pub(crate) fn start() -> Option<Self> {
+        let nvml = Library::open(libc::RTLD_LAZY)?;
+        // SAFETY: NVML's own names and signatures.
+        let (init, watch) = unsafe {
+            (
+                nvml.function::<Plain>(c"nvmlInit_v2")?,
+                Self {
+                    by_uuid: nvml.function(c"nvmlDeviceGetHandleByUUID")?,
+                    compute: nvml.function(c"nvmlDeviceGetComputeRunningProcesses_v3")?,
+                    graphics: nvml.function(c"nvmlDeviceGetGraphicsRunningProcesses_v3"),
+                    shutdown: nvml.function(c"nvmlShutdown")?,
+                },
+            )
+        };
+        // SAFETY: takes nothing.
+        if unsafe { init() } == 0 {
+            Some(watch)
+        } else {
+            // Not started, so nothing is to be ended.
+            core::mem::forget(watch);
+            None
+        }
+    }
+
+    /// The processes with a context on a device, `None` if NVML cannot say.
+    pub(crate) fn processes(&self, uuid: &[u8; 16]) -> Option<Vec<Listed>> {
+        let device = device(self.by_uuid, uuid)?;
+        let mut all = list(self.compute, device)?;
+        let graphics = self.graphics.and_then(|graphics| list(graphics, device));
+        all.extend(graphics.unwrap_or_default());
+        Some(all)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // SAFETY: balances the start; the program's own use of NVML is counted apart.
+        unsafe { (self.shutdown)() };
+    }
+}
+
+/// A device whose free memory can be read, as long as the program keeps NVML started.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     device: *mut c_void,
     memory: Memory,
-    shutdown: Plain,
 }
 
 impl Gauge {
-    /// Starts NVML for one device, `None` if it cannot be asked.
+    /// For a program that has started NVML itself; `None` otherwise.
     pub(crate) fn open(uuid: &[u8; 16]) -> Option<Self> {
-        let nvml = Library::open()?;
+        let nvml = Library::open(libc::RTLD_LAZY | libc::RTLD_NOLOAD)?;
         // SAFETY: NVML's own names and signatures.
-        let (init, shutdown, by_uuid, memory) = unsafe {
+        let (by_uuid, memory) = unsafe {
             (
-                nvml.function::<Plain>(c"nvmlInit_v2")?,
-                nvml.function::<Plain>(c"nvmlShutdown")?,
                 nvml.function::<ByUuid>(c"nvmlDeviceGetHandleByUUID")?,
                 nvml.function::<Memory>(c"nvmlDeviceGetMemoryInfo")?,
             )
         };
-        // SAFETY: takes nothing.
-        if unsafe { init() } != 0 {
-            return None;
-        }
-        let mut gauge = Self {
-            device: core::ptr::null_mut(),
-            memory,
-            shutdown,
-        };
-        gauge.device = device(by_uuid, uuid)?;
-        Some(gauge)
+        let device = device(by_uuid, uuid)?;
+        Some(Self { device, memory })
     }
 
     /// Free memory in bytes.
@@ -102,15 +112,8 @@ impl Gauge {
             free: 0,
             used: 0,
         };
-        // SAFETY: a device of NVML's, and an out parameter that outlives the call.
+        // SAFETY: a device of NVML's, and an out parameter that outlives the call; where the program has ended NVML meanwhile, it says so.
         (unsafe { (self.memory)(self.device, &raw mut info) } == 0).then_some(info.free)
-    }
-}
-
-impl Drop for Gauge {
-    fn drop(&mut self) {
-        // SAFETY: balances the start; the program's own use of NVML is counted apart.
-        unsafe { (self.shutdown)() };
     }
 }
 
@@ -164,14 +167,9 @@ fn list(processes: Processes, device: *mut c_void) -> Option<Vec<Listed>> {
 struct Library(*mut c_void);
 
 impl Library {
-    fn open() -> Option<Self> {
+    fn open(mode: i32) -> Option<Self> {
         // SAFETY: a static C string.
-        let handle = unsafe {
-            libc::dlopen(
-                c"libnvidia-ml.so.1".as_ptr(),
-                libc::RTLD_LAZY | libc::RTLD_LOCAL,
-            )
-        };
+        let handle = unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), mode) };
         (!handle.is_null()).then_some(Self(handle))
     }
 

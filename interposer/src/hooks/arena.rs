@@ -4,14 +4,13 @@
 //! with an upper bound first; after it, the driver is asked what is reserved now and the charge follows. Calls that race each keep
 //! their own bound until then, so the sum is never too low.
 //!
-//! Where the bound does not fit, even after [`reclaim`], but the arena says that it has room for the request, the call is made
-//! without growth; should the driver grow all the same, the caller takes the allocation back.
+//! Where the bound does not fit, even after [`super::reclaim`], but the arena has room for the request, the call is made without growth, under
+//! a [`Promise`]. What room a pool has [`super::layout`] knows; the graphs' memory says itself how much of it is unused.
 
 use std::sync::Mutex;
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
-use super::reclaim;
 use crate::account::{self, Charge, Refused, Units};
 use crate::device::DeviceKey;
 
@@ -42,29 +41,6 @@ pub(super) trait Arena {
     fn used(&self) -> Option<u64>;
     /// Has the driver give back what is not in use.
     fn trim(&self);
-}
-
-/// Books the growth that a call for `bytes` in `arena` may cause. `returning` bytes are as good as unused for this call, because it
-/// is ordered behind their free.
-///
-/// # Errors
-/// [`Refused`] where that does not fit and the arena has no room either.
-pub(super) fn before(arena: &dyn Arena, bytes: u64, returning: u64) -> Result<Charge, Refused> {
-    let device = arena.device();
-    if let Ok(charge) = account::charge(device, bytes) {
-        return Ok(charge);
-    }
-    if returning < bytes
-        && let Ok(charge) = reclaim::reserve_slowly(device, bytes, None)
-    {
-        return Ok(charge);
-    }
-    let room = unused(arena).unwrap_or(0);
-    if room.max(returning) >= bytes {
-        account::charge(device, 0)
-    } else {
-        Err(Refused)
-    }
 }
 
 /// Bytes an arena holds and does not use.
@@ -118,6 +94,32 @@ pub(super) fn follow(arena: &dyn Arena) {
     }
 }
 
+/// That a call may grow an arena by what it has not booked, because it found room: for as long, as much of what the arena lets go of, or
+/// others booked and did not need, stays charged. Made before the room is looked for.
+#[derive(Debug)]
+pub(super) struct Promise<'a> {
+    held: &'a Held,
+    units: u32,
+}
+
+impl<'a> Promise<'a> {
+    /// Of at most `bytes`.
+    pub(super) fn of(held: &'a Held, bytes: u64) -> Self {
+        let units = units_for(bytes).unwrap_or(MAX_UNITS);
+        let mut books = held.lock();
+        books.pledged = books.pledged.saturating_add(units);
+        drop(books);
+        Self { held, units }
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let mut books = self.held.lock();
+        books.pledged = books.pledged.saturating_sub(self.units);
+    }
+}
+
 impl Held {
     fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
         self.0
@@ -129,22 +131,6 @@ impl Held {
     pub(super) fn enter(&self, charge: &Charge) {
         let mut books = self.lock();
         books.booked = books.booked.saturating_add(charge.units().0);
-    }
-
-    /// A call that may grow the arena by `bytes` without having booked them is about to be made.
-    pub(super) fn pledge(&self, bytes: u64) {
-        let mut books = self.lock();
-        books.pledged = books
-            .pledged
-            .saturating_add(units_for(bytes).unwrap_or(MAX_UNITS));
-    }
-
-    /// That call has been made.
-    pub(super) fn redeem(&self, bytes: u64) {
-        let mut books = self.lock();
-        books.pledged = books
-            .pledged
-            .saturating_sub(units_for(bytes).unwrap_or(MAX_UNITS));
     }
 
     /// Whether nothing is charged.

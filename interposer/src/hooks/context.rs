@@ -8,9 +8,10 @@ use core::ffi::c_int;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::reclaim;
+use super::{frees, reclaim};
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
+use crate::gate::streams;
 use crate::objects::Map;
 use crate::{account, contexts, driver, overhead};
 
@@ -85,38 +86,40 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.
         let made = unsafe { *context };
-        overhead::book(key(made), made, device, took);
+        // Noticed now, so that the gate thread knows it.
+        contexts::of(made);
+        overhead::book_context(made, device, took);
     }
     answer
 }
 
 fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    let answer = unsafe { real(context) };
-    if answer.is_success() {
-        gone(context);
-    }
-    answer
+    streams::destroying_context(
+        context,
+        // SAFETY: the program's own argument.
+        || unsafe { real(context) },
+        |answer| answer.is_success() && gone(context),
+    )
 }
 
 /// The last user's detaching destroys the context, which is then no longer the thread's current one.
 fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
+    let ended = |answer: CUresult| {
+        let mut current = CUcontext::NULL;
+        // SAFETY: an out parameter that outlives the call.
+        let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
+        answer.is_success() && known && current != context && gone(context)
+    };
     // SAFETY: the program's own argument.
-    let answer = unsafe { real(context) };
-    let mut current = CUcontext::NULL;
-    // SAFETY: an out parameter that outlives the call.
-    let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
-    if answer.is_success() && known && current != context {
-        gone(context);
-    }
-    answer
+    streams::destroying_context(context, || unsafe { real(context) }, ended)
 }
 
-/// Credits a context that the driver has destroyed, or emptied.
-fn gone(context: CUcontext) {
+/// Credits a context that the driver has destroyed, or emptied. Always `true`.
+fn gone(context: CUcontext) -> bool {
     contexts::gone(context);
     overhead::context_gone(context);
-    reclaim::context_gone(context);
+    frees::context_gone(context);
+    true
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
@@ -146,7 +149,9 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
 fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> CUresult {
     if answer.is_success() {
         // SAFETY: the driver wrote it.
-        PRIMARY.insert(u64::from(device.cast_unsigned()), unsafe { *context });
+        let made = unsafe { *context };
+        PRIMARY.insert(u64::from(device.cast_unsigned()), made);
+        contexts::of(made);
     }
     answer
 }
@@ -161,27 +166,29 @@ fn is_active(device: CUdevice) -> bool {
 
 fn release(real: cuDevicePrimaryCtxRelease, device: CUdevice) -> CUresult {
     // SAFETY: the program's own argument.
-    let answer = unsafe { real(device) };
-    if answer.is_success() && !is_active(device) {
-        primary_gone(device);
-    }
-    answer
+    ending_primary(device, || unsafe { real(device) }, || !is_active(device))
 }
 
 /// A reset empties the primary context, whoever still retains it.
 fn reset(real: cuDevicePrimaryCtxReset, device: CUdevice) -> CUresult {
     // SAFETY: the program's own argument.
-    let answer = unsafe { real(device) };
-    if answer.is_success() {
-        primary_gone(device);
-    }
-    answer
+    ending_primary(device, || unsafe { real(device) }, || true)
 }
 
-fn primary_gone(device: CUdevice) {
-    if let Some(context) = PRIMARY.take(u64::from(device.cast_unsigned())) {
-        gone(context);
-    }
+/// Makes a call that may end a device's primary context.
+fn ending_primary(
+    device: CUdevice,
+    call: impl FnOnce() -> CUresult,
+    ended: impl FnOnce() -> bool,
+) -> CUresult {
+    let number = u64::from(device.cast_unsigned());
+    let Some(context) = PRIMARY.with(number, |context| *context) else {
+        return call();
+    };
+    let ended = |answer: CUresult| {
+        answer.is_success() && ended() && PRIMARY.take(number).is_some() && gone(context)
+    };
+    streams::destroying_context(context, call, ended)
 }
 
 fn create_green(
@@ -199,7 +206,7 @@ fn create_green(
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.
         let made = unsafe { *context };
-        overhead::book(made.0.addr() as u64, CUcontext(made.0), device, took);
+        overhead::book_context(CUcontext(made.0), device, took);
     }
     answer
 }

@@ -11,19 +11,23 @@
 use core::ffi::c_char;
 use core::mem::MaybeUninit;
 use core::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::arena::{self, Arena, Held};
+use super::arena::{self, Arena, Held, Promise};
+use super::frees::{self, Freed};
 use super::ordered::Ordered;
-use super::reclaim::{self, Freed};
-use crate::account;
+use super::reclaim::{self, Found};
+use super::turns::{Turn, Turns};
+use crate::account::{self, Charge, Refused};
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
 use crate::fork::ForkLocal;
+use crate::gate::{self, Work};
 use crate::objects::Map;
 
 hooks! {
@@ -32,10 +36,12 @@ hooks! {
     fn cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult = instantiate_flags;
     fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph,
         params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult = instantiate_params;
+    #[graph]
     fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult = launch;
+    #[graph]
     fn cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = launch_per_thread;
-    fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> CUresult = launch;
-    fn cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = launch_per_thread;
+    fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> CUresult = upload;
+    fn cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = upload_per_thread;
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = destroy;
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = trim;
 }
@@ -50,28 +56,46 @@ type Sizes = Vec<(DeviceKey, u64)>;
 #[derive(Debug)]
 struct Exec {
     sizes: Sizes,
-    /// Where it was launched last: its next launch waits for that one and uses the same memory.
-    last: Option<Ordered>,
+    last: Option<Last>,
+}
+
+/// An executable graph's last launch: its next one waits for that one and may use the same memory, if no other graph was launched since.
+#[derive(Clone, Debug)]
+struct Last {
+    /// By device, as in the sizes: which launch it was, and what was reserved after it.
+    launches: Vec<(u64, Option<u64>)>,
 }
 
 static EXECS: Map<Exec> = Map::new();
 /// How many there are, so that launches of all others cost one load.
 static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
-/// What is charged for the graph memory of each device.
-static CHARGED: ForkLocal<[Held; MAX_DEVICES]> = ForkLocal::new();
+/// What is known of the graph memory of each device.
+static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
+/// The longest a launch that relies on room waits for another that does. That one may be waiting for the device: this one would, too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What is charged.
+    held: Held,
+    /// Whose turn it is to rely on room.
+    turns: Turns,
+    /// Launches begun that may have taken memory.
+    launches: AtomicU64,
+}
 
 /// The memory of all graphs of this process on one device.
 struct GraphMemory {
     device: DeviceKey,
-    held: &'static Held,
+    known: &'static Known,
 }
 
 impl GraphMemory {
     fn of(device: DeviceKey) -> Self {
-        let all = CHARGED.get_or(|| std::array::from_fn(|_| Held::default()));
+        let all = KNOWN.get_or(|| std::array::from_fn(|_| Known::default()));
         Self {
             device,
-            held: &all[device.index()],
+            known: &all[device.index()],
         }
     }
 
@@ -92,7 +116,7 @@ impl Arena for GraphMemory {
     }
 
     fn held(&self) -> &Held {
-        self.held
+        &self.known.held
     }
 
     fn reserved(&self) -> Option<u64> {
@@ -113,14 +137,14 @@ impl Arena for GraphMemory {
 
 /// Shows the graph memory of every device that has had any to `visit`.
 pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
-    if CHARGED.get().is_none() {
+    if KNOWN.get().is_none() {
         return;
     }
     for memory in (0..MAX_DEVICES)
         .filter_map(DeviceKey::of_column)
         .map(GraphMemory::of)
     {
-        if !memory.held.is_empty() {
+        if !memory.known.held.is_empty() {
             visit(&memory);
         }
     }
@@ -175,7 +199,7 @@ fn instantiating(
     exec: *mut CUgraphExec,
     graph: CUgraph,
     flags: u64,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let sizes = match size_up(graph) {
         Ok(sizes) => sizes,
@@ -187,7 +211,7 @@ fn instantiating(
     }
     let uploads = flags & u64::from(CUgraphInstantiate_flags::UPLOAD.0) != 0;
     let answer = if uploads {
-        running(&sizes, Ordered::legacy(CUstream::NULL), false, call)
+        running(&sizes, Ordered::legacy(CUstream::NULL), None, call).0
     } else {
         call()
     };
@@ -263,69 +287,176 @@ fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) -> Result<(), CUresult> 
     Ok(())
 }
 
+/// Whether a graph that is launched may allocate.
+pub(crate) fn may_allocate() -> bool {
+    ALLOCATING.load(Ordering::Acquire) != 0
+}
+
 fn launch(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let ordered = Ordered::legacy(stream);
+    launching(exec, ordered, || {
+        // SAFETY: the program's own arguments.
+        gate::pass(&Work::One(ordered, exec.into()), || unsafe {
+            real(exec, stream)
+        })
+    })
+}
+
+fn launch_per_thread(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
+    let ordered = Ordered::per_thread(stream);
+    launching(exec, ordered, || {
+        // SAFETY: the program's own arguments.
+        gate::pass(&Work::One(ordered, exec.into()), || unsafe {
+            real(exec, stream)
+        })
+    })
+}
+
+fn upload(real: cuGraphUpload, exec: CUgraphExec, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
     launching(exec, Ordered::legacy(stream), || unsafe {
         real(exec, stream)
     })
 }
 
-fn launch_per_thread(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
+fn upload_per_thread(real: cuGraphUpload, exec: CUgraphExec, stream: CUstream) -> CUresult {
     // SAFETY: the program's own arguments.
     launching(exec, Ordered::per_thread(stream), || unsafe {
         real(exec, stream)
     })
 }
 
-fn launching(exec: CUgraphExec, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
-    if ALLOCATING.load(Ordering::Acquire) == 0 {
+fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) -> CUresult {
+    if !may_allocate() {
         return call();
     }
-    let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last)) else {
+    let Some((sizes, last)) = EXECS.with(key(exec), |exec| (exec.sizes.clone(), exec.last.clone()))
+    else {
         return call();
     };
     if stream.records() {
         return call();
     }
-    let runs_already = last.is_some_and(reclaim::is_pending);
-    let answer = running(&sizes, stream, runs_already, call);
+    let (answer, launched) = running(&sizes, stream, last.as_ref(), call);
     if answer.is_success() {
-        EXECS.with(key(exec), |exec| exec.last = Some(stream));
+        EXECS.with(key(exec), |exec| exec.last = Some(launched));
     }
     answer
+}
+
+/// A launch's hold on one device's graph memory: what it may take is booked, or it is its turn to rely on room there is.
+struct Hold {
+    memory: GraphMemory,
+    charge: Charge,
+    bytes: u64,
+    room: Option<(Turn<'static>, Promise<'static>)>,
+}
+
+impl Hold {
+    /// `last` is the exec's last launch here.
+    fn of(
+        device: DeviceKey,
+        bytes: u64,
+        last: Option<&(u64, Option<u64>)>,
+    ) -> Result<Self, Refused> {
+        let memory = GraphMemory::of(device);
+        let found = match account::charge(device, bytes) {
+            Ok(charge) => Found::Booked(charge),
+            Err(_) => match memory.room(bytes, last) {
+                Some(room) => Found::Otherwise(room),
+                None => reclaim::reserve_or(device, bytes, None, &mut || memory.room(bytes, last))?,
+            },
+        };
+        let (charge, room) = match found {
+            Found::Booked(charge) => (charge, None),
+            Found::Otherwise(room) => (account::charge(device, 0)?, Some(room)),
+        };
+        memory.held().enter(&charge);
+        Ok(Self {
+            memory,
+            charge,
+            bytes,
+            room,
+        })
+    }
+}
+
+impl GraphMemory {
+    /// Notes that a launch begins that may take memory. Its number.
+    fn begin(&self) -> u64 {
+        self.known.launches.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Room for `bytes`, if there is: what no graph uses, or what the same graph's last launch was given. Others take no more of it
+    /// than they have booked.
+    fn room(
+        &self,
+        bytes: u64,
+        last: Option<&(u64, Option<u64>)>,
+    ) -> Option<(Turn<'static>, Promise<'static>)> {
+        let turn = self.known.turns.take(PATIENCE)?;
+        let promise = Promise::of(&self.known.held, bytes);
+        let reserved = self.reserved()?;
+        let own = last.is_some_and(|(launch, then)| {
+            *launch == self.known.launches.load(Ordering::Acquire)
+                && then.is_some_and(|then| then <= reserved)
+        });
+        let unused = reserved.checked_sub(self.used()?)?;
+        (own || unused >= bytes).then_some((turn, promise))
+    }
 }
 
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
 fn running(
     sizes: &Sizes,
     stream: Ordered,
-    runs_already: bool,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let mut booked = Vec::with_capacity(sizes.len());
-    for (device, bytes) in sizes {
-        let memory = GraphMemory::of(*device);
-        let returning = if runs_already { *bytes } else { 0 };
-        match arena::before(&memory, *bytes, returning) {
-            Ok(charge) => {
-                memory.held().enter(&charge);
-                booked.push((memory, charge));
-            }
-            Err(refused) => return refused.into(),
+    last: Option<&Last>,
+    call: impl Fn() -> CUresult,
+) -> (CUresult, Last) {
+    let mut launched = Last {
+        launches: Vec::with_capacity(sizes.len()),
+    };
+    let mut holds = Vec::with_capacity(sizes.len());
+    for (at, (device, bytes)) in sizes.iter().enumerate() {
+        match Hold::of(*device, *bytes, last.and_then(|last| last.launches.get(at))) {
+            Ok(hold) => holds.push(hold),
+            Err(refused) => return (refused.into(), launched),
         }
     }
-    let answer = call();
+    let answer = insisting(&holds, &mut || {
+        // Each attempt is a launch: another graph's between two of them must not be taken for the last one.
+        let begun = holds.iter().map(|hold| (hold.memory.begin(), None));
+        launched.launches.clear();
+        launched.launches.extend(begun);
+        call()
+    });
     account::worked();
-    for ((memory, charge), (device, bytes)) in booked.into_iter().zip(sizes) {
-        if arena::after(&memory, charge).is_err() {
+    let launches = launched.launches.iter_mut();
+    for ((hold, (device, bytes)), (_, reserved)) in holds.into_iter().zip(sizes).zip(launches) {
+        *reserved = hold.memory.reserved();
+        if arena::after(&hold.memory, hold.charge).is_err() {
             tracing::warn!(
                 device = device.index(),
                 "a graph took more memory than the limit leaves; it runs already"
             );
         }
         if answer.is_success() {
-            reclaim::freed_in(stream, stream.place(), *device, Freed::Graph(*bytes));
+            frees::freed_in(stream, stream.place(), *device, Freed::Graph(*bytes));
         }
+    }
+    (answer, launched)
+}
+
+/// Makes the call. Where the driver has no memory though all was booked, the daemon is asked to see why, and it is made again: on
+/// device after device, because the driver does not say which is full. Nobody waits for us meanwhile: the gate was left with the driver's
+/// answer, and a launch whose turn it is to rely on room takes the answer as it is.
+fn insisting(holds: &[Hold], attempt: &mut dyn FnMut() -> CUresult) -> CUresult {
+    let mut answer = attempt();
+    for hold in holds {
+        if answer != CUresult::OUT_OF_MEMORY || holds.iter().any(|hold| hold.room.is_some()) {
+            break;
+        }
+        answer = reclaim::insist_slowly(hold.memory.device, hold.bytes, attempt);
     }
     answer
 }
@@ -343,7 +474,7 @@ fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
     for (device, _) in known.sizes {
         arena::follow(&GraphMemory::of(device));
     }
-    reclaim::freed();
+    frees::freed();
     answer
 }
 

@@ -7,11 +7,14 @@ mod array_size;
 mod binding;
 mod context;
 mod external;
+mod frees;
 mod graph;
-mod holes;
 mod info;
 mod init;
 mod ipc;
+mod launch;
+mod launch_legacy;
+mod layout;
 mod linear;
 mod lookup;
 mod managed;
@@ -22,12 +25,16 @@ mod ordered;
 mod pool;
 mod pools;
 mod reclaim;
+mod stream;
 mod sync;
+mod turns;
 mod vmm;
 
 use core::ffi::CStr;
 
 use crate::entry::Hook;
+
+pub(crate) use ordered::Ordered;
 
 /// Every family's rows. A new family is one more line here.
 const FAMILIES: &[&[Hook]] = &[
@@ -39,12 +46,15 @@ const FAMILIES: &[&[Hook]] = &[
     info::HOOKS,
     init::HOOKS,
     ipc::HOOKS,
+    launch::HOOKS,
+    launch_legacy::HOOKS,
     linear::HOOKS,
     lookup::HOOKS,
     managed::HOOKS,
     module::HOOKS,
     nvml::HOOKS,
     pool::HOOKS,
+    stream::HOOKS,
     sync::HOOKS,
     vmm::HOOKS,
 ];
@@ -63,7 +73,7 @@ static ALL: [Hook; COUNT] = sorted();
 
 /// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by.
 pub(crate) fn may_wait() -> bool {
-    !ordered::Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
+    !Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
 }
 
 /// The hook of exactly this symbol.
@@ -161,6 +171,17 @@ mod tests {
             .filter(|row| row.hooked())
             .map(|row| row.name);
         assert_eq!(hooked, cuda.chain(nvml).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_hooks_that_pass_the_gate_are_the_rows_of_the_table_that_launch() {
+        let gated = ALL.iter().filter(|hook| hook.gated);
+        let gated: Vec<&str> = gated
+            .filter_map(|hook| hook.row.symbol.to_str().ok())
+            .collect();
+        let launches = symbols::CUDA.iter();
+        let launches = launches.filter(|row| row.gate == symbols::Gate::Launch);
+        assert_eq!(gated, launches.map(|row| row.name).collect::<Vec<_>>());
     }
 
     #[test]

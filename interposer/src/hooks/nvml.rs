@@ -63,12 +63,22 @@ fn glance(device: nvmlDevice_t) -> Option<Glance> {
 fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
     let seen = views::seen(&glance.standing, physical)?;
-    let used = glance
-        .standing
-        .charged
-        .saturating_add(glance.overhead)
-        .min(seen.total);
+    let booked = glance.standing.charged.saturating_add(glance.overhead);
+    let used = booked.max(held(device, &glance.pids)).min(seen.total);
     Some((seen.total, seen.free.min(seen.total - used), used))
+}
+
+/// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot tell, or by other pids.
+fn held(device: nvmlDevice_t, pids: &[u32]) -> u64 {
+    // SAFETY: the program's device, and buffers of ours.
+    let ask = |count: *mut u32, place: *mut nvmlProcessInfo_v2_t| unsafe {
+        driver::nvmlDeviceGetComputeRunningProcesses_v3(device, count, place)
+    };
+    let listed = nvml_lists::fetch(&ask).unwrap_or_default();
+    listed
+        .iter()
+        .filter(|entry| pids.contains(&entry.pid) && entry.usedGpuMemory != u64::MAX)
+        .fold(0, |sum, entry| sum.saturating_add(entry.usedGpuMemory))
 }
 
 fn memory_v1(

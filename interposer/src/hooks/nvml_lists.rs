@@ -82,7 +82,7 @@ pub(super) unsafe fn answer<T: Entry>(
 }
 
 /// The whole list.
-fn fetch<T: Entry>(
+pub(super) fn fetch<T: Entry>(
     ask: &impl Fn(*mut u32, *mut T) -> nvmlReturn_t,
 ) -> Result<Vec<T>, nvmlReturn_t> {
     let mut room = ROOM;

@@ -18,14 +18,24 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 
 /// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ordered {
+pub(crate) struct Ordered {
     stream: CUstream,
     per_thread: bool,
 }
 
+/// Which stream it is, whatever it is called: stream 0 is another one in each context, the thread's own in each thread, and a handle
+/// may be another stream's once its own is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamId {
+    /// The driver's number, which it never gives twice.
+    Number(u64),
+    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
+    Handle(usize, bool, usize, i64),
+}
+
 impl Ordered {
     /// For a function without a suffix.
-    pub(super) fn legacy(stream: CUstream) -> Self {
+    pub(crate) fn legacy(stream: CUstream) -> Self {
         Self {
             stream,
             per_thread: false,
@@ -33,7 +43,7 @@ impl Ordered {
     }
 
     /// For its twin.
-    pub(super) fn per_thread(stream: CUstream) -> Self {
+    pub(crate) fn per_thread(stream: CUstream) -> Self {
         Self {
             stream,
             per_thread: true,
@@ -42,7 +52,26 @@ impl Ordered {
 
     /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
     /// else the driver answers means no: what is not known to be recorded is charged.
-    pub(super) fn records(self) -> bool {
+    pub(crate) fn records(self) -> bool {
+        let (answer, status) = self.capture_status();
+        match answer {
+            CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
+            error => CAPTURE_ERRORS.contains(&error.0),
+        }
+    }
+
+    /// Whether a launch in the stream is one the driver would run: it is known, and does not record. A host callback may ask nothing,
+    /// so that in one the answer is no.
+    pub(crate) fn runs(self) -> bool {
+        let (answer, status) = self.capture_status();
+        match answer {
+            CUresult::SUCCESS => status == CUstreamCaptureStatus::NONE,
+            // A driver that cannot capture.
+            answer => answer == CUresult::NOT_FOUND,
+        }
+    }
+
+    fn capture_status(self) -> (CUresult, CUstreamCaptureStatus) {
         let mut status = CUstreamCaptureStatus::NONE;
         // SAFETY: the program's stream and an out parameter that outlives the call.
         let answer = unsafe {
@@ -52,14 +81,11 @@ impl Ordered {
                 driver::cuStreamIsCapturing(self.stream, &raw mut status)
             }
         };
-        match answer {
-            CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
-            error => CAPTURE_ERRORS.contains(&error.0),
-        }
+        (answer, status)
     }
 
     /// The stream's context: the current one for the default streams.
-    pub(super) fn place(self) -> Option<Here> {
+    pub(crate) fn place(self) -> Option<Here> {
         if self.stream.is_null()
             || self.stream == CU_STREAM_LEGACY
             || self.stream == CU_STREAM_PER_THREAD
@@ -77,14 +103,35 @@ impl Ordered {
     }
 
     /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
-    pub(super) fn device(self) -> Option<DeviceKey> {
+    pub(crate) fn device(self) -> Option<DeviceKey> {
         self.place()
             .map(|here| here.device)
             .or_else(|| device::of_ordinal(0))
     }
 
+    /// Which stream it is. `here` is its place.
+    pub(super) fn id(self, here: Option<Here>) -> StreamId {
+        let mut number = 0;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe {
+            if self.per_thread {
+                driver::cuStreamGetId_ptsz(self.stream, &raw mut number)
+            } else {
+                driver::cuStreamGetId(self.stream, &raw mut number)
+            }
+        };
+        if answer.is_success() {
+            return StreamId::Number(number);
+        }
+        let own = self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread;
+        // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
+        let thread = own.then(|| unsafe { libc::syscall(libc::SYS_gettid) });
+        let context = here.map_or(0, |here| here.handle.0.addr());
+        StreamId::Handle(self.stream.0.addr(), own, context, thread.unwrap_or(0))
+    }
+
     /// Frees an allocation of ours in the stream's order.
-    pub(super) fn free(self, address: CUdeviceptr) -> CUresult {
+    pub(crate) fn free(self, address: CUdeviceptr) -> CUresult {
         // SAFETY: an allocation that the program has not been told of.
         unsafe {
             if self.per_thread {
@@ -96,17 +143,17 @@ impl Ordered {
     }
 
     /// The handle as the program gave it.
-    pub(super) fn handle(self) -> CUstream {
+    pub(crate) fn handle(self) -> CUstream {
         self.stream
     }
 
     /// Whether the program called the twin.
-    pub(super) fn is_per_thread(self) -> bool {
+    pub(crate) fn is_per_thread(self) -> bool {
         self.per_thread
     }
 
     /// Records an event of ours behind everything the stream has been given.
-    pub(super) fn record(self, event: CUevent) -> Result<(), CUresult> {
+    pub(crate) fn record(self, event: CUevent) -> Result<(), CUresult> {
         // SAFETY: the program's stream, and an event of ours in the same context (or the driver refuses).
         unsafe {
             if self.per_thread {
@@ -119,7 +166,7 @@ impl Ordered {
     }
 
     /// A new event behind everything the stream has been given, made in the stream's context.
-    pub(super) fn mark(self, context: CUcontext) -> Option<CUevent> {
+    pub(crate) fn mark(self, context: CUcontext) -> Option<CUevent> {
         let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
         // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
         unsafe {

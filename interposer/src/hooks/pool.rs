@@ -11,11 +11,11 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::arena;
 use super::arena::Arena as _;
-use super::holes::Hole;
+use super::frees::{self, Freed};
 use super::ordered::Ordered;
-use super::pools::{self, Payer, Pool};
-use super::reclaim::{self, Freed};
-use crate::account::{self, Charge, Refused};
+use super::pools::{self, Payer, Pool, growth_of};
+use super::reclaim::{self, Found};
+use crate::account::{self, Charge};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -42,14 +42,6 @@ hooks! {
         flags: u64) -> CUresult = import_pool;
     fn cuMemPoolImportPointer(dptr: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> CUresult
         = import_pointer;
-}
-
-/// A pool grows by multiples of this.
-const STEP: u64 = 32 << 20;
-
-/// The most a pool grows by for an allocation.
-fn pool_growth(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
 }
 
 /// Every allocation made from a pool, by address.
@@ -161,7 +153,14 @@ fn allocate(
     let bytes = bytes as u64;
     match pool(device).map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
         Payer::Nobody => call(),
-        Payer::Pool(pool) => from(&pool, dptr, bytes, stream, &call),
+        Payer::Pool(pool) => Request {
+            pool: &pool,
+            dptr,
+            bytes,
+            stream,
+            call: &call,
+        }
+        .serve(),
         Payer::Device(device) => unknown(device, dptr, bytes, call),
     }
 }
@@ -173,7 +172,7 @@ fn unknown(
     bytes: u64,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, pool_growth(bytes)) {
+    let charge = match reclaim::reserve(device, growth_of(bytes)) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
@@ -189,106 +188,109 @@ fn unknown(
     answer
 }
 
-fn from(
-    pool: &Arc<Pool>,
+/// An allocation from a pool whose growth is followed.
+struct Request<'a, F: Fn() -> CUresult> {
+    pool: &'a Arc<Pool>,
     dptr: *mut CUdeviceptr,
     bytes: u64,
     stream: Ordered,
-    call: &impl Fn() -> CUresult,
-) -> CUresult {
-    let (charge, room) = match book(pool, bytes, stream) {
-        Ok(booked) => booked,
-        Err(refused) => return refused.into(),
-    };
-    // A pool may grow though it has room: then once more, with the growth booked.
-    let answer = once(pool, dptr, bytes, stream, (charge, room), call).or_else(|_| {
-        let charge = reclaim::reserve_slowly(pool.device(), pool_growth(bytes), None)?;
-        once(pool, dptr, bytes, stream, (charge, None), call)
-    });
-    answer.unwrap_or_else(CUresult::from)
+    call: &'a F,
 }
 
-/// Books the growth that an allocation may cause; where that does not fit, sets aside room that the pool has.
-fn book(pool: &Pool, bytes: u64, stream: Ordered) -> Result<(Charge, Option<Hole>), Refused> {
-    let (device, growth) = (pool.device(), pool_growth(bytes));
-    if let Ok(charge) = account::charge(device, growth) {
-        return Ok((charge, None));
-    }
-    let room = || {
-        pool.room(bytes, growth, stream)
-            .map(|room| Ok((account::charge(device, 0)?, Some(room))))
-    };
-    room().unwrap_or_else(|| {
-        let grown =
-            reclaim::reserve_slowly(device, growth, Some(stream)).map(|charge| (charge, None));
-        grown.or_else(|refused| room().unwrap_or(Err(refused)))
-    })
-}
-
-/// Allocates and follows the pool.
-///
-/// # Errors
-/// [`Refused`] if the pool grew beyond the limit; the allocation is undone then.
-fn once(
-    pool: &Arc<Pool>,
-    dptr: *mut CUdeviceptr,
-    bytes: u64,
-    stream: Ordered,
-    (charge, room): (Charge, Option<Hole>),
-    call: &impl Fn() -> CUresult,
-) -> Result<CUresult, Refused> {
-    pool.held().enter(&charge);
-    let answer = reclaim::insist(pool.device(), bytes, call);
-    if !answer.is_success() {
-        pool.unused_room(room);
-        let _ = arena::after(&**pool, charge);
-        if room.is_some() {
-            pool.relied(pool_growth(bytes));
+impl<F: Fn() -> CUresult> Request<'_, F> {
+    /// Books the growth that the allocation may cause; where that does not fit, uses room that the pool certainly has.
+    fn serve(&self) -> CUresult {
+        let (device, growth) = (self.pool.device(), growth_of(self.bytes));
+        if let Ok(charge) = account::charge(device, growth) {
+            return self.booked(charge);
         }
-        return Ok(answer);
+        if let Some(answer) = self.in_room(false) {
+            return answer;
+        }
+        let stream = self.stream.id(self.stream.place());
+        match reclaim::reserve_or(device, growth, Some(stream), &mut || self.in_room(true)) {
+            Ok(Found::Booked(charge)) => self.booked(charge),
+            Ok(Found::Otherwise(answer)) => answer,
+            Err(refused) => refused.into(),
+        }
     }
-    // SAFETY: the driver wrote it.
-    let address = unsafe { *dptr };
-    // In this order: a call that relies on room now must either see this allocation, or be seen by `after` and be paid for by it.
-    let new = pool.one_more(address, bytes, room);
-    let allocation = Allocation {
-        pool: Arc::clone(pool),
-        bytes,
-    };
-    ALLOCATIONS.insert(address, allocation);
-    let followed = arena::after(&**pool, charge);
-    if new && followed == Ok(pool_growth(bytes)) {
-        pool.grew(address, bytes, pool_growth(bytes));
-    }
-    if room.is_some() {
-        pool.relied(pool_growth(bytes));
-        arena::follow(&**pool);
-    }
-    followed
-        .map(|_| answer)
-        .inspect_err(|_| take_back(pool, address, bytes, dptr, stream))
-}
 
-/// Undoes an allocation that the program has not been told of.
-fn take_back(
-    pool: &Pool,
-    address: CUdeviceptr,
-    bytes: u64,
-    dptr: *mut CUdeviceptr,
-    stream: Ordered,
-) {
-    if stream.free(address).is_success() && ALLOCATIONS.take(address).is_some() {
-        reclaim::freed_in(
-            stream,
-            stream.place(),
-            pool.device(),
-            Freed::Pool(address, bytes),
-        );
-        pool.freed_one(address, bytes);
-        pool.trim();
-        arena::follow(pool);
-        // SAFETY: the driver wrote to it a moment ago.
-        unsafe { *dptr = 0 };
+    /// Allocates with the growth booked, and follows the pool.
+    fn booked(&self, charge: Charge) -> CUresult {
+        self.pool.held().enter(&charge);
+        let answer = reclaim::insist(self.pool.device(), self.bytes, || {
+            self.pool
+                .allocate(self.bytes, self.call, &|| self.address())
+        });
+        if !answer.is_success() {
+            let _ = arena::after(&**self.pool, charge);
+            return answer;
+        }
+        self.enter();
+        match arena::after(&**self.pool, charge) {
+            Ok(_) => answer,
+            Err(refused) => {
+                self.take_back();
+                refused.into()
+            }
+        }
+    }
+
+    /// Allocates without booking anything, if the pool has room. `None` if it has not.
+    fn in_room(&self, trim: bool) -> Option<CUresult> {
+        let stream = self.stream.id(self.stream.place());
+        let nothing = account::charge(self.pool.device(), 0).ok()?;
+        let answer = self
+            .pool
+            .allocate_in_room(self.bytes, stream, trim, self.call, &|| self.address());
+        if answer.is_some_and(CUresult::is_success) {
+            self.enter();
+        }
+        // What was trimmed, or let go of meanwhile, is given back too.
+        match arena::after(&**self.pool, nothing) {
+            Ok(0) => answer,
+            followed => {
+                // Another thread's growth is booked by that thread: this was ours.
+                if answer.is_some() {
+                    self.pool.surprised();
+                }
+                match (followed, answer) {
+                    (Err(refused), Some(CUresult::SUCCESS)) => {
+                        self.take_back();
+                        Some(refused.into())
+                    }
+                    (_, answer) => answer,
+                }
+            }
+        }
+    }
+
+    fn address(&self) -> u64 {
+        // SAFETY: asked only after the driver accepted the pointer and wrote it.
+        unsafe { *self.dptr }
+    }
+
+    fn enter(&self) {
+        let allocation = Allocation {
+            pool: Arc::clone(self.pool),
+            bytes: self.bytes,
+        };
+        ALLOCATIONS.insert(self.address(), allocation);
+    }
+
+    /// Undoes an allocation that the program has not been told of.
+    fn take_back(&self) {
+        let address = self.address();
+        let Some(allocation) = ALLOCATIONS.take(address) else {
+            return;
+        };
+        let free = || self.stream.free(address);
+        if free_pooled(address, allocation, Some(self.stream), free).is_success() {
+            self.pool.trim();
+            arena::follow(&**self.pool);
+            // SAFETY: the driver wrote to it a moment ago.
+            unsafe { *self.dptr = 0 };
+        }
     }
 }
 
@@ -319,7 +321,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
     let answer = call();
     if answer.is_success() {
-        reclaim::freed_in(
+        frees::freed_in(
             stream,
             stream.place(),
             record.device(),
@@ -338,7 +340,7 @@ pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult
     }
     let answer = call();
     if answer.is_success() {
-        reclaim::freed();
+        frees::freed();
     }
     answer
 }
@@ -349,21 +351,22 @@ fn free_pooled(
     stream: Option<Ordered>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
+    let (pool, bytes) = (Arc::clone(&allocation.pool), allocation.bytes);
+    let mark = pool.leaving(dptr, bytes);
     let answer = call();
     if !answer.is_success() {
+        pool.stayed(dptr, bytes, mark);
         ALLOCATIONS.insert(dptr, allocation);
         return answer;
     }
-    let (pool, bytes) = (allocation.pool, allocation.bytes);
-    if let Some(stream) = stream {
-        reclaim::freed_in(
-            stream,
-            stream.place(),
-            pool.device(),
-            Freed::Pool(dptr, bytes),
-        );
+    match stream {
+        Some(stream) => {
+            let freed = Freed::Pool(allocation.pool, dptr, bytes, mark);
+            frees::freed_in(stream, stream.place(), pool.device(), freed);
+        }
+        None => pool.freed(dptr, bytes, mark),
     }
-    pool.freed_one(dptr, bytes);
+    pool.one_less();
     answer
 }
 

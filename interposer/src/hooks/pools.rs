@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::arena::{self, Arena, Held};
-use super::holes::{Hole, Holes};
-use super::ordered::Ordered;
-use super::reclaim::{self, Room};
+use super::arena::{self, Arena, Held, Promise};
+use super::layout::{Layout, Mark, Placed};
+use super::ordered::StreamId;
+use super::turns::{Turn, Turns};
+use super::{frees, reclaim};
 use crate::account;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -24,19 +25,27 @@ pub(super) struct Pool {
     handle: CUmemoryPool,
     device: DeviceKey,
     held: Held,
-    /// Where there is room in it.
-    holes: Mutex<Holes>,
-    /// Whether a call that relies on room in the pool is under way. One at a time: the driver may fill the holes of two in another
-    /// order than we set them aside, and grow for the second.
-    relying: AtomicBool,
-    /// Allocations not yet freed. A destroyed pool keeps its memory until the last of them is.
+    /// Allocations are made one at a time, so that it can be told what each of them did.
+    turns: Turns,
+    /// Where there is room in it. Locked for moments, never while the driver is asked.
+    layout: Mutex<Layout>,
+    /// Whether it once grew though there was room: then no room is relied on any more.
+    surprising: AtomicBool,
+    /// Allocations not yet freed.
     live: AtomicUsize,
+    /// Frees under way. A destroyed pool keeps its memory until the last of them is over, and nothing is live.
+    leaving: AtomicUsize,
     /// Whether the program has destroyed it. Locked while the driver is asked about the pool, so that it exists meanwhile.
     closed: Mutex<bool>,
 }
 
-/// New pieces of a pool begin at multiples of this: pages of the device.
-const PIECE: u64 = 2 << 20;
+/// A pool grows by multiples of this.
+const STEP: u64 = 32 << 20;
+
+/// The most a pool grows by for an allocation.
+pub(super) fn growth_of(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
+}
 
 /// Every pool met so far; `None` for one whose memory is not a device's.
 type Met = Vec<(CUmemoryPool, Option<Arc<Pool>>)>;
@@ -67,9 +76,11 @@ impl Pool {
             handle,
             device,
             held: Held::default(),
-            holes: Mutex::default(),
-            relying: AtomicBool::new(false),
+            turns: Turns::default(),
+            layout: Mutex::default(),
+            surprising: AtomicBool::new(false),
             live: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
             closed: Mutex::new(false),
         })
     }
@@ -83,75 +94,150 @@ impl Pool {
         }
     }
 
-    /// Sets aside room for an allocation in `stream`, if the pool is known to have it: what is free is free for the stream. The
-    /// pool may then grow by `growth` all the same, if others take that room.
-    pub(super) fn room(&self, bytes: u64, growth: u64, stream: Ordered) -> Option<Hole> {
-        if self.relying.swap(true, Ordering::AcqRel) {
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        locked(&self.layout)
+    }
+
+    /// Has `call` allocate `bytes`; what it may grow the pool by is booked. The address is read from it with `at` if it succeeds.
+    pub(super) fn allocate(
+        &self,
+        bytes: u64,
+        call: &impl Fn() -> CUresult,
+        at: &impl Fn() -> u64,
+    ) -> CUresult {
+        // Whoever has waited too long goes all the same; then nothing is known of the pool any more.
+        let turn = self.turns.take(reclaim::PATIENCE);
+        let before = self.reserved();
+        if let (Some(_), Some(before)) = (&turn, before) {
+            self.layout().look(before, None);
+        } else {
+            self.layout().forget();
+        }
+        let answer = call();
+        if answer.is_success() {
+            self.one_more(turn.as_ref(), at(), bytes, before);
+        }
+        answer
+    }
+
+    /// Has `call` allocate `bytes` in a stream without booking any growth, if the pool has room for it. With `trim`, the driver is first
+    /// made to let go of everything it can, which says best what is still there.
+    pub(super) fn allocate_in_room(
+        &self,
+        bytes: u64,
+        stream: StreamId,
+        trim: bool,
+        call: &impl Fn() -> CUresult,
+        at: &impl Fn() -> u64,
+    ) -> Option<CUresult> {
+        if self.surprising.load(Ordering::Acquire) {
             return None;
         }
-        self.held.pledge(growth);
-        let hole = self.hole(bytes, &reclaim::room_for(self.device, stream));
-        // Asked again after the hole was taken: a free is noted as under way before its hole is.
-        match hole {
-            Some(hole) if reclaim::room_for(self.device, stream) != Room::Unknown => Some(hole),
-            hole => {
-                self.unused_room(hole);
-                self.relied(growth);
-                None
-            }
+        let turn = self.turns.take(reclaim::PATIENCE)?;
+        // From here on as much stays charged as the pool may grow by, if others have the driver let go of that room from now on.
+        let promise = Promise::of(&self.held, growth_of(bytes));
+        let before = self.room(bytes, stream, trim)?;
+        let answer = call();
+        if answer.is_success() {
+            self.one_more(Some(&turn), at(), bytes, Some(before));
+        }
+        drop(promise);
+        Some(answer)
+    }
+
+    /// What is reserved, if the pool has room for `bytes` in a stream.
+    fn room(&self, bytes: u64, stream: StreamId, trim: bool) -> Option<u64> {
+        if self.attribute(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC) != Some(1) {
+            return None;
+        }
+        let own = frees::own(stream);
+        let idle = trim.then(|| self.layout().idle());
+        if trim {
+            self.trim();
+        }
+        let reserved = self.reserved()?;
+        let mut layout = self.layout();
+        layout.look(reserved, idle.as_deref());
+        layout.fits(bytes, &own).then_some(reserved)
+    }
+
+    /// The pool grew though it had room.
+    pub(super) fn surprised(&self) {
+        if !self.surprising.swap(true, Ordering::AcqRel) {
+            tracing::warn!(
+                "a memory pool grew though it had room; its room is not relied on any more"
+            );
         }
     }
 
-    fn hole(&self, bytes: u64, room: &Room) -> Option<Hole> {
-        let unused = arena::unused(self)?;
-        let mut holes = locked(&self.holes);
-        holes.at_most(unused);
-        match room {
-            Room::All => holes.take(bytes),
-            Room::Own(blocks) => holes.take_of(bytes, blocks),
-            Room::Unknown => None,
-        }
-    }
-
-    /// A call that relied on room is over.
-    pub(super) fn relied(&self, growth: u64) {
-        self.held.redeem(growth);
-        self.relying.store(false, Ordering::Release);
-    }
-
-    /// A hole that was set aside is not used after all.
-    pub(super) fn unused_room(&self, hole: Option<Hole>) {
-        if let Some(hole) = hole {
-            locked(&self.holes).put_back(hole);
-        }
-    }
-
-    /// One allocation more, at `at`. `hole` is what was set aside for it. Returns whether it may be the beginning of a new piece.
-    pub(super) fn one_more(&self, at: u64, bytes: u64, hole: Option<Hole>) -> bool {
+    /// One allocation more, made in a turn when `before` was reserved.
+    fn one_more(&self, turn: Option<&Turn<'_>>, at: u64, bytes: u64, before: Option<u64>) {
         self.live.fetch_add(1, Ordering::AcqRel);
-        let mut holes = locked(&self.holes);
-        if let Some(hole) = hole {
-            holes.put_back(hole);
+        let after = self.reserved();
+        let growth = growth_of(bytes);
+        let mut layout = self.layout();
+        match (turn, before, after) {
+            (Some(_), Some(before), Some(after)) => layout.placed(Placed {
+                at,
+                bytes,
+                growth,
+                before,
+                after,
+            }),
+            _ => layout.forget(),
         }
-        let new = at.is_multiple_of(PIECE) && !holes.contains(at);
-        holes.used(at, bytes);
-        new
     }
 
-    /// The pool grew by `growth` for the allocation at `at`, which begins the new piece.
-    pub(super) fn grew(&self, at: u64, bytes: u64, growth: u64) {
-        let mut holes = locked(&self.holes);
-        holes.grown(at, bytes, growth);
+    /// An allocation is about to be freed; what names the free.
+    pub(super) fn leaving(&self, at: u64, bytes: u64) -> Mark {
+        let mark = frees::mark();
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        self.layout().leaving(at, bytes, mark);
+        mark
     }
 
-    /// One allocation less, at `at`. The last one of a destroyed pool takes the pool's memory with it.
-    pub(super) fn freed_one(&self, at: u64, bytes: u64) {
-        locked(&self.holes).freed(at, bytes);
-        let last = self.live.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && *locked(&self.closed) {
+    /// The driver has refused that free.
+    pub(super) fn stayed(&self, at: u64, bytes: u64, mark: Mark) {
+        self.layout().stayed(at, bytes, mark);
+        self.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The driver has accepted that free, and an event stands behind it, if any could be had.
+    pub(super) fn submitted(&self, at: u64, bytes: u64, mark: Mark, event: Option<Mark>) {
+        self.layout().submitted(at, bytes, mark, event);
+    }
+
+    /// The driver has freed it at once.
+    pub(super) fn freed(&self, at: u64, bytes: u64, mark: Mark) {
+        self.layout().freed(at, bytes, mark);
+        self.over(1);
+    }
+
+    /// An event has been passed.
+    pub(super) fn passed(&self, event: Mark) {
+        self.layout().passed(event);
+    }
+
+    /// As many frees are over.
+    pub(super) fn over(&self, count: usize) {
+        self.leaving.fetch_sub(count, Ordering::AcqRel);
+        self.credit_if_gone();
+    }
+
+    /// One allocation less: its free was accepted.
+    pub(super) fn one_less(&self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+        self.credit_if_gone();
+        frees::freed();
+    }
+
+    /// A destroyed pool's memory goes with the last thing in it.
+    fn credit_if_gone(&self) {
+        let empty =
+            || self.live.load(Ordering::Acquire) == 0 && self.leaving.load(Ordering::Acquire) == 0;
+        if empty() && *locked(&self.closed) {
             account::release(self.device, self.held.take());
         }
-        reclaim::freed();
     }
 }
 
@@ -267,7 +353,7 @@ pub(super) fn find(handle: CUmemoryPool) -> Option<Arc<Pool>> {
         .and_then(|(_, pool)| pool.clone())
 }
 
-/// Destroys a pool by `call`. What its living allocations hold stays charged until the last of them is freed.
+/// Destroys a pool by `call`. What it holds stays charged until the last allocation in it is freed and that free is over.
 pub(super) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUresult {
     pool.trim();
     arena::follow(&**pool);
@@ -277,9 +363,7 @@ pub(super) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUre
         *closed = true;
         drop(closed);
         pools().retain(|(_, known)| !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pool)));
-        if pool.live.load(Ordering::Acquire) == 0 {
-            account::release(pool.device, pool.held.take());
-        }
+        pool.credit_if_gone();
     }
     answer
 }

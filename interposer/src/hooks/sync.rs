@@ -1,4 +1,5 @@
-//! Synchronisation: where the driver gives freed pool memory back, so that the account can follow.
+//! Synchronisation: where the driver gives freed pool memory back, so that the account can follow, and where the gate learns
+//! what is complete.
 //!
 //! # Safety
 //! The driver is called with the program's own arguments.
@@ -6,12 +7,14 @@
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
-use super::reclaim;
+use super::frees;
 use crate::account;
 use crate::entry::hooks;
+use crate::gate::drain::{Awaited, Wait};
 
 hooks! {
-    fn cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = synchronize_stream;
+    fn cuStreamSynchronize(stream: CUstream) -> CUresult = synchronize_stream;
+    fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = synchronize_stream_per_thread;
     fn cuCtxSynchronize() -> CUresult = synchronize;
     fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult = synchronize_context;
     fn cuEventSynchronize(event: CUevent) -> CUresult = synchronize_event;
@@ -19,17 +22,22 @@ hooks! {
 
 fn synchronize_stream(real: cuStreamSynchronize, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    followed(unsafe { real(stream) })
+    awaited(Awaited::Stream(stream, false), || unsafe { real(stream) })
+}
+
+fn synchronize_stream_per_thread(real: cuStreamSynchronize_ptsz, stream: CUstream) -> CUresult {
+    // SAFETY: the program's own argument.
+    awaited(Awaited::Stream(stream, true), || unsafe { real(stream) })
 }
 
 fn synchronize(real: cuCtxSynchronize) -> CUresult {
     // SAFETY: takes nothing.
-    followed(unsafe { real() })
+    awaited(Awaited::Context(CUcontext::NULL), || unsafe { real() })
 }
 
 fn synchronize_context(real: cuCtxSynchronize_v2, context: CUcontext) -> CUresult {
     // SAFETY: the program's own argument.
-    followed(unsafe { real(context) })
+    awaited(Awaited::Context(context), || unsafe { real(context) })
 }
 
 fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
@@ -37,8 +45,18 @@ fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
     followed(unsafe { real(event) })
 }
 
+/// Waits by `call`; the gate learns what is complete.
+fn awaited(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
+    let wait = Wait::begin(what);
+    let answer = call();
+    if let Some(wait) = wait {
+        wait.end(answer);
+    }
+    followed(answer)
+}
+
 fn followed(answer: CUresult) -> CUresult {
     account::worked();
-    reclaim::synchronised();
+    frees::synchronised();
     answer
 }

@@ -1,15 +1,7 @@
 //! The control thread: reads replies, says what was freed, and finds the next daemon when this one has gone.
 //!
 //! It is started at registration, takes no signals, calls no CUDA function and waits for no allocation. A forked child has none.
-//!
-//! # Safety
-//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over.
-#![allow(
-    unsafe_code,
-    reason = "a thread with its own signal mask and a small stack"
-)]
 
-use core::ffi::{c_int, c_void};
 use core::ptr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,71 +14,22 @@ use gpushare_protocol::wire::{Reply, Request, decode};
 use super::register::{self, Failed};
 use super::socket::{self, Connection};
 use super::{PAUSES, SOCKET, Session, pages};
-use crate::account;
+use crate::{account, background, gate};
 
-/// Its stack. Its deepest call decodes a small message; the program's static thread-locals live there too, and where they do not
-/// fit, the system's usual size is taken.
-const STACK: usize = 256 << 10;
 /// How long a new daemon may take over one answer. The container lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);
-
-struct Start {
-    session: &'static Session,
-    connection: Connection,
-}
 
 /// Starts the thread.
 ///
 /// # Errors
 /// If the system has none to give.
 pub(super) fn start(session: &'static Session, connection: Connection) -> io::Result<()> {
-    let start = Box::into_raw(Box::new(Start {
-        session,
-        connection,
-    }));
-    let began = [Some(STACK), None]
-        .into_iter()
-        .map(|stack| begin(stack, start.cast()))
-        .find(|answer| *answer != libc::EINVAL)
-        .unwrap_or(libc::EINVAL);
-    if began != 0 {
-        // SAFETY: no thread was started that could have it.
-        drop(unsafe { Box::from_raw(start) });
-        return Err(io::Error::from_raw_os_error(began));
-    }
-    Ok(())
+    background::start(c"gpushare", background::SHALLOW, move || {
+        run(session, connection);
+    })
 }
 
-/// Begins a detached thread in which every signal is blocked: the program's handlers run in the program's threads.
-fn begin(stack: Option<usize>, start: *mut c_void) -> c_int {
-    // SAFETY: all structures are made here and outlive the calls; the mask of this thread is put back.
-    unsafe {
-        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        if let Some(bytes) = stack {
-            libc::pthread_attr_setstacksize(&raw mut attributes, bytes);
-        }
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let mut thread: libc::pthread_t = core::mem::zeroed();
-        let answer = libc::pthread_create(&raw mut thread, &raw const attributes, main, start);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
-        libc::pthread_attr_destroy(&raw mut attributes);
-        answer
-    }
-}
-
-extern "C" fn main(start: *mut c_void) -> *mut c_void {
-    // SAFETY: the box that `start` leaked for this thread alone.
-    let Start {
-        session,
-        connection,
-    } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    // SAFETY: a static C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"gpushare".as_ptr()) };
+fn run(session: &Session, connection: Connection) {
     let mut connection = Some(connection);
     loop {
         // A defect here must not take the program with it, nor leave it without a connection.
@@ -150,6 +93,8 @@ impl Session {
         if let Some(socket) = self.line().take() {
             socket::shut(&socket);
         }
+        // Nobody gives turns now.
+        gate::wake();
     }
 
     /// Registers with the next daemon, however long it takes to come.
@@ -176,24 +121,25 @@ impl Session {
         let mut connection = Connection::open(&self.folder)?;
         SOCKET.set(connection.socket());
         let known = self.instance.load(Ordering::Relaxed);
-        let instance = register::greet(&mut connection, known, end)?;
+        let hello = register::greet(&mut connection, known, end)?;
         let adopt = || {
             let held = Some((&self.usage, self.slot));
-            let welcome = register::register(&mut connection, instance, held, end)?;
+            let welcome = register::register(&mut connection, &hello, held, end)?;
             if welcome.usage.identity() != self.usage.identity() {
                 return Err(Failed::Refused("the daemon uses another page".to_owned()));
             }
             let control = pages::control(&welcome.control)?;
             self.control
                 .store(ptr::from_ref(control).cast_mut(), Ordering::Release);
-            self.instance.store(instance, Ordering::Relaxed);
+            self.instance.store(hello.instance, Ordering::Relaxed);
+            self.minor.store(hello.minor, Ordering::Relaxed);
             Ok(())
         };
         match account::locked(adopt) {
             Some(adopted) => adopted?,
             None => return Err(Failed::Away(io::ErrorKind::WouldBlock.into())),
         }
-        self.resume(Arc::clone(connection.socket()), instance);
+        self.resume(Arc::clone(connection.socket()), hello.instance);
         Ok(connection)
     }
 
@@ -211,5 +157,7 @@ impl Session {
         for (id, request) in self.asks.again() {
             self.send(line, id, &request);
         }
+        // The gate thread sleeps on the page before.
+        gate::wake();
     }
 }

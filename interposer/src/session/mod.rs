@@ -14,11 +14,12 @@ mod descriptor;
 mod pages;
 mod register;
 mod socket;
+mod turns;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use asks::{Asks, Question};
 use descriptor::{Descriptor, ParentsOnly};
 use register::{Failed, Welcome};
 use socket::Connection;
+pub(crate) use turns::Notice;
 
 /// How long a starting process waits for the daemon.
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -59,6 +61,8 @@ pub(crate) struct Session {
     /// The control page of the daemon last met. An older one stays mapped: somebody may be reading it.
     control: AtomicPtr<ControlPage>,
     instance: AtomicU64,
+    /// The minor version that daemon speaks.
+    minor: AtomicU16,
     /// Where to send; `None` while the daemon is away.
     line: Mutex<Option<Arc<Descriptor>>>,
     asks: Asks,
@@ -156,8 +160,8 @@ pub(crate) fn look(folder: &Path) -> Option<&'static Page> {
 
 fn attempt(folder: &Path, end: Instant) -> Result<(Connection, Welcome), Failed> {
     let mut connection = Connection::open(folder)?;
-    let instance = register::greet(&mut connection, 0, end)?;
-    let welcome = register::register(&mut connection, instance, None, end)?;
+    let hello = register::greet(&mut connection, 0, end)?;
+    let welcome = register::register(&mut connection, &hello, None, end)?;
     Ok((connection, welcome))
 }
 
@@ -194,6 +198,7 @@ impl Session {
             usage: welcome.usage,
             control: AtomicPtr::new(core::ptr::from_ref(control).cast_mut()),
             instance: AtomicU64::new(welcome.instance),
+            minor: AtomicU16::new(welcome.minor),
             line: Mutex::new(Some(socket)),
             asks: Asks::default(),
             bell: socket::bell()?,

@@ -16,6 +16,8 @@ pub(super) struct Welcome {
     pub(super) registered: Registered,
     /// The daemon's instance.
     pub(super) instance: u64,
+    /// The minor version that it speaks.
+    pub(super) minor: u16,
     /// The control page.
     pub(super) control: Descriptor,
     /// The usage page.
@@ -43,13 +45,21 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Greets the daemon, until `end` at most. Returns its instance. `known` is the instance met before, or 0.
+/// Greets the daemon, until `end` at most. Returns its greeting. `known` is the instance met before, or 0.
 ///
 /// # Errors
 /// [`Failed::Refused`] if it speaks another major version.
-pub(super) fn greet(connection: &mut Connection, known: u64, end: Instant) -> Result<u64, Failed> {
+pub(super) fn greet(
+    connection: &mut Connection,
+    known: u64,
+    end: Instant,
+) -> Result<Hello, Failed> {
     let mut frame = Vec::new();
-    encode(0, &Hello::of_this_build(known), &mut frame).map_err(io::Error::other)?;
+    let ours = Hello {
+        capabilities: Hello::GATED,
+        ..Hello::of_this_build(known)
+    };
+    encode(0, &ours, &mut frame).map_err(io::Error::other)?;
     socket::send(connection.socket(), &frame, None)?;
     let hello: Hello = decode(0, &hear(connection, 0, end)?).map_err(|_| Failed::unclear())?;
     if hello.magic != MAGIC {
@@ -63,7 +73,7 @@ pub(super) fn greet(connection: &mut Connection, known: u64, end: Instant) -> Re
             hello.major
         )));
     }
-    Ok(hello.instance)
+    Ok(hello)
 }
 
 /// Registers this process, with the page and the slot it has if it was registered before.
@@ -72,7 +82,7 @@ pub(super) fn greet(connection: &mut Connection, known: u64, end: Instant) -> Re
 /// [`Failed`].
 pub(super) fn register(
     connection: &mut Connection,
-    instance: u64,
+    hello: &Hello,
     held: Option<(&Descriptor, usize)>,
     end: Instant,
 ) -> Result<Welcome, Failed> {
@@ -102,7 +112,8 @@ pub(super) fn register(
     let (control, usage) = (page()?, page()?);
     Ok(Welcome {
         registered,
-        instance,
+        instance: hello.instance,
+        minor: hello.minor,
         control,
         usage,
     })

@@ -51,12 +51,16 @@ impl Connection {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory is involved.
         let socket = Descriptor::new(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-        let (address, length) = address(&folder.join(SOCKET))?;
-        // SAFETY: the address outlives the call, and is `length` bytes long.
-        let answer = unsafe { libc::connect(socket.number(), (&raw const address).cast(), length) };
-        if answer != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        gpushare_protocol::sockets::at(folder, SOCKET, |path| {
+            let (address, length) = address(path)?;
+            // SAFETY: the address outlives the call, and is `length` bytes long.
+            let answer =
+                unsafe { libc::connect(socket.number(), (&raw const address).cast(), length) };
+            if answer != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        })?;
         Ok(Self {
             socket: Arc::new(socket),
             decoder: Decoder::default(),

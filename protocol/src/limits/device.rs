@@ -1,11 +1,11 @@
 //! The limits of one device, once it is known.
 
-use super::layer::{Layer, above, pick};
-use super::{LimitError, Limits, View};
+use super::layer::above;
+use super::{ComputeLimits, LimitError, Limits, View, compute};
 use crate::units::Bytes;
 use crate::uuid::Uuid;
 
-/// What holds on one device. Bytes.
+/// What holds on one device. Bytes, but for `compute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
     /// Ceiling of the container's charges; may be above the device's capacity. `None`: no ceiling but the device.
@@ -14,6 +14,8 @@ pub struct DeviceLimits {
     pub request: u64,
     /// What the program is told is the device's total, at most the capacity.
     pub view_total: u64,
+    /// Its time.
+    pub compute: ComputeLimits,
 }
 
 pub(super) fn limits(
@@ -23,14 +25,7 @@ pub(super) fn limits(
     capacity: u64,
 ) -> Result<DeviceLimits, LimitError> {
     let uuid = Uuid(*uuid);
-    let of = |layer: &Layer| {
-        let (limit, request) = (
-            pick(&layer.limit, ordinal, uuid),
-            pick(&layer.request, ordinal, uuid),
-        );
-        (limit.is_some() || request.is_some()).then(|| (limit.cloned(), request.cloned()))
-    };
-    let (limit, request) = limits.layers.iter().find_map(of).unwrap_or_default();
+    let (limit, request) = limits.memory.on(ordinal, uuid);
     let ceiling = limit.as_ref().map(|limit| limit.size.on(capacity));
     let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
     let guaranteed = match &request {
@@ -64,5 +59,6 @@ pub(super) fn limits(
         limit: ceiling,
         request: guaranteed,
         view_total,
+        compute: compute::limits(limits, ordinal, uuid)?,
     })
 }

@@ -1,4 +1,4 @@
-//! One owner's memory variables: a limit and a request, each for all devices, by ordinal and by UUID.
+//! One owner's variables of one kind (memory, time): a limit and a request, each for all devices, by ordinal and by UUID.
 
 use super::LimitError;
 use crate::size::Size;
@@ -73,7 +73,15 @@ impl Layer {
     }
 
     pub(super) fn answers_for_all(&self) -> bool {
-        self.limit.contains_key(&Selector::All) || self.request.contains_key(&Selector::All)
+        self.limits_all() || self.requests_for_all()
+    }
+
+    pub(super) fn limits_all(&self) -> bool {
+        self.limit.contains_key(&Selector::All)
+    }
+
+    pub(super) fn requests_for_all(&self) -> bool {
+        self.request.contains_key(&Selector::All)
     }
 
     /// Refuses a request above the limit wherever that does not depend on a device: for all, and for each named

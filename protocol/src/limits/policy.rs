@@ -1,4 +1,5 @@
-//! What only a node daemon can do for a container: priority, resolvers, waiting, idleness, preemption.
+//! What only a node daemon can do for a container: priority, resolvers, waiting, idleness, preemption; guaranteed shares
+//! of time ([`super::compute`]) are refused with them.
 //!
 //! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver somebody relies on must
 //! not silently be absent.
@@ -42,6 +43,10 @@ pub struct Policy {
     pub idle_after: Duration,
     /// See [`Preemptible`].
     pub preemptible: Preemptible,
+    /// No GPU work for this long ends the container.
+    pub idle_end: Option<Duration>,
+    /// It is ended this long after its start.
+    pub run_limit: Option<Duration>,
     /// The first variable that only a daemon can honour, with its value.
     needs_daemon: Option<(String, String)>,
 }
@@ -54,6 +59,8 @@ impl Default for Policy {
             wait_timeout: Duration::from_secs(30),
             idle_after: Duration::from_secs(5),
             preemptible: Preemptible::Never,
+            idle_end: None,
+            run_limit: None,
             needs_daemon: None,
         }
     }
@@ -66,7 +73,7 @@ const RESOLVERS: [(&str, Resolver); 3] = [
 ];
 
 impl Policy {
-    fn needs_daemon(&mut self, set: &Setting<'_>) {
+    pub(super) fn needs_daemon(&mut self, set: &Setting<'_>) {
         self.needs_daemon
             .get_or_insert_with(|| (set.variable.to_owned(), set.value.to_owned()));
     }
@@ -110,6 +117,11 @@ impl fmt::Display for Policy {
         }
         if self.preemptible != default.preemptible {
             write!(out, " preemptible=kill")?;
+        }
+        for (name, end) in [("idle-end", self.idle_end), ("run-limit", self.run_limit)] {
+            if let Some(end) = end {
+                write!(out, " {name}={}ms", end.as_millis())?;
+            }
         }
         Ok(())
     }
@@ -165,6 +177,28 @@ pub(super) fn idle_after(limits: &mut Limits, set: &Setting<'_>) -> Result<(), L
     limits.policy.idle_after = duration(set)?;
     limits.policy.needs_daemon(set);
     Ok(())
+}
+
+pub(super) fn idle_end(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    limits.policy.idle_end = end(limits, set)?;
+    Ok(())
+}
+
+pub(super) fn run_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    limits.policy.run_limit = end(limits, set)?;
+    Ok(())
+}
+
+/// `off`, which can be kept anywhere, or a span.
+fn end(limits: &mut Limits, set: &Setting<'_>) -> Result<Option<Duration>, LimitError> {
+    if set.value == "off" {
+        return Ok(None);
+    }
+    let accepted = "off, or a whole number with ms, s, m or h, more than zero, at most a year (2h)";
+    let after = span(set.value);
+    let after = after.ok_or_else(|| set.refuse("not understood as a span of time", accepted))?;
+    limits.policy.needs_daemon(set);
+    Ok(Some(after))
 }
 
 pub(super) fn preemptible(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {

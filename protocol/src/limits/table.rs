@@ -2,7 +2,7 @@
 
 use super::layer::{Entry, Selector};
 use super::{LimitError, Limits, Owner, View};
-use super::{policy, unavailable};
+use super::{compute, policy, unavailable};
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,8 +18,18 @@ enum Suffix {
     Device,
 }
 
+/// Who set a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The environment that is read.
+    Own,
+    /// The node, for environments that say nothing of it.
+    Default,
+}
+
 /// One set variable on its way into [`Limits`].
 pub(super) struct Setting<'a> {
+    pub(super) whose: Whose,
     pub(super) variable: &'a str,
     pub(super) device: Selector,
     pub(super) value: &'a str,
@@ -28,7 +38,7 @@ pub(super) struct Setting<'a> {
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
-const TABLE: [(&str, Suffix, Read); 19] = [
+const TABLE: [(&str, Suffix, Read); 21] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -37,13 +47,15 @@ const TABLE: [(&str, Suffix, Read); 19] = [
         ours(to, set, true)
     }),
     ("GPUSHARE_MEM_VIEW", Suffix::None, view),
-    ("GPUSHARE_SM_LIMIT", Suffix::Device, unavailable::sm_limit),
-    ("GPUSHARE_SM_REQUEST", Suffix::Device, unavailable::refuse),
+    ("GPUSHARE_SM_LIMIT", Suffix::Device, compute::sm_limit),
+    ("GPUSHARE_SM_REQUEST", Suffix::Device, compute::sm_request),
     ("GPUSHARE_PRIORITY", Suffix::None, policy::priority),
     ("GPUSHARE_ON_COLLISION", Suffix::None, policy::on_collision),
     ("GPUSHARE_WAIT_TIMEOUT", Suffix::None, policy::wait_timeout),
     ("GPUSHARE_IDLE_AFTER", Suffix::None, policy::idle_after),
     ("GPUSHARE_PREEMPTIBLE", Suffix::None, policy::preemptible),
+    ("GPUSHARE_IDLE_END", Suffix::None, policy::idle_end),
+    ("GPUSHARE_RUN_LIMIT", Suffix::None, policy::run_limit),
     (
         "GPUSHARE_OVERSUBSCRIBE",
         Suffix::None,
@@ -51,11 +63,7 @@ const TABLE: [(&str, Suffix, Read); 19] = [
     ),
     ("GPUSHARE_SOCKET", Suffix::None, socket),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
-    (
-        "CUDA_DEVICE_SM_LIMIT",
-        Suffix::Ordinal,
-        unavailable::hami_sm_limit,
-    ),
+    ("CUDA_DEVICE_SM_LIMIT", Suffix::Ordinal, compute::hami),
     (
         "CUDA_OVERSUBSCRIBE",
         Suffix::None,
@@ -71,24 +79,55 @@ const TABLE: [(&str, Suffix, Read); 19] = [
 ];
 
 /// Names under which a misspelling would silently mean "no limit".
-const GUARDED: [(&str, &str); 3] = [
+const GUARDED: [(&str, &str); 4] = [
     (
         "GPUSHARE_MEM_",
         "GPUSHARE_MEM_LIMIT, GPUSHARE_MEM_REQUEST (each also with _<0 to 15> or _GPU_<UUID, its dashes as _>), GPUSHARE_MEM_VIEW",
     ),
-    ("GPUSHARE_SM_", "nothing yet: unset it"),
+    (
+        "GPUSHARE_SM_",
+        "GPUSHARE_SM_LIMIT, GPUSHARE_SM_REQUEST (each also with _<0 to 15> or _GPU_<UUID, its dashes as _>)",
+    ),
     (
         "CUDA_DEVICE_MEMORY_LIMIT",
         "CUDA_DEVICE_MEMORY_LIMIT, also with _<0 to 15>",
     ),
+    (
+        "CUDA_DEVICE_SM_LIMIT",
+        "CUDA_DEVICE_SM_LIMIT, also with _<0 to 15>",
+    ),
 ];
 
-/// Reads every variable of the table, in the table's order.
+/// What is set, by row and device: each row's in a stable order, whatever the environment's.
+type Set = BTreeMap<(usize, Selector), (String, OsString)>;
+
+/// Reads every variable of the table, in the table's order; a default only where the same is not set.
 pub(super) fn read(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
+    defaults: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Limits, LimitError> {
-    let mut rows: [Vec<(Selector, String, OsString)>; TABLE.len()] = Default::default();
-    let mut seen: BTreeMap<(usize, Selector), String> = BTreeMap::new();
+    let own = gather(environment)?;
+    let mut usual = gather(defaults)?;
+    usual.retain(|what, _| !own.contains_key(what));
+    let mut limits = Limits::default();
+    for (whose, all) in [(Whose::Own, own), (Whose::Default, usual)] {
+        for ((row, device), (variable, value)) in all {
+            let value = value.to_string_lossy();
+            let (.., read) = TABLE[row];
+            let setting = Setting {
+                whose,
+                variable: &variable,
+                device,
+                value: &value,
+            };
+            read(&mut limits, &setting)?;
+        }
+    }
+    Ok(limits)
+}
+
+fn gather(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Set, LimitError> {
+    let mut set = Set::new();
     for (name, value) in environment {
         let Ok(name) = name.into_string() else {
             continue;
@@ -96,29 +135,13 @@ pub(super) fn read(
         let Some((row, device)) = find(&name, &value)? else {
             continue;
         };
-        match seen.get(&(row, device)) {
-            Some(first) if *first == name => continue,
-            Some(first) => return Err(twice(&name, &value, first)),
-            None => seen.insert((row, device), name.clone()),
+        match set.get(&(row, device)) {
+            Some((first, _)) if *first == name => continue,
+            Some((first, _)) => return Err(twice(&name, &value, first)),
+            None => set.insert((row, device), (name, value)),
         };
-        rows[row].push((device, name, value));
     }
-    let mut limits = Limits::default();
-    for (mut settings, (.., read)) in rows.into_iter().zip(TABLE) {
-        settings.sort_unstable();
-        for (device, variable, value) in settings {
-            let value = value.to_string_lossy();
-            read(
-                &mut limits,
-                &Setting {
-                    variable: &variable,
-                    device,
-                    value: &value,
-                },
-            )?;
-        }
-    }
-    Ok(limits)
+    Ok(set)
 }
 
 /// Whether a variable of this name is read, but for the switch and the plumbing.
@@ -202,7 +225,7 @@ fn view(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
 
 fn ours(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), LimitError> {
     let size = Size::parse(set.value).map_err(|bad| set.refuse(problem(bad), size::ACCEPTED))?;
-    limits.insert(Owner::Gpushare, request, set.device, set.entry(size));
+    limits.insert(set, Owner::Gpushare, request, set.device, size);
     Ok(())
 }
 
@@ -212,12 +235,7 @@ fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     let bytes =
         size::parse_letters(set.value, false).map_err(|bad| set.refuse(problem(bad), accepted))?;
     if let Some(bytes) = bytes {
-        limits.insert(
-            Owner::Hami,
-            false,
-            set.device,
-            set.entry(Size::Bytes(bytes)),
-        );
+        limits.insert(set, Owner::Hami, false, set.device, Size::Bytes(bytes));
     }
     Ok(())
 }
@@ -227,12 +245,7 @@ fn toolkit(limits: &mut Limits, set: &Setting<'_>, request: bool) -> Result<(), 
     let bytes =
         size::parse_mebibytes(set.value).map_err(|bad| set.refuse(problem(bad), accepted))?;
     if let Some(bytes) = bytes {
-        limits.insert(
-            Owner::Toolkit,
-            request,
-            set.device,
-            set.entry(Size::Bytes(bytes)),
-        );
+        limits.insert(set, Owner::Toolkit, request, set.device, Size::Bytes(bytes));
     }
     Ok(())
 }
@@ -252,7 +265,7 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
         };
         let Some(bytes) = bytes else { continue };
         if limits
-            .insert(Owner::Mps, false, device, set.entry(Size::Bytes(bytes)))
+            .insert(set, Owner::Mps, false, device, Size::Bytes(bytes))
             .is_some()
         {
             return Err(set.refuse(format!("device {device} occurs twice"), accepted));
@@ -261,32 +274,45 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// Reads the value of `--mem-limit` or `--mem-request`: `SIZE`, `<n>=SIZE` or `<UUID>=SIZE`.
-/// Returns the device and the size as text, which a `GPUSHARE_*` variable takes unchanged.
+/// What a flag's value is an amount of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Memory: a size.
+    Memory,
+    /// A device's time: a percentage.
+    Time,
+}
+
+/// Reads the value of `--mem-limit` and its like: `AMOUNT`, `<n>=AMOUNT` or `<UUID>=AMOUNT`.
+/// Returns the device and the amount as text, which a `GPUSHARE_*` variable takes unchanged.
 ///
 /// # Errors
 /// As for the variables, naming `flag`.
-pub fn flag<'a>(flag: &str, value: &'a str) -> Result<(Selector, &'a str), LimitError> {
-    let (device, size) = value
+pub fn flag<'a>(kind: Kind, flag: &str, value: &'a str) -> Result<(Selector, &'a str), LimitError> {
+    let (device, amount) = value
         .split_once('=')
-        .map_or((None, value), |(device, size)| (Some(device), size));
+        .map_or((None, value), |(device, amount)| (Some(device), amount));
     let device = device.map_or(Some(Selector::All), |device| Selector::parse(device, '-'));
-    let accepted = || {
-        format!(
+    let accepted = || match kind {
+        Kind::Memory => format!(
             "SIZE, <0 to 15>=SIZE or <GPU UUID>=SIZE; a SIZE is {}",
             size::ACCEPTED
-        )
+        ),
+        Kind::Time => format!(
+            "PERCENT, <0 to 15>=PERCENT or <GPU UUID>=PERCENT; a PERCENT is {}",
+            compute::ACCEPTED
+        ),
     };
-    let Some(device) = device else {
-        return Err(LimitError::new(
-            flag,
-            value,
-            "there is no such device",
-            accepted(),
-        ));
-    };
-    Size::parse(size).map_err(|bad| LimitError::new(flag, value, problem(bad), accepted()))?;
-    Ok((device, size))
+    let refuse = |problem| LimitError::new(flag, value, problem, accepted());
+    let device = device.ok_or_else(|| refuse("there is no such device"))?;
+    match kind {
+        Kind::Memory => Size::parse(amount).map(drop).map_err(problem),
+        Kind::Time => compute::parse(amount)
+            .map(drop)
+            .ok_or("not understood as a percentage"),
+    }
+    .map_err(refuse)?;
+    Ok((device, amount))
 }
 
 fn problem(bad: BadSize) -> &'static str {
@@ -306,7 +332,7 @@ impl Setting<'_> {
         LimitError::new(self.variable, self.value, problem, accepted)
     }
 
-    fn entry(&self, size: Size) -> Entry {
+    pub(super) fn entry(&self, size: Size) -> Entry {
         Entry {
             size,
             variable: self.variable.to_owned(),
@@ -318,12 +344,14 @@ impl Setting<'_> {
 impl Limits {
     fn insert(
         &mut self,
+        set: &Setting<'_>,
         owner: Owner,
         request: bool,
         device: Selector,
-        entry: Entry,
+        size: Size,
     ) -> Option<Entry> {
-        let layer = &mut self.layers[owner as usize];
+        let entry = set.entry(size);
+        let layer = self.memory.of(set.whose, owner as usize);
         if request {
             layer.request.insert(device, entry)
         } else {

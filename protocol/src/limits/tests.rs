@@ -10,7 +10,7 @@ const UUID: [u8; 16] = [
 const SUFFIX: &str = "GPU_8932f937_d72c_4106_c12f_20bd9faed9f6";
 const DASHED: &str = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6";
 
-fn read(environment: &[(&str, &str)]) -> Result<Limits, LimitError> {
+pub(super) fn read(environment: &[(&str, &str)]) -> Result<Limits, LimitError> {
     Limits::from_env(
         environment
             .iter()
@@ -151,7 +151,7 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 46] = [
+const REFUSED: [(&str, &str, &str); 54] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
@@ -173,10 +173,16 @@ const REFUSED: [(&str, &str, &str); 46] = [
         "no such variable",
     ),
     ("GPUSHARE_SM_LIMITS", "50", "no such variable"),
-    ("GPUSHARE_SM_LIMIT", "50", "100"),
-    ("GPUSHARE_SM_LIMIT_0", "99", "100"),
+    ("GPUSHARE_SM_LIMIT", "0", "1 to 100"),
+    ("GPUSHARE_SM_LIMIT", "0.9", "1 to 100"),
+    ("GPUSHARE_SM_LIMIT", "100.1", "1 to 100"),
+    ("GPUSHARE_SM_LIMIT_0", "12.25", "at most one decimal"),
     ("GPUSHARE_SM_LIMIT", "all", "percentage"),
-    ("GPUSHARE_SM_REQUEST", "50", "unset"),
+    ("GPUSHARE_SM_LIMIT", "", "percentage"),
+    ("GPUSHARE_SM_LIMIT", "+50", "percentage"),
+    ("GPUSHARE_SM_LIMIT", "30 %", "percentage"),
+    ("GPUSHARE_SM_REQUEST", "101", "1 to 100"),
+    ("GPUSHARE_SM_REQUEST_GPU", "50", "GPUSHARE_SM_REQUEST"),
     ("GPUSHARE_PRIORITY", "1001", "0 to 1000"),
     ("GPUSHARE_PRIORITY", "high", "0 to 1000"),
     ("GPUSHARE_ON_COLLISION", "swap,wait", "swap yet"),
@@ -194,8 +200,10 @@ const REFUSED: [(&str, &str, &str); 46] = [
     ("CUDA_DEVICE_MEMORY_LIMIT", "10Gi", "4g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "0.5g", "4g"),
     ("CUDA_DEVICE_MEMORY_LIMIT_16", "4g", "no such variable"),
-    ("CUDA_DEVICE_SM_LIMIT", "50", "unset"),
+    ("CUDA_DEVICE_SM_LIMIT", "101", "no cap"),
+    ("CUDA_DEVICE_SM_LIMIT", "50%", "percentage"),
     ("CUDA_DEVICE_SM_LIMIT_0", "half", "percentage"),
+    ("CUDA_DEVICE_SM_LIMIT_16", "50", "no such variable"),
     ("CUDA_OVERSUBSCRIBE", "true", "unset"),
     ("CUDA_OVERSUBSCRIBE", "maybe", "switch"),
     ("NVIDIA_GPU_MEMORY_LIMIT", "4GiB", "MiB"),
@@ -248,10 +256,6 @@ fn what_this_release_does_anyway_may_be_asked_for() {
             "{name}={value}"
         );
     }
-    assert!(
-        read(&[("CUDA_DEVICE_SM_LIMIT", "50"), ("GPUSHARE_SM_LIMIT", "100")]).is_ok(),
-        "ours wins"
-    );
     assert!(
         read(&[
             ("CUDA_OVERSUBSCRIBE", "true"),
@@ -391,16 +395,24 @@ fn two_spellings_of_equal_limits_print_the_same_and_different_limits_do_not() {
 #[test]
 fn a_flag_is_a_size_or_a_device_and_a_size() {
     let zero = Selector::Ordinal(0);
-    assert_eq!(flag("--mem-limit", "4GiB"), Ok((Selector::All, "4GiB")));
-    assert_eq!(flag("--mem-limit", "0=50%"), Ok((zero, "50%")));
     assert_eq!(
-        flag("--mem-limit", &format!("{DASHED}=1G")).unwrap().0,
+        flag(Kind::Memory, "--mem-limit", "4GiB"),
+        Ok((Selector::All, "4GiB"))
+    );
+    assert_eq!(
+        flag(Kind::Memory, "--mem-limit", "0=50%"),
+        Ok((zero, "50%"))
+    );
+    assert_eq!(
+        flag(Kind::Memory, "--mem-limit", &format!("{DASHED}=1G"))
+            .unwrap()
+            .0,
         Selector::parse(DASHED, '-').unwrap()
     );
     for value in [
         "", "0", "=4GiB", "16=4GiB", "0=", "0=4gb", "x=4GiB", "0=0", "0=1=2",
     ] {
-        let error = flag("--mem-limit", value).unwrap_err();
+        let error = flag(Kind::Memory, "--mem-limit", value).unwrap_err();
         assert_eq!(
             (error.variable.as_str(), error.value.as_str()),
             ("--mem-limit", value)
@@ -447,54 +459,4 @@ proptest! {
             let _ = (limits.to_string(), limits.for_device(0, &UUID, 16 * GIB));
         }
     }
-}
-
-#[test]
-fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
-    for (name, value) in [
-        ("GPUSHARE_PRIORITY", "900"),
-        ("GPUSHARE_ON_COLLISION", "priority,wait"),
-        ("GPUSHARE_WAIT_TIMEOUT", "1500ms"),
-        ("GPUSHARE_IDLE_AFTER", "2m"),
-        ("GPUSHARE_PREEMPTIBLE", "kill"),
-    ] {
-        let limits = read(&[(name, value)]).unwrap();
-        let error = limits.without_daemon().unwrap_err();
-        assert_eq!(
-            (error.variable.as_str(), error.value.as_str()),
-            (name, value)
-        );
-    }
-    let kept = [
-        ("GPUSHARE_ON_COLLISION", "fail"),
-        ("GPUSHARE_PREEMPTIBLE", "never"),
-    ];
-    assert!(read(&kept).unwrap().without_daemon().is_ok());
-}
-
-#[test]
-fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
-    let limits = read(&[
-        ("GPUSHARE_PRIORITY", "900"),
-        ("GPUSHARE_ON_COLLISION", "priority,wait"),
-        ("GPUSHARE_WAIT_TIMEOUT", "2m"),
-    ])
-    .unwrap();
-    assert_eq!(limits.policy().priority, 900);
-    assert_eq!(
-        limits.policy().on_collision,
-        [Resolver::Priority, Resolver::Wait]
-    );
-    assert_eq!(limits.policy().wait_timeout.as_secs(), 120);
-    assert!(
-        limits
-            .to_string()
-            .ends_with(" priority=900 on-collision=priority,wait wait-timeout=120000ms")
-    );
-    let spelt_out = read(&[
-        ("GPUSHARE_PRIORITY", "500"),
-        ("GPUSHARE_WAIT_TIMEOUT", "30000ms"),
-    ])
-    .unwrap();
-    assert_eq!(spelt_out.to_string(), read(&[]).unwrap().to_string());
 }

@@ -1,8 +1,8 @@
 //! The control page: what the daemon tells the processes of one container, in memory they can only read.
 //!
 //! One page a container, made by the daemon and mapped read-only by clients. It holds the container's grant on each
-//! device, so that a process learns of a raised or lowered grant without a message, and the daemon's heartbeat. It lives
-//! as long as its daemon; the next daemon issues a new one.
+//! device, so that a process learns of a raised or lowered grant without a message, its turn there ([`lease`](super::lease)),
+//! and the daemon's heartbeat. It lives as long as its daemon; the next daemon issues a new one.
 //!
 //! # Safety
 //! [`ControlPage::from_mapping`] is the only unsafe item. Every field is an atomic.
@@ -22,7 +22,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 1;
+pub const CONTROL_MINOR: u16 = 2;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -40,7 +40,7 @@ pub struct ControlHeader {
     pub instance: AtomicU64,
     /// `CLOCK_MONOTONIC` in nanoseconds when the daemon last said that it lives.
     pub heartbeat: AtomicU64,
-    /// A futex word: rises with each change of the page.
+    /// A futex word: rises with each change of the page that somebody may wait for. Whoever raises it wakes all waiters.
     pub changes: AtomicU32,
     padding: AtomicU32,
     /// How long an allocation above the container's request may wait, in milliseconds; 0 from a daemon that does not say.
@@ -63,7 +63,22 @@ pub struct ControlDevice {
     padding: AtomicU32,
     /// What the container's charges could come to if it asked now, in bytes: programs are told that the rest is free.
     pub reach: AtomicU64,
-    reserved: [AtomicU64; 28],
+    /// The container's lease, a [`LeaseWord`](super::lease::LeaseWord); this and what follows is read and written by
+    /// [`ControlDevice::turn`] and [`ControlDevice::publish`].
+    pub lease: AtomicU64,
+    /// See [`Turn::deadline`](super::lease::Turn::deadline).
+    pub deadline: AtomicU64,
+    /// See [`Turn::window`](super::lease::Turn::window).
+    pub window: AtomicU64,
+    /// Nonzero while another container wants the device.
+    pub contended: AtomicU32,
+    /// See [`Turn::cap`](super::lease::Turn::cap).
+    pub cap: AtomicU32,
+    /// See [`Turn::quantum`](super::lease::Turn::quantum).
+    pub quantum: AtomicU64,
+    /// See [`Turn::idle_after`](super::lease::Turn::idle_after).
+    pub idle_after: AtomicU64,
+    reserved: [AtomicU64; 22],
 }
 
 /// The whole page.
@@ -79,6 +94,14 @@ pub struct ControlPage {
 const _: () = {
     assert!(size_of::<ControlHeader>() == 1024);
     assert!(size_of::<ControlDevice>() == 256);
+    assert!(offset_of!(ControlDevice, reach) == 24);
+    assert!(offset_of!(ControlDevice, lease) == 32);
+    assert!(offset_of!(ControlDevice, deadline) == 40);
+    assert!(offset_of!(ControlDevice, window) == 48);
+    assert!(offset_of!(ControlDevice, contended) == 56);
+    assert!(offset_of!(ControlDevice, cap) == 60);
+    assert!(offset_of!(ControlDevice, quantum) == 64);
+    assert!(offset_of!(ControlDevice, idle_after) == 72);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
 };
@@ -128,10 +151,11 @@ impl ControlPage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn blank() -> &'static ControlPage {
+    /// An all-zero page, as a fresh file maps.
+    pub(in crate::page) fn blank() -> &'static ControlPage {
         let memory = vec![0_u8; 2 * CONTROL_BYTES].leak();
         let base = NonNull::from(&mut *memory).cast::<u8>();
         // SAFETY: leaked zeroed memory, one page larger than needed, aligned by hand.

@@ -24,7 +24,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
 pub const MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 /// Devices a container can use.
 pub const MAX_DEVICES: usize = 16;
 /// Processes a container can have on the GPU at once.
@@ -63,7 +63,8 @@ pub struct Header {
     text: [AtomicU64; TEXT_MAX / 8],
 }
 
-/// One device of the container. Written under the container lock.
+/// One device of the container. Written under the container lock, but for the two last, which say how much of the cap
+/// is used that the container's processes keep together without a daemon: those are changed by compare-and-swap, without a lock.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Device {
@@ -80,7 +81,17 @@ pub struct Device {
     pub view_total: AtomicU64,
     /// Physical bytes of the device.
     pub capacity: AtomicU64,
-    reserved: [AtomicU64; 25],
+    /// The container's hard cap in thousandths of the device's time, 0 for none. Without a daemon; with one the control
+    /// page says it.
+    pub cap: AtomicU32,
+    padding_after_cap: AtomicU32,
+    /// `CLOCK_MONOTONIC` in nanoseconds up to which the time that any process held the device is paid for: each holder
+    /// moves it forward and pays for the part it moved.
+    pub paid_until: AtomicU64,
+    /// `CLOCK_MONOTONIC` in nanoseconds at which the container's time to use was or will be used up: what has flowed in since
+    /// then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
+    pub empty_at: AtomicU64,
+    reserved: [AtomicU64; 22],
 }
 
 /// Who a slot belongs to. Written by its claimer under the container lock, after the slot's lock byte is held.
@@ -110,13 +121,13 @@ pub struct Line {
     pub overhead: AtomicU64,
     /// Bytes the process waits for (for the daemon).
     pub want: AtomicU64,
-    /// Last gate epoch the process has drained (for the gate).
+    /// Last epoch of a lease whose work the process has finished. Only shown: the daemon goes by the message.
     pub drained: AtomicU64,
     /// Charges refused.
     pub refused: AtomicU64,
     /// Times the slow path was taken.
     pub grown: AtomicU64,
-    /// Work submitted and completed (for the gate).
+    /// Work submitted and completed, in operations; published now and then, not with each.
     pub submitted: AtomicU64,
     /// See `submitted`.
     pub completed: AtomicU64,
@@ -139,6 +150,8 @@ pub struct Page {
 const _: () = {
     assert!(size_of::<Header>() == 8192 && offset_of!(Header, text) == 1024);
     assert!(size_of::<Device>() == 256);
+    assert!(offset_of!(Device, capacity) == 48 && offset_of!(Device, cap) == 56);
+    assert!(offset_of!(Device, paid_until) == 64 && offset_of!(Device, empty_at) == 72);
     assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
     assert!(offset_of!(Page, devices) == 8192);
     assert!(offset_of!(Page, slots) == 12_288);

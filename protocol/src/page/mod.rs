@@ -16,6 +16,7 @@
 pub mod control;
 mod credit;
 mod layout;
+pub mod lease;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;

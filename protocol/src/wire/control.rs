@@ -33,6 +33,16 @@ pub enum Control {
         /// How many past events to send first, at most what the daemon keeps.
         past: u32,
     },
+    /// How the devices' time is shared. Since minor 1. Answered by [`ControlReply::Shares`].
+    Shares,
+    /// Keep a container that exists, as who created it does, and hear of its end: for `run` whose daemon was followed by
+    /// another. Since minor 1. Answered as [`Control::Create`].
+    Attach {
+        /// The container's name.
+        container: String,
+    },
+    /// The containers that have an idle end or a run limit. Since minor 1. Answered by [`ControlReply::Ends`].
+    Ends,
 }
 
 /// What the daemon answers a command.
@@ -68,6 +78,26 @@ pub enum ControlReply {
     Done,
     /// The request failed.
     Error(WireError),
+    /// To [`Control::Shares`]: a row for each container and device.
+    Shares(Vec<ShareRow>),
+    /// To [`Control::Ends`]. Since minor 1.
+    Ends(Vec<EndRow>),
+    /// The container of this connection will be ended unless something changes. Since minor 1.
+    EndsSoon {
+        /// By what, and when.
+        why: String,
+    },
+}
+
+impl ControlReply {
+    /// The first minor whose commands know this reply: it is not sent to older ones.
+    #[must_use]
+    pub fn since(&self) -> u16 {
+        u16::from(matches!(
+            self,
+            Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. }
+        ))
+    }
 }
 
 /// A container as `ps` shows it: one row a device.
@@ -130,6 +160,27 @@ pub struct Want {
     pub since_ms: u64,
 }
 
+/// When a container will be ended, as things are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRow {
+    /// Its name.
+    pub name: String,
+    /// Milliseconds from now.
+    pub in_ms: u64,
+    /// By what.
+    pub by: EndsBy,
+}
+
+/// What ends a container in its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum EndsBy {
+    /// Its idle end.
+    IdleEnd,
+    /// Its run limit.
+    RunLimit,
+}
+
 /// A device as `devices` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {
@@ -151,6 +202,63 @@ pub struct DeviceRow {
     pub unmanaged: u64,
     /// What the device and driver can do, by name.
     pub capabilities: Vec<String>,
+}
+
+/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the device's time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareRow {
+    /// The container's name.
+    pub name: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// What it gets while all that work on the device with its priority or a higher one want it; 0 while it does not.
+    pub weight: u32,
+    /// The guarantee it asked for, if it asked for one.
+    pub request: Option<u32>,
+    /// Its hard cap, if it has one.
+    pub cap: Option<u32>,
+    /// What it held of the last `over_ms`.
+    pub held: u32,
+    /// Over how many milliseconds `held` is counted; 0 when nothing was counted yet.
+    pub over_ms: u64,
+    /// What it is doing.
+    pub state: ShareState,
+    /// Turns it was given.
+    pub turns: u64,
+    /// Times it had not drained when it should have, and another ran beside it.
+    pub overruns: u64,
+    /// Processes of it that run whenever they like, because their library is too old to wait for a turn.
+    pub ungated: u32,
+}
+
+/// What a container is doing on a device. Times are in microseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ShareState {
+    /// It is alone and uncapped: nothing is counted.
+    Free,
+    /// It neither has nor wants the device.
+    Idle,
+    /// It has the device.
+    Holding {
+        /// For how long.
+        for_us: u64,
+    },
+    /// It was told to stop and has not finished what it submitted.
+    Draining {
+        /// For how long.
+        for_us: u64,
+    },
+    /// It wants the device.
+    Waiting {
+        /// For how long.
+        for_us: u64,
+    },
+    /// It wants the device and has used up what its cap allows.
+    Capped {
+        /// For how long.
+        for_us: u64,
+    },
 }
 
 /// Something that happened, for `events`.

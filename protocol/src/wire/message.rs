@@ -16,13 +16,17 @@ pub struct Hello {
     pub major: u16,
     /// The speaker's minor version.
     pub minor: u16,
-    /// Bits for what the speaker can do beyond its minor. None is defined yet; unknown bits are ignored.
+    /// Bits for what the speaker can do beyond its minor, such as [`Hello::GATED`]; unknown bits are ignored.
     pub capabilities: u64,
     /// From the daemon: which instance it is, new at every start. From a client: the instance it knew before, or 0.
     pub instance: u64,
 }
 
 impl Hello {
+    /// From a client: its GPU work passes a gate that follows the control page's lease, so it can be told to wait for its
+    /// turn. One without it runs whenever it likes and counts as drained.
+    pub const GATED: u64 = 1;
+
     /// This build's greeting.
     #[must_use]
     pub fn of_this_build(instance: u64) -> Self {
@@ -68,6 +72,36 @@ pub enum Request {
     Adopted {
         /// The instance whose control page is mapped.
         instance: u64,
+    },
+    /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all that follows; none of
+    /// the four is answered, and what is wrong about one is ignored.
+    Wanted {
+        /// The device column.
+        column: u8,
+        /// The epoch of the lease that is closed, or whose deadline has passed.
+        epoch: u64,
+    },
+    /// The gate is closed and all that was submitted before is complete: after a close by the daemon, or by the process
+    /// itself at the deadline. It does not open again under that epoch.
+    Drained {
+        /// The device column.
+        column: u8,
+        /// The epoch of the lease.
+        epoch: u64,
+    },
+    /// The gate is open, nothing is in flight, and nothing was submitted for the idle threshold.
+    Idle {
+        /// The device column.
+        column: u8,
+        /// The epoch of the lease.
+        epoch: u64,
+    },
+    /// After an [`Request::Idle`]: work was submitted again under the same lease.
+    Busy {
+        /// The device column.
+        column: u8,
+        /// The epoch of the lease.
+        epoch: u64,
     },
 }
 

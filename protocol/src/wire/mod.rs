@@ -11,7 +11,8 @@ mod frame;
 mod message;
 
 pub use control::{
-    ContainerRow, Control, ControlReply, DeviceRow, EventRow, ProcessRow, ProcessState, Want,
+    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, ProcessRow,
+    ProcessState, ShareRow, ShareState, Want,
 };
 pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
@@ -21,7 +22,7 @@ pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 
 /// What opens every connection, so that a stranger on the socket is told apart before anything is decoded.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"gpsh");

@@ -24,13 +24,75 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 0, 0, 5]
+        [231, 224, 205, 195, 6, 1, 1, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
         [1, 172, 2]
     );
     assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
+}
+
+#[test]
+fn the_bytes_of_minor_1_never_change() {
+    let (column, epoch) = (2, 300);
+    for (request, variant) in [
+        (Request::Wanted { column, epoch }, 7),
+        (Request::Drained { column, epoch }, 8),
+        (Request::Idle { column, epoch }, 9),
+        (Request::Busy { column, epoch }, 10),
+    ] {
+        assert_eq!(
+            postcard::to_allocvec(&request).expect("encodes"),
+            [variant, 2, 172, 2]
+        );
+    }
+    assert_eq!(
+        postcard::to_allocvec(&Control::Shares).expect("encodes"),
+        [5]
+    );
+    let attach = Control::Attach {
+        container: "a".to_owned(),
+    };
+    assert_eq!(
+        postcard::to_allocvec(&attach).expect("encodes"),
+        [6, 1, b'a']
+    );
+    assert_eq!(postcard::to_allocvec(&Control::Ends).expect("encodes"), [7]);
+    let ends = ControlReply::Ends(vec![EndRow {
+        name: "a".to_owned(),
+        in_ms: 300,
+        by: EndsBy::RunLimit,
+    }]);
+    assert_eq!(
+        postcard::to_allocvec(&ends).expect("encodes"),
+        [9, 1, 1, b'a', 172, 2, 1]
+    );
+    let soon = ControlReply::EndsSoon {
+        why: "a".to_owned(),
+    };
+    assert_eq!(
+        postcard::to_allocvec(&soon).expect("encodes"),
+        [10, 1, b'a']
+    );
+    let row = ShareRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        weight: 500,
+        request: Some(300),
+        cap: None,
+        held: 1,
+        over_ms: 2,
+        state: ShareState::Capped { for_us: 3 },
+        turns: 4,
+        overruns: 5,
+        ungated: 6,
+    };
+    let mut bytes = vec![8, 1, 1, b'a'];
+    bytes.extend([7; 16]);
+    bytes.extend([244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6]);
+    let reply = ControlReply::Shares(vec![row]);
+    assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
 }
 
 #[test]

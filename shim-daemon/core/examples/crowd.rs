@@ -23,6 +23,7 @@ fn join(world: &mut World, container: ContainerId, process: ProcessId) {
         process,
         container,
         adopted: true,
+        gated: true,
     };
     world.handle(Nanos::ZERO, event);
 }
@@ -34,6 +35,7 @@ fn register(world: &mut World, container: ContainerId) {
     };
     let spec = ContainerSpec {
         quotas: vec![(DEVICE, quota)],
+        compute: Vec::new(),
         priority: 500,
         on_collision: vec![Resolver::Priority, Resolver::Wait],
         wait_timeout: Nanos::secs(300),

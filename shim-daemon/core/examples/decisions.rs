@@ -9,7 +9,7 @@
 
 use gpushare_core::{
     AskId, Bytes, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec, Event,
-    Nanos, Policy, Preemptible, ProcessId, Quota, Resolver, World,
+    Lease, LeaseKind, Nanos, Policy, Preemptible, ProcessId, Quota, Resolver, World,
 };
 use std::time::Instant;
 
@@ -41,6 +41,7 @@ fn node(limit: Bytes) -> World {
                     limit,
                 },
             )],
+            compute: Vec::new(),
             priority: 500,
             on_collision: vec![Resolver::Wait],
             wait_timeout: Nanos::secs(30),
@@ -63,6 +64,7 @@ fn node(limit: Bytes) -> World {
                 process,
                 container,
                 adopted: true,
+                gated: true,
             },
         );
         world.handle(
@@ -126,6 +128,50 @@ fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     println!("{name}: {events} events, {answers} answers, {rate} events/s, slowest {slowest} ns");
 }
 
+/// All containers want their device all the time: every turn is closed, drained and handed on, every call wants again.
+fn measure_turns() {
+    let mut world = node(Bytes::gib(1));
+    let (mut events, mut slowest, mut now) = (0_u64, 0, Nanos::ZERO);
+    let report = |world: &World, id: u64| {
+        let (container, device) = (ContainerId(id), DeviceId(id % DEVICES));
+        let lease = world.lease(container, device).unwrap_or(Lease::FREE);
+        (ProcessId(id), device, lease)
+    };
+    let start = Instant::now();
+    let mut tell = |world: &mut World, now: Nanos, event: Event| {
+        let one = Instant::now();
+        world.handle(now, event);
+        drain(world);
+        slowest = slowest.max(one.elapsed().as_nanos());
+        events += 1;
+    };
+    for _ in 0..ROUNDS {
+        for id in 0..CONTAINERS {
+            let (process, device, lease) = report(&world, id);
+            let epoch = lease.epoch;
+            let event = match lease.kind {
+                LeaseKind::Closed => Event::Wanted {
+                    process,
+                    device,
+                    epoch,
+                },
+                _ => Event::Drained {
+                    process,
+                    device,
+                    epoch,
+                },
+            };
+            now = now + Nanos::micros(20);
+            tell(&mut world, now, event);
+        }
+    }
+    let nanos = start.elapsed().as_nanos().max(1);
+    let rate = u128::from(events) * 1_000_000_000 / nanos;
+    println!(
+        "turns, all want all the time: {events} events, {rate} events/s, slowest {slowest} ns"
+    );
+}
+
 fn main() {
     measure("plenty, 8 MiB an ask   ", Bytes::mib(1000), Bytes::mib(8));
     measure("plenty, 100 MiB an ask ", Bytes::mib(1000), Bytes::mib(100));
@@ -134,4 +180,5 @@ fn main() {
         Bytes::mib(4000),
         Bytes::mib(100),
     );
+    measure_turns();
 }

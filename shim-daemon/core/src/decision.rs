@@ -1,6 +1,7 @@
 //! What the core wants done: the daemon carries decisions out in the order they are polled.
 
 use crate::ids::{AskKey, ContainerId, DeviceId, Ticket};
+use crate::lease::Lease;
 use crate::resolver::Resolver;
 use crate::spec::SpecError;
 use crate::time::Nanos;
@@ -40,6 +41,16 @@ pub enum Decision {
         device: DeviceId,
         /// The new grant.
         to: Bytes,
+    },
+    /// Store the container's lease in its control page and wake its gates. Before the `Answer` to an `Open` it says what
+    /// the new context starts with; a container of which nothing was said has [`Lease::FREE`].
+    Lease {
+        /// Whose.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// Its turn.
+        lease: Lease,
     },
     /// The answer to an ask.
     Answer {
@@ -126,8 +137,10 @@ pub enum Why {
         device: DeviceId,
         /// By whom.
         wanted_by: ContainerId,
-        /// What it holds on that device.
-        bytes: Bytes,
+        /// What it has charged on that device, or the device shows it to hold.
+        charged: Bytes,
+        /// What the driver takes there beside that, for its contexts and modules.
+        overhead: Bytes,
     },
     /// It did no GPU work for its idle end.
     Idle,
@@ -202,6 +215,23 @@ pub enum Notice {
     Spared {
         /// Which.
         container: ContainerId,
+    },
+    /// A container did not drain in the bound: from now on others work beside it, and it owes what it takes beyond its
+    /// share. Said at most once in a while for each container and device.
+    Overrun {
+        /// Which.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// How long ago its gate was closed.
+        after: Nanos,
+    },
+    /// A process without a gate works on a device that several containers share: its work takes no turns.
+    Ungated {
+        /// Whose.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
     },
     /// A victim is still there long after SIGKILL.
     WillNotYield {

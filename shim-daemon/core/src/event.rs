@@ -50,6 +50,8 @@ pub enum Event {
         container: ContainerId,
         /// Whether it maps this daemon's control page. One that lived under the previous daemon does not yet.
         adopted: bool,
+        /// Whether its gate can be closed: false for a library older than leases, whose work nothing holds back.
+        gated: bool,
     },
     /// A process of the previous daemon tells what it holds. Believed up to the registered limit.
     Presented {
@@ -148,6 +150,43 @@ pub enum Event {
     Worked {
         /// Whose.
         container: ContainerId,
+    },
+    /// A call of a process waits at its closed gate; said once per closed epoch.
+    Wanted {
+        /// Whose.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The turn that is over; about any other it is old news, because a gate has opened since.
+        epoch: u64,
+    },
+    /// A process's gate is closed and all it submitted before is complete. Also when it closed by itself at its
+    /// deadline: then it does not open again under that epoch.
+    Drained {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The turn it speaks of; any but the present one is ignored.
+        epoch: u64,
+    },
+    /// A process's gate is open, nothing is un-drained, and nothing was submitted for the idle threshold.
+    Idle {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The turn it speaks of; any but the present one is ignored.
+        epoch: u64,
+    },
+    /// After `Idle` the process submitted again.
+    Busy {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The turn it speaks of.
+        epoch: u64,
     },
     /// A look at the device itself.
     Sampled {

@@ -21,6 +21,7 @@
 mod decision;
 mod event;
 mod ids;
+pub mod lease;
 mod ledger;
 mod overhead;
 mod resolver;
@@ -31,8 +32,9 @@ mod world;
 
 pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
 pub use event::{Event, ProcessSample, Sample};
-pub use gpushare_protocol::units::Bytes;
+pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, ProcessId, Ticket};
+pub use lease::{Compute, Lease, LeaseKind, LeasePolicy, Profile, ShareState, ShareView};
 pub use resolver::Resolver;
 pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
 pub use time::Nanos;

@@ -1,9 +1,10 @@
 //! What the daemon tells the core about devices, containers and its own policy.
 
 use crate::ids::{CostClass, DeviceId};
+use crate::lease::{Compute, LeasePolicy};
 use crate::resolver::Resolver;
 use crate::time::Nanos;
-use gpushare_protocol::units::Bytes;
+use gpushare_protocol::units::{Bytes, Permille};
 
 /// A device as registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum Preemptible {
 pub struct ContainerSpec {
     /// The devices it may use, each once.
     pub quotas: Vec<(DeviceId, Quota)>,
+    /// Its share of the time of devices, each of them one of `quotas` and named once. One not named: no cap, an equal share.
+    pub compute: Vec<(DeviceId, Compute)>,
     /// 0 to 1000, higher first.
     pub priority: u16,
     /// Resolvers tried in order when a wanted grant does not fit. Empty means out-of-memory at once.
@@ -86,6 +89,28 @@ pub enum SpecError {
         /// What was asked.
         quota: Quota,
     },
+    /// The guaranteed part of the device's time is above the cap.
+    #[error("on {device:?} the compute request of {request} is above the limit of {limit}")]
+    ComputeAboveLimit {
+        /// Where.
+        device: DeviceId,
+        /// What was asked.
+        request: Permille,
+        /// The cap.
+        limit: Permille,
+    },
+    /// So much of the device's time is guaranteed to others that this request could not be kept.
+    #[error(
+        "on {device:?} the compute request of {request} is {short} too much beside those of others"
+    )]
+    ComputeTaken {
+        /// Where.
+        device: DeviceId,
+        /// What was asked.
+        request: Permille,
+        /// How much is missing.
+        short: Permille,
+    },
     /// The request and one context can never fit this device.
     #[error("on {device:?} at most {most} can be guaranteed, {request} were requested")]
     TooLarge {
@@ -123,6 +148,7 @@ impl ContainerSpec {
                 });
             }
         }
+        self.check_compute()?;
         let before_last = self
             .on_collision
             .split_last()
@@ -134,6 +160,33 @@ impl ContainerSpec {
             Some(resolver) => Err(SpecError::Unreachable(*resolver)),
             None => Ok(()),
         }
+    }
+
+    fn check_compute(&self) -> Result<(), SpecError> {
+        for (at, (device, compute)) in self.compute.iter().enumerate() {
+            let twice = self.compute[..at].iter().any(|(other, _)| other == device);
+            if twice || self.quota(*device).is_none() {
+                return Err(SpecError::Device(*device));
+            }
+            if let Some((request, limit)) = compute.request.zip(compute.limit)
+                && request > limit
+            {
+                return Err(SpecError::ComputeAboveLimit {
+                    device: *device,
+                    request,
+                    limit,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Its compute share on `device`.
+    pub fn compute(&self, device: DeviceId) -> Compute {
+        self.compute
+            .iter()
+            .find(|(own, _)| *own == device)
+            .map_or_else(Compute::default, |(_, compute)| *compute)
     }
 
     /// Its quota on `device`.
@@ -166,6 +219,11 @@ pub struct Policy {
     pub end_warning: Nanos,
     /// Most asks one process may have waiting; threads beyond that are refused.
     pub most_waiting: usize,
+    /// Once so many asks of a container wait, each of its processes may have one more only if it has none: every event on a
+    /// device looks at all that wait there, and others' answers wait for that.
+    pub most_waiting_together: usize,
+    /// How turns on devices are dealt.
+    pub lease: LeasePolicy,
 }
 
 impl Default for Policy {
@@ -180,6 +238,8 @@ impl Default for Policy {
             cycle_grace: Nanos::secs(1),
             end_warning: Nanos::secs(60),
             most_waiting: 256,
+            most_waiting_together: 256,
+            lease: LeasePolicy::default(),
         }
     }
 }

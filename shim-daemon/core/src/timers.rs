@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Settle(DeviceId),
     /// Look whether waiters wait on each other.
     Cycle,
+    /// A turn on a device may be over, or somebody's may begin.
+    Turn(DeviceId),
 }
 
 /// The table of running timers.

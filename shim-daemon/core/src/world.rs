@@ -6,6 +6,7 @@ mod admission;
 mod ask;
 mod change;
 mod collision;
+mod compute;
 mod cycle;
 mod ladder;
 mod pending;
@@ -20,6 +21,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
+use crate::lease::{Input, Schedule};
 use crate::ledger::Device;
 use crate::overhead::Costs;
 use crate::spec::{ContainerSpec, Policy};
@@ -56,6 +58,8 @@ struct Process {
     container: ContainerId,
     /// Whether it obeys this daemon's control page.
     adopted: bool,
+    /// Whether its gate can be closed.
+    gated: bool,
     opened: BTreeMap<DeviceId, Opened>,
     /// Its asks that are not answered.
     waiting: BTreeSet<AskKey>,
@@ -76,6 +80,8 @@ pub struct World {
     policy: Policy,
     now: Nanos,
     devices: BTreeMap<DeviceId, Device>,
+    /// Whose turn it is on each device.
+    schedules: BTreeMap<DeviceId, Schedule>,
     containers: BTreeMap<ContainerId, Container>,
     processes: BTreeMap<ProcessId, Process>,
     asks: BTreeMap<AskKey, Pending>,
@@ -98,6 +104,7 @@ impl World {
             policy,
             now: Nanos::ZERO,
             devices: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             containers: BTreeMap::new(),
             processes: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -137,8 +144,9 @@ impl World {
                 process,
                 container,
                 adopted,
+                gated,
             } => {
-                self.process_started(process, container, adopted);
+                self.process_started(process, container, adopted, gated);
             }
             Event::Presented {
                 process,
@@ -191,6 +199,26 @@ impl World {
             } => {
                 self.reclaimed(ticket, container, device, held, used);
             }
+            Event::Wanted {
+                process,
+                device,
+                epoch,
+            } => self.turn(device, Input::Wanted { process, epoch }),
+            Event::Drained {
+                process,
+                device,
+                epoch,
+            } => self.turn(device, Input::Drained { process, epoch }),
+            Event::Idle {
+                process,
+                device,
+                epoch,
+            } => self.turn(device, Input::Idle { process, epoch }),
+            Event::Busy {
+                process,
+                device,
+                epoch,
+            } => self.turn(device, Input::Busy { process, epoch }),
             Event::Worked { container } => self.worked(container),
             Event::Sampled { device, sample } => self.sampled(device, sample),
         }
@@ -209,6 +237,7 @@ impl World {
                 Timer::Ladder(container) => self.next_rung(container),
                 Timer::Settle(device) => self.freed(device),
                 Timer::Cycle => self.check_cycles(),
+                Timer::Turn(device) => self.turn_due(device),
             }
         }
         self.now = now;
@@ -246,6 +275,11 @@ impl World {
         books
             .check()
             .map_err(|broken| format!("{device:?}: {broken}"))?;
+        if let Some(schedule) = self.schedules.get(&device) {
+            schedule
+                .check()
+                .map_err(|broken| format!("{device:?}: {broken}"))?;
+        }
         match books
             .waiting
             .iter()

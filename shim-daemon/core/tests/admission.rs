@@ -5,7 +5,7 @@ mod node;
 use gpushare_core::{
     Bytes, ContainerId, ContainerSpec, Denial, Event, Policy, Quota, Resolver, SpecError, State,
 };
-use node::{Node, gib, killable, secs, spec};
+use node::{Node, gib, killable, ranked, resolving, secs, spec};
 
 fn admitted(node: &Node, container: ContainerId) -> bool {
     node.guests[&container].admitted
@@ -13,8 +13,7 @@ fn admitted(node: &Node, container: ContainerId) -> bool {
 
 #[test]
 fn a_request_that_fits_is_admitted_and_one_that_does_not_queues_until_it_does() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let first = node.register(spec(device, 10, 10));
     let second = node.register(spec(device, 8, 8));
     assert!(admitted(&node, first) && !admitted(&node, second));
@@ -53,8 +52,7 @@ fn a_request_that_can_never_fit_is_refused_with_the_numbers() {
 
 #[test]
 fn a_request_above_the_limit_is_refused() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let container = node.register(spec(device, 5, 4));
     assert!(matches!(
         node.guests[&container].refused,
@@ -64,8 +62,7 @@ fn a_request_above_the_limit_is_refused() {
 
 #[test]
 fn a_resolver_behind_one_that_always_decides_is_refused() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let on_collision = vec![Resolver::Wait, Resolver::Priority];
     let container = node.register(ContainerSpec {
         on_collision,
@@ -85,8 +82,7 @@ fn a_resolver_behind_one_that_always_decides_is_refused() {
 
 #[test]
 fn the_queue_goes_by_priority_and_then_by_age() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let running = node.register(spec(device, 16, 16));
     let queued: Vec<_> = [500, 500, 900]
         .map(|priority| {
@@ -122,8 +118,7 @@ fn who_is_behind_in_the_queue_does_not_pass_unless_it_needs_nothing_there() {
 #[test]
 fn memory_that_may_not_be_taken_back_keeps_a_container_out_and_borrowed_memory_does_not() {
     for (borrower, expected) in [(false, false), (true, true)] {
-        let mut node = Node::new();
-        let device = node.device(16);
+        let (mut node, device) = Node::with_device(16);
         let (_, process) = node.run(if borrower {
             killable(device, 0, 16)
         } else {
@@ -143,8 +138,7 @@ fn memory_that_may_not_be_taken_back_keeps_a_container_out_and_borrowed_memory_d
 #[test]
 fn a_better_container_in_the_queue_holds_back_bursts_and_an_equal_one_does_not() {
     for (priority, granted) in [(400, false), (500, true)] {
-        let mut node = Node::new();
-        let device = node.device(16);
+        let (mut node, device) = Node::with_device(16);
         let running = node.register(spec(device, 10, 10));
         let (_, process) = node.run(ContainerSpec {
             priority,
@@ -161,13 +155,9 @@ fn a_better_container_in_the_queue_holds_back_bursts_and_an_equal_one_does_not()
 
 #[test]
 fn an_early_process_of_a_queued_container_waits_for_its_admission() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let running = node.register(spec(device, 10, 10));
-    let queued = node.register(ContainerSpec {
-        on_collision: vec![],
-        ..spec(device, 8, 8)
-    });
+    let queued = node.register(resolving(&[], spec(device, 8, 8)));
     let process = node.start(queued);
     let ask = node.want(process, device, gib(1));
     assert!(node.waits(ask));
@@ -186,8 +176,7 @@ fn a_device_without_a_quota_is_refused() {
 
 #[test]
 fn a_raised_request_must_fit_like_a_new_one() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let first = node.register(spec(device, 4, 16));
     node.register(spec(device, 8, 8));
     node.tell(Event::Set {
@@ -220,8 +209,7 @@ fn a_raised_request_must_fit_like_a_new_one() {
 
 #[test]
 fn limbo_does_not_cover_for_a_raised_request() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(9));
     let (container, process) = node.run(killable(device, 1, 8));
     node.want(process, device, gib(8));
@@ -239,8 +227,7 @@ fn limbo_does_not_cover_for_a_raised_request() {
 
 #[test]
 fn a_limit_below_what_is_charged_follows_the_use_down_and_is_never_exceeded_again() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(12));
     node.free(process, device, gib(2));
@@ -267,12 +254,8 @@ fn a_limit_below_what_is_charged_follows_the_use_down_and_is_never_exceeded_agai
 #[test]
 fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
     for (request, ended) in [(12, false), (4, true)] {
-        let mut node = Node::new();
-        let device = node.device(16);
-        let (low, first) = node.run(ContainerSpec {
-            priority: 100,
-            ..killable(device, 12, 12)
-        });
+        let (mut node, device) = Node::with_device(16);
+        let (low, first) = node.run(ranked(100, killable(device, 12, 12)));
         let on_collision = vec![Resolver::Priority];
         let (_, second) = node.run(ContainerSpec {
             on_collision,
@@ -281,10 +264,7 @@ fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
         node.want(first, device, gib(12));
         node.tell(Event::Set {
             container: low,
-            spec: ContainerSpec {
-                priority: 100,
-                ..killable(device, request, 12)
-            },
+            spec: ranked(100, killable(device, request, 12)),
         });
         node.want(second, device, gib(8));
         assert_eq!(
@@ -297,8 +277,7 @@ fn what_is_held_above_a_lowered_request_is_a_burst_like_any_other() {
 
 #[test]
 fn a_waiter_above_its_lowered_limit_is_answered() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
     let (container, process) = node.run(spec(device, 0, 16));
     node.want(holder, device, gib(12));

@@ -3,12 +3,11 @@
 mod node;
 
 use gpushare_core::{Bytes, ContainerSpec, Denial, Nanos, Preemptible, Resolver};
-use node::{Node, gib, killable, secs, spec};
+use node::{Node, gib, killable, ranked, resolving, secs, spec};
 
 #[test]
 fn what_fits_is_granted_at_once() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(spec(device, 4, 8));
     let ask = node.want(process, device, gib(8));
     assert!(node.granted(ask));
@@ -16,8 +15,7 @@ fn what_fits_is_granted_at_once() {
 
 #[test]
 fn what_exceeds_the_limit_is_refused_at_once() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(spec(device, 4, 8));
     let ask = node.want(process, device, gib(8) + Bytes(1));
     assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(8) }));
@@ -25,8 +23,7 @@ fn what_exceeds_the_limit_is_refused_at_once() {
 
 #[test]
 fn a_burst_that_does_not_fit_waits_and_is_served_when_another_frees() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, first) = node.run(spec(device, 0, 16));
     let (_, second) = node.run(spec(device, 0, 16));
     node.want(first, device, gib(12));
@@ -39,8 +36,7 @@ fn a_burst_that_does_not_fit_waits_and_is_served_when_another_frees() {
 
 #[test]
 fn a_burst_nobody_makes_room_for_is_out_of_memory_at_its_timeout_and_not_before() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, first) = node.run(spec(device, 0, 16));
     let (_, second) = node.run(spec(device, 0, 16));
     node.want(first, device, gib(12));
@@ -58,13 +54,9 @@ fn a_burst_nobody_makes_room_for_is_out_of_memory_at_its_timeout_and_not_before(
 
 #[test]
 fn fail_refuses_at_once_what_wait_would_have_waited_for() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, first) = node.run(spec(device, 0, 16));
-    let failing = ContainerSpec {
-        on_collision: vec![Resolver::Fail],
-        ..spec(device, 0, 16)
-    };
+    let failing = resolving(&[Resolver::Fail], spec(device, 0, 16));
     let (_, second) = node.run(failing);
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
@@ -73,13 +65,9 @@ fn fail_refuses_at_once_what_wait_would_have_waited_for() {
 
 #[test]
 fn unused_grants_of_others_are_taken_back_before_anybody_waits() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (lender, first) = node.run(spec(device, 0, 16));
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![],
-        ..spec(device, 0, 16)
-    });
+    let (_, second) = node.run(resolving(&[], spec(device, 0, 16)));
     node.want(first, device, gib(12));
     node.free(first, device, gib(8));
     assert_eq!(node.world.account(lender, device).unwrap().grant, gib(12));
@@ -94,8 +82,7 @@ fn unused_grants_of_others_are_taken_back_before_anybody_waits() {
 
 #[test]
 fn a_grant_the_device_still_shows_used_is_not_taken_back() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (lender, first) = node.run(spec(device, 0, 16));
     let (_, second) = node.run(spec(device, 0, 16));
     node.want(first, device, gib(12));
@@ -112,14 +99,9 @@ fn a_grant_the_device_still_shows_used_is_not_taken_back() {
 
 #[test]
 fn within_its_request_a_container_takes_back_what_others_borrowed() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (borrower, first) = node.run(killable(device, 0, 16));
-    let (_, owner) = node.run(ContainerSpec {
-        priority: 1,
-        on_collision: vec![],
-        ..spec(device, 8, 8)
-    });
+    let (_, owner) = node.run(ranked(1, resolving(&[], spec(device, 8, 8))));
     node.want(first, device, gib(16));
     let ask = node.want(owner, device, gib(8));
     assert!(
@@ -131,8 +113,7 @@ fn within_its_request_a_container_takes_back_what_others_borrowed() {
 
 #[test]
 fn who_may_not_be_ended_cannot_borrow_what_is_promised_to_others() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, first) = node.run(spec(device, 0, 16));
     let (_, owner) = node.run(spec(device, 8, 8));
     let within = node.want(first, device, gib(8));
@@ -146,8 +127,7 @@ fn who_may_not_be_ended_cannot_borrow_what_is_promised_to_others() {
 #[test]
 fn a_better_waiter_holds_back_a_lower_one_and_an_equal_one_does_not() {
     for (priority, served) in [(400, false), (500, true)] {
-        let mut node = Node::new();
-        let device = node.device(16);
+        let (mut node, device) = Node::with_device(16);
         let (_, first) = node.run(spec(device, 0, 16));
         let (_, second) = node.run(spec(device, 0, 16));
         let (_, third) = node.run(ContainerSpec {
@@ -164,8 +144,7 @@ fn a_better_waiter_holds_back_a_lower_one_and_an_equal_one_does_not() {
 
 #[test]
 fn waiters_are_served_by_priority_and_then_by_age() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
     node.want(holder, device, gib(16));
     let asks: Vec<_> = [500, 500, 900]
@@ -213,8 +192,7 @@ fn two_that_wait_on_each_other_do_not_hang() {
 
 #[test]
 fn a_waiter_is_not_refused_while_somebody_runs_who_could_free() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
     let (_, waiter) = node.run(spec(device, 0, 16));
     node.want(holder, device, gib(16));
@@ -225,13 +203,9 @@ fn a_waiter_is_not_refused_while_somebody_runs_who_could_free() {
 
 #[test]
 fn within_its_request_a_container_waits_for_its_own_dead_process() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
-    let failing = ContainerSpec {
-        on_collision: vec![Resolver::Fail],
-        ..spec(device, 16, 16)
-    };
+    let failing = resolving(&[Resolver::Fail], spec(device, 16, 16));
     let (container, first) = node.run(failing);
     node.want(first, device, gib(12));
     node.exit(first);
@@ -245,8 +219,7 @@ fn within_its_request_a_container_waits_for_its_own_dead_process() {
 
 #[test]
 fn siblings_that_ask_together_all_get_theirs() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
     let (container, one) = node.run(spec(device, 0, 16));
     let two = node.start(container);
@@ -263,8 +236,7 @@ fn siblings_that_ask_together_all_get_theirs() {
 #[test]
 fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
     for (preemptible, granted) in [(Preemptible::Kill, gib(16)), (Preemptible::Never, gib(8))] {
-        let mut node = Node::new();
-        let device = node.device(16);
+        let (mut node, device) = Node::with_device(16);
         node.run(spec(device, 8, 8));
         let (container, process) = node.run(ContainerSpec {
             preemptible,
@@ -278,8 +250,7 @@ fn preemptible_is_what_may_be_borrowed_and_what_it_costs() {
 
 #[test]
 fn a_waiter_is_served_by_what_its_own_container_frees() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, holder) = node.run(spec(device, 0, 16));
     let (container, one) = node.run(spec(device, 0, 16));
     let two = node.start(container);

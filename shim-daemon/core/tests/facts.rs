@@ -2,8 +2,8 @@
 
 mod node;
 
-use gpushare_core::{Bytes, ContainerSpec, Denial, Event, Nanos, Notice, Policy, Resolver};
-use node::{Node, gib, killable, secs, spec};
+use gpushare_core::{Bytes, Denial, Event, Nanos, Notice, Policy, Resolver};
+use node::{Node, gib, killable, resolving, secs, spec};
 
 fn with_contexts(mib: u64) -> Node {
     Node::with(Policy {
@@ -90,8 +90,7 @@ fn the_context_of_an_admitted_request_takes_back_what_others_borrowed() {
 
 #[test]
 fn bytes_of_the_dead_are_granted_to_nobody_until_the_device_gave_them_back() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = None;
     let (dying, dead) = node.run(spec(device, 0, 16));
     let (_, waiter) = node.run(spec(device, 0, 16));
@@ -110,8 +109,7 @@ fn bytes_of_the_dead_are_granted_to_nobody_until_the_device_gave_them_back() {
 
 #[test]
 fn a_sample_taken_before_a_death_does_not_end_its_limbo() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let stale = node.look_at(device);
     node.pass(Nanos::millis(1));
     node.devices.get_mut(&device).unwrap().linger = Some(secs(9));
@@ -126,8 +124,7 @@ fn a_sample_taken_before_a_death_does_not_end_its_limbo() {
 #[test]
 fn a_late_sample_from_before_a_death_does_not_shrink_its_limbo() {
     for listed in [true, false] {
-        let mut node = Node::new();
-        let device = node.device(16);
+        let (mut node, device) = Node::with_device(16);
         let hardware = node.devices.get_mut(&device).unwrap();
         (hardware.lists_processes, hardware.linger) = (listed, Some(secs(9)));
         let (dying, dead) = node.run(spec(device, 0, 16));
@@ -143,8 +140,7 @@ fn a_late_sample_from_before_a_death_does_not_shrink_its_limbo() {
 
 #[test]
 fn a_page_forged_to_zero_frees_nothing_at_death() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = None;
     let (container, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(12));
@@ -164,8 +160,7 @@ fn a_page_forged_to_zero_frees_nothing_at_death() {
 
 #[test]
 fn memory_of_strangers_counts_and_is_given_back() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(spec(device, 0, 16));
     node.devices.get_mut(&device).unwrap().foreign = gib(12);
     node.sample(device);
@@ -178,8 +173,7 @@ fn memory_of_strangers_counts_and_is_given_back() {
 
 #[test]
 fn facts_that_break_the_books_stop_all_grants_until_they_hold_again() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, owner) = node.run(spec(device, 8, 8));
     let (lender, lending) = node.run(spec(device, 0, 8));
     node.want(lending, device, gib(8));
@@ -211,8 +205,7 @@ fn facts_that_break_the_books_stop_all_grants_until_they_hold_again() {
 
 #[test]
 fn a_burst_pays_for_strangers_when_a_request_needs_the_memory() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (borrower, first) = node.run(killable(device, 0, 16));
     let (_, owner) = node.run(spec(device, 8, 8));
     node.want(first, device, gib(8));
@@ -251,8 +244,7 @@ fn what_a_container_holds_beyond_its_grant_is_noticed_and_counts() {
 
 #[test]
 fn without_a_process_list_limbo_ends_when_the_device_as_a_whole_shows_it() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let hardware = node.devices.get_mut(&device).unwrap();
     (hardware.lists_processes, hardware.linger) = (false, Some(secs(3)));
     let (dying, dead) = node.run(spec(device, 0, 16));
@@ -271,8 +263,7 @@ fn without_a_process_list_limbo_ends_when_the_device_as_a_whole_shows_it() {
 
 #[test]
 fn without_a_process_list_strangers_count_too() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().lists_processes = false;
     let (_, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(2));
@@ -283,8 +274,7 @@ fn without_a_process_list_strangers_count_too() {
 
 #[test]
 fn a_driver_out_of_memory_inside_a_grant_is_resolved_when_the_facts_are_seen() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(spec(device, 8, 8));
     node.want(process, device, gib(4));
     node.devices.get_mut(&device).unwrap().foreign = gib(12);
@@ -303,8 +293,7 @@ fn a_driver_out_of_memory_inside_a_grant_is_resolved_when_the_facts_are_seen() {
 
 #[test]
 fn a_driver_out_of_memory_inside_a_request_takes_back_a_burst() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (borrower, first) = node.run(killable(device, 0, 16));
     let (_, owner) = node.run(spec(device, 8, 8));
     node.want(owner, device, gib(2));
@@ -317,12 +306,8 @@ fn a_driver_out_of_memory_inside_a_request_takes_back_a_burst() {
 
 #[test]
 fn a_driver_out_of_memory_beyond_a_request_goes_to_its_own_resolvers() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (_, process) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Fail],
-        ..spec(device, 0, 8)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (_, process) = node.run(resolving(&[Resolver::Fail], spec(device, 0, 8)));
     node.want(process, device, gib(4));
     node.devices.get_mut(&device).unwrap().foreign = gib(12);
     let ask = node.refused(process, device, gib(2));

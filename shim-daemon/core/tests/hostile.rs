@@ -1,16 +1,16 @@
 //! Events that are lies, doubled, out of order or about things that do not exist: nothing panics, nothing loops, the
 //! books add up after each, and every ask that was accepted is answered once.
 
+mod cases;
 mod node;
 
 use gpushare_core::{
-    AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec,
-    Event, Nanos, Policy, Preemptible, ProcessId, ProcessSample, Quota, Resolver, Sample, Ticket,
-    World,
+    AskId, AskKey, Bytes, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId,
+    DeviceSpec, Event, Nanos, Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota,
+    Resolver, Sample, Ticket, World,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 use std::collections::BTreeMap;
 
 fn container() -> impl Strategy<Value = ContainerId> {
@@ -62,10 +62,12 @@ fn spec() -> impl Strategy<Value = ContainerSpec> {
         time(),
         any::<bool>(),
         any::<bool>(),
+        compute(),
     )
         .prop_map(
-            |(quotas, priority, on_collision, wait_timeout, idle_after, kill, ends)| {
+            |(quotas, priority, on_collision, wait_timeout, idle_after, kill, ends, share)| {
                 ContainerSpec {
+                    compute: quotas.iter().map(|(device, _)| (*device, share)).collect(),
                     quotas,
                     priority,
                     on_collision,
@@ -81,6 +83,20 @@ fn spec() -> impl Strategy<Value = ContainerSpec> {
                 }
             },
         )
+}
+
+fn compute() -> impl Strategy<Value = Compute> {
+    (
+        proptest::option::of(1..600u16),
+        proptest::option::of(1..1000u16),
+    )
+        .prop_map(|(one, two)| {
+            let part = |part: Option<u16>| part.and_then(Permille::new);
+            Compute {
+                request: part(one.map(|one| one.min(two.unwrap_or(1000)))),
+                limit: part(two),
+            }
+        })
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
@@ -118,8 +134,9 @@ fn comings_and_goings() -> impl Strategy<Value = Event> {
             .prop_map(|(container, spec, running)| Event::Register { container, spec, running }),
         2 => (container(), spec()).prop_map(|(container, spec)| Event::Set { container, spec }),
         2 => container().prop_map(|container| Event::ContainerGone { container }),
-        8 => (process(), container(), any::<bool>())
-            .prop_map(|(process, container, adopted)| Event::ProcessStarted { process, container, adopted }),
+        8 => (process(), container(), any::<bool>(), any::<bool>()).prop_map(|(process, container, adopted, gated)| {
+            Event::ProcessStarted { process, container, adopted, gated }
+        }),
         2 => process().prop_map(|process| Event::Adopted { process }),
         2 => (process(), vec((device(), bytes()), 0..3))
             .prop_map(|(process, charged)| Event::ProcessGone { process, charged }),
@@ -154,6 +171,32 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Reports of gates, about any turn.
+fn reports() -> impl Strategy<Value = Event> {
+    (process(), device(), 0..40u64, 0..4u8).prop_map(|(process, device, epoch, kind)| match kind {
+        0 => Event::Wanted {
+            process,
+            device,
+            epoch,
+        },
+        1 => Event::Drained {
+            process,
+            device,
+            epoch,
+        },
+        2 => Event::Idle {
+            process,
+            device,
+            epoch,
+        },
+        _ => Event::Busy {
+            process,
+            device,
+            epoch,
+        },
+    })
+}
+
 /// Takes all decisions; counts answers to asks that were accepted.
 fn drain(world: &mut World, open: &mut BTreeMap<AskKey, u32>) {
     while let Some(decision) = world.poll_decision() {
@@ -168,20 +211,12 @@ fn drain(world: &mut World, open: &mut BTreeMap<AskKey, u32>) {
     }
 }
 
-fn config() -> ProptestConfig {
-    let file = FileFailurePersistence::Direct("tests/regressions.txt");
-    ProptestConfig {
-        failure_persistence: Some(Box::new(file)),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases::config(1))]
 
     #[test]
     fn nothing_anybody_says_breaks_the_books(
-        events in vec((0..9_000u64, prop_oneof![comings_and_goings(), asks_and_facts()]), 1..250),
+        events in vec((0..9_000u64, prop_oneof![2 => comings_and_goings(), 2 => asks_and_facts(), 1 => reports()]), 1..250),
         recovering: bool,
     ) {
         let policy = Policy::default();

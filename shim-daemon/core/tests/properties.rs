@@ -3,13 +3,13 @@
 //! The checks themselves are the harness's: see `node/react.rs`. A failing case is shrunk, printed and kept in
 //! `regressions.txt`.
 
+mod cases;
 mod node;
 
 use gpushare_core::{Bytes, ContainerSpec, Event, Nanos, Policy, Preemptible, Quota, Resolver};
 use node::{Manners, Node, Rng, secs};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 
 #[derive(Clone, Debug)]
 struct Draft {
@@ -89,6 +89,7 @@ impl Draft {
         let devices = node.devices.keys().take(if both { 2 } else { 1 });
         ContainerSpec {
             quotas: devices.map(|device| (*device, quota)).collect(),
+            compute: Vec::new(),
             priority: 400 + 100 * self.priority,
             on_collision: match self.resolvers {
                 0 => vec![],
@@ -204,20 +205,8 @@ fn node(step: Bytes, lag: Option<(u64, Nanos)>) -> Node {
     node
 }
 
-/// `PROPTEST_CASES` says how many; a quarter of the default keeps a debug build below ten seconds.
-fn config() -> ProptestConfig {
-    let file = FileFailurePersistence::Direct("tests/regressions.txt");
-    let default = ProptestConfig::default();
-    let cases = default.cases.div_ceil(4);
-    ProptestConfig {
-        cases,
-        failure_persistence: Some(Box::new(file)),
-        ..default
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(cases::config(4))]
 
     #[test]
     fn the_invariants_hold_after_every_event(ops in vec(op(), 1..150), stepped: bool) {

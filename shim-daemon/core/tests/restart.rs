@@ -36,6 +36,7 @@ fn survivor(
         manners: Manners::Polite,
         page,
         signals,
+        leases: BTreeMap::new(),
     };
     node.guests.insert(container, guest);
     let mut proc = Proc::new(container);
@@ -51,6 +52,7 @@ fn survivor(
         process,
         container,
         adopted: false,
+        gated: true,
     });
     node.tell(Event::Presented {
         process,

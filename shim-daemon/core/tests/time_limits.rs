@@ -7,8 +7,7 @@ use node::{Manners, Node, secs, spec};
 
 #[test]
 fn a_container_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(spec(device, 1, 2));
     node.pass(secs(4));
     assert_eq!(
@@ -33,8 +32,7 @@ fn a_container_without_gpu_work_becomes_idle_and_working_again_it_is_not() {
 
 #[test]
 fn a_container_that_works_on_is_never_idle() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(spec(device, 1, 2));
     for _ in 0..20 {
         node.pass(secs(4));
@@ -45,8 +43,7 @@ fn a_container_that_works_on_is_never_idle() {
 
 #[test]
 fn an_idle_end_warns_then_ends() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(ContainerSpec {
         idle_end: Some(secs(300)),
         ..spec(device, 1, 2)
@@ -72,8 +69,7 @@ fn an_idle_end_warns_then_ends() {
 
 #[test]
 fn work_after_the_warning_puts_the_idle_end_off() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(ContainerSpec {
         idle_end: Some(secs(300)),
         ..spec(device, 1, 2)
@@ -88,8 +84,7 @@ fn work_after_the_warning_puts_the_idle_end_off() {
 
 #[test]
 fn work_after_sigterm_saves_an_idle_container() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(ContainerSpec {
         idle_end: Some(secs(100)),
         ..spec(device, 1, 2)
@@ -104,8 +99,7 @@ fn work_after_sigterm_saves_an_idle_container() {
 
 #[test]
 fn a_run_limit_ends_a_container_at_work() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(ContainerSpec {
         run_limit: Some(secs(3600)),
         ..spec(device, 1, 2)
@@ -124,8 +118,7 @@ fn a_run_limit_ends_a_container_at_work() {
 
 #[test]
 fn a_run_limit_can_be_lifted_while_it_runs() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let (container, _) = node.run(ContainerSpec {
         run_limit: Some(secs(100)),
         ..spec(device, 1, 2)

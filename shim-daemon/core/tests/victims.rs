@@ -2,21 +2,14 @@
 
 mod node;
 
-use gpushare_core::{ContainerSpec, Denial, Nanos, Notice, Resolver, Signal};
-use node::{Manners, Node, gib, killable, secs, spec};
+use gpushare_core::{Denial, Nanos, Notice, Resolver, Signal};
+use node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
 
 #[test]
 fn priority_ends_the_lower_burster_that_allows_it() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 4, 16)
-    });
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 4, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     assert!(node.granted(ask));
@@ -25,16 +18,9 @@ fn priority_ends_the_lower_burster_that_allows_it() {
 
 #[test]
 fn priority_never_ends_one_that_does_not_allow_it() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..spec(device, 4, 16)
-    });
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..spec(device, 4, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, spec(device, 4, 16)));
+    let (_, second) = node.run(resolving(&[Resolver::Priority], spec(device, 4, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
@@ -43,16 +29,9 @@ fn priority_never_ends_one_that_does_not_allow_it() {
 
 #[test]
 fn priority_never_ends_one_within_its_request() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 12, 16)
-    });
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 0, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 12, 16)));
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
@@ -61,14 +40,10 @@ fn priority_never_ends_one_within_its_request() {
 
 #[test]
 fn an_equal_burster_is_ended_once_it_is_idle() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     let resolvers = vec![Resolver::Priority, Resolver::Wait];
     let (equal, first) = node.run(killable(device, 0, 16));
-    let (asker, second) = node.run(ContainerSpec {
-        on_collision: resolvers,
-        ..killable(device, 0, 16)
-    });
+    let (asker, second) = node.run(resolving(&resolvers, killable(device, 0, 16)));
     node.want(first, device, gib(12));
     node.pass(secs(4));
     node.tell(gpushare_core::Event::Worked { container: equal });
@@ -85,17 +60,10 @@ fn an_equal_burster_is_ended_once_it_is_idle() {
 
 #[test]
 fn a_victim_gets_a_grace_before_it_is_killed() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 0, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
     node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 0, 16)
-    });
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     node.pass(secs(9));
@@ -107,17 +75,10 @@ fn a_victim_gets_a_grace_before_it_is_killed() {
 
 #[test]
 fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 4, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
     node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 4, 16)
-    });
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     node.free(first, device, gib(8));
@@ -129,17 +90,10 @@ fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
 
 #[test]
 fn a_victim_is_spared_when_the_asker_goes_away() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 4, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
     node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 4, 16)
-    });
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
     node.want(first, device, gib(12));
     node.want(second, device, gib(8));
     node.exit(second);
@@ -151,18 +105,11 @@ fn a_victim_is_spared_when_the_asker_goes_away() {
 
 #[test]
 fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
-    let mut node = Node::new();
-    let device = node.device(16);
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 0, 16)
-    });
+    let (mut node, device) = Node::with_device(16);
+    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
     node.guests.get_mut(&low).unwrap().manners = Manners::Unkillable;
     let resolvers = vec![Resolver::Priority, Resolver::Wait];
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: resolvers,
-        ..killable(device, 0, 16)
-    });
+    let (_, second) = node.run(resolving(&resolvers, killable(device, 0, 16)));
     node.want(first, device, gib(12));
     let ask = node.want(second, device, gib(8));
     node.pass(secs(15));
@@ -179,18 +126,11 @@ fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
 
 #[test]
 fn memory_in_limbo_saves_a_victim_that_would_have_been_ended_for_it() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = Some(secs(1));
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 0, 16)
-    });
+    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
     let (dying, dead) = node.run(killable(device, 0, 16));
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 0, 16)
-    });
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
     node.want(first, device, gib(8));
     node.want(dead, device, gib(8));
     node.finish(dying);
@@ -204,18 +144,11 @@ fn memory_in_limbo_saves_a_victim_that_would_have_been_ended_for_it() {
 
 #[test]
 fn memory_in_limbo_for_long_saves_nobody() {
-    let mut node = Node::new();
-    let device = node.device(16);
+    let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = None;
-    let (low, first) = node.run(ContainerSpec {
-        priority: 100,
-        ..killable(device, 0, 16)
-    });
+    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
     let (dying, dead) = node.run(killable(device, 0, 16));
-    let (_, second) = node.run(ContainerSpec {
-        on_collision: vec![Resolver::Priority],
-        ..killable(device, 0, 16)
-    });
+    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
     node.devices.get_mut(&device).unwrap().linger = None;
     node.want(first, device, gib(8));
     node.want(dead, device, gib(8));

@@ -1,7 +1,14 @@
 //! What the node's GPUs are and who holds memory on them, behind one trait: NVML on a machine, facts in a test.
 
+mod fence;
+mod instances;
+mod memory_limits;
 mod nvml;
+mod older;
 
+use std::path::Path;
+
+pub use fence::{DriverLimit, FenceError, Order, Outcome, carry_out};
 pub use nvml::{Nvml, NvmlError};
 
 use gpushare_protocol::units::Bytes;
@@ -79,4 +86,26 @@ pub trait Devices: Send {
     /// # Errors
     /// [`LookError`].
     fn look(&mut self, index: usize) -> Result<Look, LookError>;
+
+    /// What the driver holds a cgroup (a folder of the unified hierarchy) to on the device at `index`. Of one without a limit of its own it
+    /// may be the limit of one above it.
+    ///
+    /// # Errors
+    /// [`FenceError`]; devices that know of no such limits do not support them.
+    fn driver_limit(&mut self, _index: usize, _cgroup: &Path) -> Result<DriverLimit, FenceError> {
+        Err(FenceError::NotSupported)
+    }
+
+    /// Has the driver hold a cgroup to `hard` on the device at `index`, or to nothing.
+    ///
+    /// # Errors
+    /// [`FenceError`]; devices that know of no such limits do not support them.
+    fn limit_driver(
+        &mut self,
+        _index: usize,
+        _cgroup: &Path,
+        _hard: Option<Bytes>,
+    ) -> Result<(), FenceError> {
+        Err(FenceError::NotSupported)
+    }
 }

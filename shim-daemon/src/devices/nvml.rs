@@ -1,19 +1,27 @@
 //! The real devices, through NVML.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError as Wrapped;
 
-use super::{Capabilities, Device, Devices, Look, LookError};
+use super::instances::Instances;
+use super::memory_limits::MemoryLimits;
+use super::older;
+use super::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookError};
 
 /// NVML, initialised for as long as this value lives.
 #[derive(Debug)]
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
     uuids: Vec<String>,
+    /// `None` before r615.
+    limits: Option<MemoryLimits>,
+    /// `None` before R450.
+    instances: Option<Instances>,
 }
 
 /// NVML cannot be used.
@@ -30,41 +38,79 @@ impl Nvml {
         let nvml = nvml_wrapper::Nvml::builder()
             .lib_path(OsStr::new("libnvidia-ml.so.1"))
             .init()?;
+        let version = nvml.sys_driver_version().unwrap_or_default();
+        let limits = has_limits(&version).then(MemoryLimits::find).flatten();
         Ok(Self {
             nvml,
             uuids: Vec::new(),
+            limits,
+            instances: Instances::find(),
         })
     }
 
-    fn describe(&self, index: u32) -> Result<(String, Device), Wrapped> {
-        let device = self.nvml.device_by_index(index)?;
-        let text = device.uuid()?;
-        let uuid = Uuid::parse(&text, '-').ok_or(Wrapped::Unknown)?;
-        let memory = device.memory_info()?;
-        let process_memory = device
-            .running_compute_processes()
+    /// The device at `index`; instead of one in MIG mode, which nobody can compute on, its instances.
+    fn describe(&self, index: u32) -> Result<Vec<(String, Device)>, String> {
+        let device = self.nvml.device_by_index(index);
+        let device = device.map_err(|error| error.to_string())?;
+        let instances = self.instances.as_ref();
+        match instances.and_then(|all| all.of(&self.nvml, &device)) {
+            None => Ok(vec![self.describe_one(&device)?]),
+            Some(instances) => {
+                if instances.is_empty() {
+                    tracing::warn!(index, "the device is in MIG mode and has no instance");
+                }
+                instances.iter().map(|one| self.describe_one(one)).collect()
+            }
+        }
+    }
+
+    fn describe_one(&self, device: &nvml_wrapper::Device<'_>) -> Result<(String, Device), String> {
+        let text = device.uuid().map_err(|error| error.to_string())?;
+        let uuid = Uuid::parse(&text, '-').ok_or_else(|| {
+            format!(
+                "it calls itself {text}, not by a UUID; MIG instances need driver R470 or later"
+            )
+        })?;
+        self.facts(device, text, uuid)
+            .map_err(|error| error.to_string())
+    }
+
+    fn facts(
+        &self,
+        device: &nvml_wrapper::Device<'_>,
+        text: String,
+        uuid: Uuid,
+    ) -> Result<(String, Device), Wrapped> {
+        let memory = older::memory(device)?;
+        let process_memory = older::compute(device)
             .is_ok_and(|list| list.iter().all(|p| known(&p.used_gpu_memory).is_some()));
+        let mig = text.starts_with("MIG-");
         let described = Device {
             uuid: uuid.0,
             name: device.name()?,
-            capacity: Bytes(memory.total),
+            capacity: memory.usable,
             capabilities: Capabilities {
                 process_memory,
-                driver_limits: false,
-                mig: text.starts_with("MIG-"),
+                // Whether the kernel and the module's settings let it is told by the first order.
+                driver_limits: self.limits.is_some() && !mig,
+                mig,
             },
         };
         Ok((text, described))
     }
 
+    fn at(&self, index: usize) -> Result<nvml_wrapper::Device<'_>, FenceError> {
+        let gone = || FenceError::Failed("the device is lost".to_owned());
+        let uuid = self.uuids.get(index).ok_or_else(gone)?;
+        let failed = |error: Wrapped| FenceError::Failed(error.to_string());
+        self.nvml.device_by_uuid(uuid.as_str()).map_err(failed)
+    }
+
     fn observe(&self, uuid: &str) -> Result<Look, Wrapped> {
         let device = self.nvml.device_by_uuid(uuid)?;
-        let memory = device.memory_info()?;
+        let memory = older::memory(&device)?;
         let mut processes = Some(Vec::new());
-        for list in [
-            device.running_compute_processes(),
-            device.running_graphics_processes(),
-        ] {
+        for list in [older::compute(&device), older::graphics(&device)] {
             match list {
                 Ok(list) => {
                     for process in list {
@@ -79,11 +125,20 @@ impl Nvml {
             }
         }
         Ok(Look {
-            used: Bytes(memory.used),
-            free: Bytes(memory.free),
+            used: memory.used,
+            free: memory.free,
             processes,
         })
     }
+}
+
+/// Whether a driver of this version (`615.71.09`) has limits for cgroups.
+fn has_limits(version: &str) -> bool {
+    let branch = version
+        .split('.')
+        .next()
+        .and_then(|branch| branch.parse().ok());
+    branch.is_some_and(|branch: u32| branch >= 615)
 }
 
 fn known(used: &UsedGpuMemory) -> Option<Bytes> {
@@ -99,16 +154,43 @@ impl Devices for Nvml {
             .nvml
             .device_count()
             .map_err(|error| format!("NVML does not count the devices: {error}"))?;
-        let mut devices = Vec::new();
+        let (mut devices, mut missing) = (Vec::new(), None);
         self.uuids.clear();
         for index in 0..count {
-            let (uuid, device) = self
-                .describe(index)
-                .map_err(|error| format!("NVML does not describe device {index}: {error}"))?;
-            self.uuids.push(uuid);
-            devices.push(device);
+            let described = match self.describe(index) {
+                Ok(described) => described,
+                Err(error) => {
+                    // One that fell off the bus keeps nobody from the others.
+                    let text = format!("NVML does not describe device {index}: {error}");
+                    tracing::error!("{text}; it is not served");
+                    missing = Some(text);
+                    continue;
+                }
+            };
+            for (uuid, device) in described {
+                self.uuids.push(uuid);
+                devices.push(device);
+            }
         }
-        Ok(devices)
+        match missing {
+            Some(error) if devices.is_empty() => Err(error),
+            _ => Ok(devices),
+        }
+    }
+
+    fn driver_limit(&mut self, index: usize, cgroup: &Path) -> Result<DriverLimit, FenceError> {
+        let limits = self.limits.as_ref().ok_or(FenceError::NotSupported)?;
+        limits.get(&self.at(index)?, cgroup)
+    }
+
+    fn limit_driver(
+        &mut self,
+        index: usize,
+        cgroup: &Path,
+        hard: Option<Bytes>,
+    ) -> Result<(), FenceError> {
+        let limits = self.limits.as_ref().ok_or(FenceError::NotSupported)?;
+        limits.set(&self.at(index)?, cgroup, hard)
     }
 
     fn look(&mut self, index: usize) -> Result<Look, LookError> {
@@ -117,5 +199,16 @@ impl Devices for Nvml {
             Wrapped::GpuLost => LookError::Lost,
             other => LookError::Failed(other.to_string()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_drivers_from_r615_on_have_limits_for_cgroups() {
+        assert!(has_limits("615.71.09") && has_limits("620.1"));
+        assert!(!has_limits("610.57.04") && !has_limits("") && !has_limits("R615"));
     }
 }

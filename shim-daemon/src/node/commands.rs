@@ -1,9 +1,10 @@
 //! What commands ask: register, change, show.
 
 use std::ffi::OsString;
+use std::sync::atomic::Ordering;
 
-use gpushare_core::{ContainerId, ContainerSpec, DeviceId, Event, Nanos, Quota};
-use gpushare_protocol::limits::Limits;
+use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Quota};
+use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
@@ -23,6 +24,13 @@ impl Node {
             } => self.create(now, (from, id), name.as_deref(), environment, devices),
             Control::List => Ok(Some(ControlReply::Containers(self.container_rows(now)))),
             Control::Devices => Ok(Some(ControlReply::Devices(self.device_rows()))),
+            Control::Shares => {
+                // What the running turns come to is counted up to the last thing the brain heard of.
+                self.advance(now);
+                Ok(Some(ControlReply::Shares(self.share_rows(now))))
+            }
+            Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
+            Control::Attach { container } => self.attach((from, id), container),
             Control::Set { container, changes } => self.set(now, (from, id), container, changes),
             Control::Follow { past } => {
                 self.follow(from, id, *past);
@@ -48,6 +56,7 @@ impl Node {
     /// A command's connection ended: what it kept may end.
     pub fn command_ended(&mut self, now: Nanos, connection: ConnId) {
         self.unfollow(connection);
+        self.command_left(connection);
         let kept = self
             .containers
             .iter()
@@ -71,6 +80,7 @@ impl Node {
         devices: &[[u8; 16]],
     ) -> Result<Option<ControlReply>, WireError> {
         let limits = self.parse(environment)?;
+        self.may_ask(from, environment)?;
         let columns = self.columns(devices)?;
         let spec = self.spec(&limits, &columns)?;
         let name = match name {
@@ -79,11 +89,8 @@ impl Node {
                 .to_string(),
             None => format!("c{:x}-{}", self.instance & 0xffff_ffff, self.fresh_id()),
         };
-        if let Some(known) = self
-            .containers
-            .values_mut()
-            .find(|known| known.registration.name == name)
-        {
+        if let Some((container, known)) = self.find(&name) {
+            self.may_command(from, container)?;
             if known.limits != limits.to_string() || known.columns != columns {
                 let text = format!(
                     "container {name} exists with other limits ({}); give equal ones to join it, or another name",
@@ -91,23 +98,22 @@ impl Node {
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
-            known.owners.insert(from);
-            if !known.admitted {
-                known.pending.push((from, id));
-                return Ok(None);
-            }
-            return Ok(Some(self.created(name)));
+            return Ok(self.keep(container, (from, id)));
         }
         let registration = Registration {
             name,
             environment: environment.to_vec(),
             devices: self.uuids_of(&columns),
+            commands: Vec::new(),
+            owner: self.users.of(from),
+            fences: Vec::new(),
         };
-        let container = self.add(registration, &limits, columns, &spec)?;
+        let container = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {
             known.owners.insert(from);
             known.pending.push((from, id));
         }
+        self.note_owner(container, from);
         self.happened(
             now,
             Event::Register {
@@ -122,6 +128,7 @@ impl Node {
     /// Makes the container's pages and gives it an id.
     pub(super) fn add(
         &mut self,
+        now: Nanos,
         registration: Registration,
         limits: &Limits,
         columns: Vec<DeviceId>,
@@ -130,8 +137,11 @@ impl Node {
         let made = Container::new(registration, limits.to_string(), columns, self.instance);
         let made = made.map_err(|error| WireError::retry(ErrorCode::Full, error.to_string()))?;
         made.found(spec, &self.devices, limits, self.guarantee);
+        let heartbeat = &made.control.view().header.heartbeat;
+        heartbeat.store(now.0, Ordering::Relaxed);
         let container = container_id(self.fresh_id());
         self.containers.insert(container, made);
+        self.set_shares(container, spec);
         Ok(container)
     }
 
@@ -149,19 +159,45 @@ impl Node {
             registration,
         });
         for (to, id) in pending {
-            let reply = self.created(name.clone());
+            let reply = created(name.clone());
             self.effects.push_back(Effect::Command { to, id, reply });
         }
         self.show_standing(container);
         self.event("admitted", Some(container), None, "may run".to_owned());
     }
 
-    fn created(&self, name: String) -> ControlReply {
-        // The server fills the folder in: where sockets lie is its business.
-        ControlReply::Created {
-            name,
-            folder: String::new(),
+    fn find(&self, name: &str) -> Option<(ContainerId, &Container)> {
+        let mut all = self.containers.iter();
+        let found = all.find(|(_, known)| known.registration.name == name);
+        found.map(|(id, known)| (*id, known))
+    }
+
+    /// A command keeps a container that exists.
+    fn attach(
+        &mut self,
+        asker: (ConnId, u32),
+        name: &str,
+    ) -> Result<Option<ControlReply>, WireError> {
+        let found = self.find(name).map(|(container, _)| container);
+        let container = found.ok_or_else(|| no_container(name))?;
+        self.may_command(asker.0, container)?;
+        let text = "its command has come back after the daemon was replaced".to_owned();
+        self.event("attached", Some(container), None, text);
+        Ok(self.keep(container, asker))
+    }
+
+    /// One more command keeps a container. The answer, unless it has to wait for the container's admission.
+    fn keep(&mut self, container: ContainerId, (from, id): (ConnId, u32)) -> Option<ControlReply> {
+        let known = self.containers.get_mut(&container)?;
+        known.owners.insert(from);
+        let admitted = known.admitted.then(|| known.registration.name.clone());
+        if admitted.is_none() {
+            known.pending.push((from, id));
         }
+        self.note_owner(container, from);
+        let name = admitted?;
+        self.mind_fences();
+        Some(created(name))
     }
 
     /// Ends a container that nobody keeps and nobody is in.
@@ -177,6 +213,7 @@ impl Node {
             "has no process any more".to_owned(),
         );
         self.happened(now, Event::ContainerGone { container });
+        self.remove_fences(container);
         if let Some(known) = self.containers.remove(&container) {
             let name = known.registration.name;
             self.effects.push_back(Effect::Unlisten { container, name });
@@ -190,21 +227,16 @@ impl Node {
         name: &str,
         changes: &[(String, String)],
     ) -> Result<Option<ControlReply>, WireError> {
-        let found = self
-            .containers
-            .iter()
-            .find(|(_, known)| known.registration.name == name);
-        let Some((container, known)) = found else {
-            let text = format!("no container is named {name}; `gpushare ps` lists them");
-            return Err(WireError::new(ErrorCode::NotFound, text));
-        };
-        let (container, columns) = (*container, known.columns.clone());
+        let (container, known) = self.find(name).ok_or_else(|| no_container(name))?;
+        self.may_command(from, container)?;
+        let columns = known.columns.clone();
         let mut environment = known.registration.environment.clone();
         for (variable, value) in changes {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
         }
         let limits = self.parse(&environment)?;
+        self.may_ask(from, changes)?;
         let spec = self.spec(&limits, &columns)?;
         if let Some(known) = self.containers.get_mut(&container) {
             known.pending.push((from, id));
@@ -229,6 +261,10 @@ impl Node {
         known.registration.environment = environment;
         known.limits = limits.to_string();
         known.found(&spec, &self.devices, &limits, self.guarantee);
+        self.set_shares(container, &spec);
+        let Some(known) = self.containers.get(&container) else {
+            return Ok(None);
+        };
         let registration = known.registration.clone();
         self.effects.push_back(Effect::Listen {
             container,
@@ -240,6 +276,7 @@ impl Node {
             None,
             format!("limits are now {limits}"),
         );
+        self.mind_fences();
         Ok(Some(ControlReply::Done))
     }
 
@@ -247,10 +284,18 @@ impl Node {
     pub(super) fn columns(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
         let id = |at: usize| DeviceId(at as u64);
         if uuids.is_empty() {
-            return Ok((0..self.devices.len()).map(id).collect());
+            let there = (0..self.devices.len()).filter(|at| !self.lost.contains(at));
+            return Ok(there.map(id).collect());
         }
         let find = |uuid: &[u8; 16]| {
             let at = self.devices.iter().position(|device| device.uuid == *uuid);
+            if at.is_some_and(|at| self.lost.contains(&at)) {
+                let text = format!(
+                    "device {} is lost: it does not answer any more; use another, or restart the daemon once it is back",
+                    gpushare_protocol::uuid::Uuid(*uuid)
+                );
+                return Err(WireError::new(ErrorCode::NotFound, text));
+            }
             at.map(id).ok_or_else(|| {
                 let text = format!(
                     "this node has no device {}",
@@ -273,13 +318,11 @@ impl Node {
 
     /// A container's variables, with the node's defaults for what they do not say.
     pub(super) fn parse(&self, environment: &[(String, String)]) -> Result<Limits, WireError> {
-        let said = |name: &str| environment.iter().any(|(own, _)| own == name);
-        let defaults = self.defaults.iter().filter(|(name, _)| !said(name));
-        let pairs = environment
-            .iter()
-            .chain(defaults)
-            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        Limits::from_env(pairs)
+        let pairs = |set: &[(String, String)]| -> Vec<(OsString, OsString)> {
+            let pair = |(name, value): &(String, String)| (name.into(), value.into());
+            set.iter().map(pair).collect()
+        };
+        Limits::from_env_over(pairs(environment), pairs(&self.defaults))
             .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
     }
 
@@ -289,27 +332,43 @@ impl Node {
         limits: &Limits,
         columns: &[DeviceId],
     ) -> Result<ContainerSpec, WireError> {
-        let mut quotas = Vec::new();
+        let (mut quotas, mut shares) = (Vec::new(), Vec::new());
         for (ordinal, device) in (0..).zip(columns) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
             };
-            quotas.push((*device, quota(limits, ordinal, known)?));
+            let held = limits
+                .for_device(ordinal, &known.uuid, known.capacity.0)
+                .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
+            quotas.push((*device, quota(&held, known)));
+            shares.push((*device, share(&held)));
         }
-        Ok(crate::config::spec_of(limits, quotas))
+        Ok(crate::config::spec_of(limits, quotas, shares))
     }
 }
 
-fn quota(limits: &Limits, ordinal: u32, device: &Device) -> Result<Quota, WireError> {
-    let held = limits
-        .for_device(ordinal, &device.uuid, device.capacity.0)
-        .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
-    Ok(Quota {
+fn created(name: String) -> ControlReply {
+    // The server fills the folder in: where sockets lie is its business.
+    ControlReply::Created {
+        name,
+        folder: String::new(),
+    }
+}
+
+fn no_container(name: &str) -> WireError {
+    let text = format!("no container is named {name}; `gpushare ps` lists them");
+    WireError::new(ErrorCode::NotFound, text)
+}
+
+fn quota(held: &DeviceLimits, device: &Device) -> Quota {
+    let capacity = device.capacity.0;
+    Quota {
         request: Bytes(held.request),
-        limit: Bytes(
-            held.limit
-                .unwrap_or(device.capacity.0)
-                .min(device.capacity.0),
-        ),
-    })
+        limit: Bytes(held.limit.unwrap_or(capacity).min(capacity)),
+    }
+}
+
+fn share(held: &DeviceLimits) -> Compute {
+    let ComputeLimits { request, limit } = held.compute;
+    Compute { request, limit }
 }

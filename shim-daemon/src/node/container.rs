@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
-use gpushare_core::{ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
+use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
 use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::ConnId;
+use super::shares::Past;
+use super::{ConnId, Remembered};
 use crate::devices::Device;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
@@ -22,6 +23,15 @@ pub struct Registration {
     pub environment: Vec<(String, String)>,
     /// Its devices, in the order its programs see them.
     pub devices: Vec<[u8; 16]>,
+    /// Cgroups of container runtimes that commands which made or joined it came from: no cgroup of its own.
+    #[serde(default)]
+    pub commands: Vec<String>,
+    /// The user whose it is; `None` for the machine's own.
+    #[serde(default)]
+    pub owner: Option<u32>,
+    /// Limits that this daemon has, or had, the driver keep.
+    #[serde(default)]
+    pub fences: Vec<Remembered>,
 }
 
 /// A registered container.
@@ -42,8 +52,14 @@ pub(super) struct Container {
     /// Create requests that wait for its admission.
     pub(super) pending: Vec<(ConnId, u32)>,
     pub(super) admitted: bool,
+    /// Whether it was a previous daemon's: only then may a process have a page of it that is not this daemon's.
+    pub(super) restored: bool,
     /// Whether rows of its page may belong to processes that have not presented them yet.
     pub(super) unclaimed: bool,
+    /// Its shares of the devices' time, by column.
+    pub(super) compute: Vec<Compute>,
+    /// What it held of it lately, by column.
+    pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
 }
@@ -55,6 +71,7 @@ impl Container {
         columns: Vec<DeviceId>,
         instance: u64,
     ) -> Result<Self, PagesError> {
+        let shares = columns.iter().map(|_| Past::default()).collect();
         Ok(Self {
             registration,
             limits,
@@ -66,7 +83,10 @@ impl Container {
             owners: BTreeSet::new(),
             pending: Vec::new(),
             admitted: false,
+            restored: false,
             unclaimed: false,
+            compute: Vec::new(),
+            shares,
             worked: 0,
         })
     }

@@ -1,7 +1,8 @@
 //! Carrying out what the brain decides, in the order it decides it.
 
 use gpushare_core::{
-    Answer, AskKey, ContainerId, Decision, Denial, DeviceId, Event, Nanos, Notice, Signal, Why,
+    Answer, AskKey, ContainerId, ContainerSpec, Decision, Denial, DeviceId, Event, Nanos, Notice,
+    Signal, SpecError, Why,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, Refusal, Reply, WireError};
@@ -16,7 +17,9 @@ impl Node {
         while let Some(decision) = self.world.poll_decision() {
             match decision {
                 Decision::Admit { container } => self.admit(now, container),
-                Decision::Refuse { container, error } => self.refuse(container, &error.to_string()),
+                Decision::Refuse { container, error } => {
+                    self.refuse(container, &self.words(&error))
+                }
                 Decision::SetGrant {
                     container,
                     device,
@@ -39,6 +42,11 @@ impl Node {
                     };
                     self.world.handle(now, event);
                 }
+                Decision::Lease {
+                    container,
+                    device,
+                    lease,
+                } => self.set_lease(container, device, lease),
                 Decision::Answer { ask, answer } => self.answer(ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
@@ -50,7 +58,7 @@ impl Node {
                     signal,
                     why,
                 } => self.signal(container, signal, &why),
-                Decision::Notice(notice) => self.note(&notice),
+                Decision::Notice(notice) => self.note(now, &notice),
             }
         }
         self.show_waiters();
@@ -90,7 +98,7 @@ impl Node {
             Signal::Terminate => Posix::SIGTERM,
             Signal::Kill => Posix::SIGKILL,
         };
-        let text = self.reason(why);
+        let text = self.reason(container, why);
         self.event("ended", Some(container), None, format!("{posix}: {text}"));
         let Some(known) = self.containers.get(&container) else {
             return;
@@ -113,20 +121,63 @@ impl Node {
         }
     }
 
-    fn reason(&self, why: &Why) -> String {
+    fn reason(&self, container: ContainerId, why: &Why) -> String {
+        let spec = self.world.spec(container);
+        let span = |of: fn(&ContainerSpec) -> Option<Nanos>| {
+            spec.and_then(of).unwrap_or(Nanos::ZERO).human()
+        };
         match why {
             Why::Collision {
                 device,
                 wanted_by,
-                bytes,
+                charged,
+                overhead,
             } => format!(
-                "container {} needs memory that this one borrowed above its request: {} on {}",
+                "container {} needs memory that this one borrowed above its request: {} charged and {} of overhead on {}",
                 self.name(*wanted_by),
-                bytes.human(),
+                charged.human(),
+                overhead.human(),
                 self.device_name(*device),
             ),
-            Why::Idle => "no GPU work for as long as its idle end allows".to_owned(),
-            Why::RunLimit => "it ran for its run limit".to_owned(),
+            Why::Idle => format!(
+                "no GPU work for its idle end of {}",
+                span(|spec| spec.idle_end)
+            ),
+            Why::RunLimit => format!(
+                "it has run for its limit of {}",
+                span(|spec| spec.run_limit)
+            ),
+        }
+    }
+
+    /// Why limits are refused, with devices by the names people know.
+    fn words(&self, error: &SpecError) -> String {
+        match error {
+            SpecError::TooLarge {
+                device,
+                request,
+                most,
+            } => format!(
+                "{} can guarantee at most {} beside a context; {} were requested",
+                self.device_name(*device),
+                most.human(),
+                request.human()
+            ),
+            SpecError::NoRoom { device, short } => format!(
+                "on {} {} are missing to guarantee that request now; ask for less, or wait until others end",
+                self.device_name(*device),
+                short.human()
+            ),
+            SpecError::AboveLimit { device, quota } => format!(
+                "on {} the request of {} is above the limit of {}",
+                self.device_name(*device),
+                quota.request.human(),
+                quota.limit.human()
+            ),
+            SpecError::Device(device) => {
+                format!("{} is gone, or named twice", self.device_name(*device))
+            }
+            other => other.to_string(),
         }
     }
 
@@ -144,10 +195,10 @@ impl Node {
         }
     }
 
-    fn note(&mut self, notice: &Notice) {
+    fn note(&mut self, now: Nanos, notice: &Notice) {
         let (kind, container, device, text) = match notice {
             Notice::Queued { container } => {
-                let why = "waits until its request fits beside all others".to_owned();
+                let why = self.waits_for(*container);
                 self.tell_queued(*container, &why);
                 ("queued", Some(*container), None, why)
             }
@@ -190,8 +241,13 @@ impl Node {
             Notice::Active { container } => {
                 ("active", Some(*container), None, "works again".to_owned())
             }
-            Notice::EndsSoon { container, why, .. } => {
-                let text = format!("will be ended: {}", self.reason(why));
+            Notice::EndsSoon { container, at, why } => {
+                let text = format!(
+                    "will be ended in {}: {}",
+                    (*at - now).human(),
+                    self.reason(*container, why)
+                );
+                self.tell_ends_soon(*container, &text);
                 ("ends-soon", Some(*container), None, text)
             }
             Notice::Spared { container } => (
@@ -199,6 +255,23 @@ impl Node {
                 Some(*container),
                 None,
                 "is not needed as a victim any more".to_owned(),
+            ),
+            Notice::Overrun {
+                container,
+                device,
+                after,
+            } => {
+                let text = format!(
+                    "has not drained {} ms after its turn: others work beside it and it owes what it takes",
+                    after.0 / 1_000_000
+                );
+                ("overrun", Some(*container), Some(*device), text)
+            }
+            Notice::Ungated { container, device } => (
+                "ungated",
+                Some(*container),
+                Some(*device),
+                "a process with a library without a gate takes no turns".to_owned(),
             ),
             Notice::WillNotYield { container } => (
                 "will-not-yield",
@@ -208,6 +281,53 @@ impl Node {
             ),
         };
         self.event(kind, container, device, text);
+    }
+
+    /// What a container that is not admitted waits for, with the numbers.
+    fn waits_for(&self, container: ContainerId) -> String {
+        if self.recovering {
+            return "waits until programs of the previous daemon have said what they hold"
+                .to_owned();
+        }
+        let asked = |device: &DeviceId| {
+            let request = self.world.spec(container)?.quota(*device)?.request;
+            let view = self.world.device(*device)?;
+            let name = self.device_name(*device);
+            (!request.is_zero()).then(|| {
+                format!(
+                    "{} on {name}, where {} of {} are promised",
+                    request.human(),
+                    view.firm.human(),
+                    view.usable.human()
+                )
+            })
+        };
+        let columns = self.containers.get(&container).map(|known| &known.columns);
+        let asked: Vec<String> = columns.into_iter().flatten().filter_map(asked).collect();
+        format!(
+            "waits until its request fits beside all others: {}",
+            asked.join("; ")
+        )
+    }
+
+    /// Tells all that still wait for admission once it is not the previous daemon's programs they wait for.
+    pub(super) fn tell_queued_after_recovery(&mut self) {
+        let queued = self.containers.iter().filter(|(_, known)| !known.admitted);
+        let queued: Vec<ContainerId> = queued.map(|(id, _)| *id).collect();
+        for container in queued {
+            let why = self.waits_for(container);
+            self.tell_queued(container, &why);
+        }
+    }
+
+    fn tell_ends_soon(&mut self, container: ContainerId, why: &str) {
+        let owners = self.containers.get(&container).map(|known| &known.owners);
+        for to in owners.into_iter().flatten().copied().collect::<Vec<_>>() {
+            let reply = ControlReply::EndsSoon {
+                why: why.to_owned(),
+            };
+            self.effects.push_back(Effect::Command { to, id: 0, reply });
+        }
     }
 
     fn tell_queued(&mut self, container: ContainerId, why: &str) {

@@ -7,18 +7,25 @@ mod commands;
 mod container;
 mod decisions;
 mod events;
+mod fences;
+mod lease;
+mod pids;
 mod requests;
 mod restart;
 mod samples;
+mod shares;
 mod strangers;
 mod unmanaged;
+mod users;
 mod views;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use gpushare_core::{
-    AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, World,
+    AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, LeasePolicy, Nanos, Policy,
+    ProcessId, World,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, Reply};
@@ -26,10 +33,14 @@ use gpushare_protocol::wire::{ControlReply, Reply};
 use container::Container;
 pub use container::Registration;
 use events::Events;
+use fences::Fences;
+pub use fences::{FenceKey, Remembered};
+pub use pids::in_first_namespace;
 pub use requests::Client;
 pub use unmanaged::Unmanaged;
+use users::Users;
 
-use crate::devices::Device;
+use crate::devices::{Device, Order};
 use crate::peer::Peer;
 
 /// A connection, by a number never used twice.
@@ -80,6 +91,15 @@ pub enum Effect {
         /// Its name.
         name: String,
     },
+    /// Have the driver hold a cgroup to so much, and tell with [`Node::fenced`].
+    Fence {
+        /// Which fence.
+        key: FenceKey,
+        /// The cgroup's folder.
+        path: PathBuf,
+        /// How it shall be.
+        order: Order,
+    },
     /// Look at the device of this index now.
     Look {
         /// Its index in the node.
@@ -112,6 +132,11 @@ pub struct Settings {
     pub defaults: Vec<(String, String)>,
     /// What becomes of processes on the devices that no container of ours has.
     pub unmanaged: Unmanaged,
+    /// Whether the pids that NVML lists are certainly those of our namespace; where they are not, a list counts once it has shown
+    /// a process of ours.
+    pub own_pids: bool,
+    /// Where the unified hierarchy is in which the driver's own limits are set, if they are.
+    pub fences: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -127,6 +152,8 @@ impl Default for Settings {
             recovery: Nanos::secs(2),
             defaults: Vec::new(),
             unmanaged: Unmanaged::default(),
+            own_pids: in_first_namespace(),
+            fences: None,
         }
     }
 }
@@ -155,7 +182,15 @@ pub struct Node {
     /// Whether processes of the previous daemon may still present what they hold.
     recovering: bool,
     defaults: Vec<(String, String)>,
+    /// Indices of devices that are gone for good.
+    lost: BTreeSet<usize>,
     watch: strangers::Watch,
+    /// How turns on devices are dealt.
+    lease: LeasePolicy,
+    epochs: lease::Epochs,
+    pids: pids::Pids,
+    fences: Fences,
+    users: Users,
 }
 
 impl Node {
@@ -209,7 +244,13 @@ impl Node {
                 + settings.policy.limbo_grace,
             recovering,
             defaults: settings.defaults.clone(),
+            lost: BTreeSet::new(),
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
+            lease: settings.policy.lease,
+            epochs: lease::Epochs::since(now),
+            pids: pids::Pids::new(settings.own_pids),
+            fences: Fences::new(settings.fences.clone()),
+            users: Users::default(),
         };
         node.carry_out(now);
         node
@@ -238,9 +279,10 @@ impl Node {
         self.instance
     }
 
-    /// Takes new defaults for containers registered from now on.
-    pub fn set_defaults(&mut self, defaults: Vec<(String, String)>) {
-        self.defaults = defaults;
+    /// Takes what may change while the daemon runs: defaults for containers registered from now on, and how turns are dealt.
+    pub fn reload(&mut self, now: Nanos, settings: &Settings) {
+        self.defaults.clone_from(&settings.defaults);
+        self.deal(now, settings.policy.lease);
     }
 
     fn happened(&mut self, now: Nanos, event: Event) {

@@ -24,6 +24,8 @@ pub struct Client {
     pub container: ContainerId,
     /// The process, once registered.
     pub process: Option<ProcessId>,
+    /// Whether its gate can be closed.
+    pub gated: bool,
 }
 
 impl Node {
@@ -65,6 +67,7 @@ impl Node {
             let text = "this connection has registered a process already";
             return Err(WireError::new(ErrorCode::OutOfOrder, text));
         }
+        self.may_join(client.container, &peer)?;
         if let Some(page) = &presented
             && let Some(known) = self.reconnected(now, client, register.slot, &peer, page)
         {
@@ -106,6 +109,7 @@ impl Node {
             columns,
         };
         self.graves.remove(&peer.pid.unsigned_abs());
+        let cgroup = peer.cgroup.clone();
         self.processes.insert(
             process,
             Process {
@@ -122,8 +126,10 @@ impl Node {
                 process,
                 container: client.container,
                 adopted,
+                gated: client.gated,
             },
         );
+        self.entered(client.container, &cgroup);
         if !adopted {
             self.present(now, process);
         }
@@ -163,6 +169,11 @@ impl Node {
 
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
+        if let Some(process) = client.process
+            && self.reported(now, client.container, process, request)
+        {
+            return;
+        }
         self.answer_to(now, client, id, request);
         self.show_standing(client.container);
     }

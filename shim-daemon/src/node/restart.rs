@@ -25,7 +25,10 @@ impl Node {
         let limits = self.parse(&registration.environment)?;
         let columns = self.columns(&registration.devices)?;
         let spec = self.spec(&limits, &columns)?;
-        let container = self.add(registration.clone(), &limits, columns, &spec)?;
+        let container = self.add(now, registration.clone(), &limits, columns, &spec)?;
+        if let Some(known) = self.containers.get_mut(&container) {
+            known.restored = true;
+        }
         self.happened(
             now,
             Event::Register {
@@ -34,6 +37,7 @@ impl Node {
                 running: true,
             },
         );
+        self.inherit_fences(container);
         Ok(container)
     }
 
@@ -44,6 +48,7 @@ impl Node {
             known.clear_unclaimed();
         }
         self.advance(now);
+        self.tell_queued_after_recovery();
     }
 
     /// Containers of the previous daemon that neither a process nor a command has claimed are over.
@@ -69,6 +74,12 @@ impl Node {
                 "the container has ended",
             ));
         };
+        if !known.restored {
+            // What it would say it holds would be believed, up to its limit, without having been granted.
+            return Err(refuse(
+                "the container has had no other daemon than this one",
+            ));
+        }
         let slot = slot
             .map(usize::from)
             .filter(|slot| *slot < MAX_SLOTS && !known.slots.contains_key(slot));

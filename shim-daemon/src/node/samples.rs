@@ -25,12 +25,15 @@ impl Node {
     /// Once a second: reads the pages, says that the daemon lives, looks at every device.
     pub fn tick(&mut self, now: Nanos) {
         for device in 0..self.devices.len() {
-            self.look(device);
+            if !self.lost.contains(&device) {
+                self.look(device);
+            }
         }
         let containers: Vec<ContainerId> = self.containers.keys().copied().collect();
         for container in containers {
             self.beat(now, container);
         }
+        self.mind_fences();
         self.advance(now);
     }
 
@@ -54,6 +57,7 @@ impl Node {
             self.read_usage(now, container, column);
         }
         self.show_standing(container);
+        self.note_shares(now, container);
     }
 
     /// Lets a container's programs know what is free for them and what the driver takes beside their charges.
@@ -120,7 +124,7 @@ impl Node {
         began.at = taken;
         let look = match look {
             Ok(look) => look,
-            Err(LookError::Lost) => return self.happened(now, Event::DeviceLost { device: id }),
+            Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
                 return self.event("look-failed", None, Some(id), error);
             }
@@ -142,7 +146,14 @@ impl Node {
                 charged,
             })
         };
-        let listed = look.processes.as_ref();
+        for (pid, used) in look.processes.iter().flatten() {
+            let charged = by_pid.get(pid).and_then(|process| after.get(process));
+            if let Some(charged) = charged {
+                self.pids.seen(*used, *charged);
+            }
+        }
+        let pids = self.pids;
+        let listed = look.processes.as_ref().filter(|_| pids.are_ours());
         let processes: Option<Vec<_>> = listed.map(|all| all.iter().filter_map(ours).collect());
         if let Some(shown) = &processes {
             let shown = shown
@@ -173,6 +184,16 @@ impl Node {
         self.happened(now, Event::Sampled { device: id, sample });
     }
 
+    /// The device is gone for good: who waits there is told, and nobody new is sent there.
+    fn lose(&mut self, now: Nanos, device: usize) {
+        let id = DeviceId(device as u64);
+        if self.lost.insert(device) {
+            let text = "the device does not answer any more; restart the daemon once it is back";
+            self.event("lost", None, Some(id), text.to_owned());
+        }
+        self.happened(now, Event::DeviceLost { device: id });
+    }
+
     /// Dead processes that no device lists any more are forgotten.
     fn forget_graves(&mut self, device: usize, listed: &[u32]) {
         let looking = &self.looking;
@@ -187,7 +208,7 @@ impl Node {
     /// What the last look showed for a container's processes, where it could tell.
     pub(super) fn used_by(&self, container: ContainerId, device: DeviceId) -> Option<Bytes> {
         let at = index(device)?;
-        if !self.devices.get(at)?.capabilities.process_memory {
+        if !self.devices.get(at)?.capabilities.process_memory || !self.pids.are_ours() {
             return None;
         }
         let shown = &self.looking.get(&at)?.shown;

@@ -1,9 +1,11 @@
 //! The truth as rows, for `ps` and `devices`.
 
-use gpushare_core::{ContainerView, Nanos, ProcessId, State};
+use gpushare_core::{ContainerId, ContainerView, DeviceId, Nanos, ProcessId, State, Why};
 use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ContainerRow, DeviceRow, ProcessRow, ProcessState, Want};
+use gpushare_protocol::wire::{
+    ContainerRow, DeviceRow, EndRow, EndsBy, ProcessRow, ProcessState, Want,
+};
 
 use super::Node;
 use super::container::{Container, index};
@@ -31,18 +33,34 @@ impl Node {
                     charged: known.charged(column).0,
                     overhead: account.overhead.0,
                     limbo: account.limbo.0,
-                    processes: self.process_rows(now, known, &view, column),
+                    processes: self.process_rows(now, known, (&view, account.device), column),
                 });
             }
         }
         rows
     }
 
+    /// When containers with an idle end or a run limit will be ended, as things are.
+    pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
+        let row = |(id, known): (&ContainerId, &Container)| {
+            let (at, why) = self.world.container(*id)?.ends?;
+            Some(EndRow {
+                name: known.registration.name.clone(),
+                in_ms: (at - now).0 / 1_000_000,
+                by: match why {
+                    Why::RunLimit => EndsBy::RunLimit,
+                    Why::Idle | Why::Collision { .. } => EndsBy::IdleEnd,
+                },
+            })
+        };
+        self.containers.iter().filter_map(row).collect()
+    }
+
     fn process_rows(
         &self,
         now: Nanos,
         known: &Container,
-        view: &ContainerView,
+        (view, device): (&ContainerView, DeviceId),
         column: usize,
     ) -> Vec<ProcessRow> {
         let row = |member: &ProcessId| {
@@ -52,7 +70,7 @@ impl Node {
                 pid: process.peer.pid.unsigned_abs(),
                 charged: u64::from(line.word.load().charged) * UNIT,
                 overhead: line.overhead.load(std::sync::atomic::Ordering::Relaxed),
-                state: state_of(now, view, *member),
+                state: state_of(now, view, device, *member),
             })
         };
         known.members.iter().filter_map(row).collect()
@@ -89,9 +107,16 @@ impl Node {
     }
 }
 
-fn state_of(now: Nanos, view: &ContainerView, process: ProcessId) -> ProcessState {
+/// What a process does as far as one device goes: it may wait on another.
+fn state_of(
+    now: Nanos,
+    view: &ContainerView,
+    device: DeviceId,
+    process: ProcessId,
+) -> ProcessState {
     let millis = |since: Nanos| (now - since).0 / 1_000_000;
-    if let Some(wait) = view.waiting.iter().find(|wait| wait.ask.0 == process) {
+    let mut waits = view.waiting.iter();
+    if let Some(wait) = waits.find(|wait| wait.ask.0 == process && wait.device == device) {
         return ProcessState::Waiting(Want {
             bytes: wait.bytes.0,
             since_ms: millis(wait.since),

@@ -3,14 +3,18 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use gpushare_protocol::sockets;
 
 use crate::node::Registration;
 
 /// The control socket's name.
 pub const CONTROL: &str = "control.sock";
+/// What a daemon locks for as long as it serves.
+const LOCK: &str = "lock";
 /// A container's socket in its folder.
 pub const SOCKET: &str = "gpushare.sock";
 
@@ -27,14 +31,21 @@ impl Folder {
     /// # Errors
     /// If it cannot be made.
     pub fn open(root: PathBuf, private: bool) -> io::Result<Self> {
-        let mode = if private { 0o700 } else { 0o755 };
+        let folder = Self { root, private };
+        folder.make()?;
+        Ok(folder)
+    }
+
+    /// Makes what is not there yet of the folders.
+    pub(super) fn make(&self) -> io::Result<()> {
+        let mode = if self.private { 0o700 } else { 0o755 };
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(mode);
-        for folder in [root.clone(), root.join("sockets"), root.join("registered")] {
-            make(&builder, &folder)?;
+        let (sockets, registered) = (self.root.join("sockets"), self.root.join("registered"));
+        for folder in [&self.root, &sockets, &registered] {
+            make(&builder, folder)?;
         }
-        fs::set_permissions(root.join("registered"), Permissions::from_mode(0o700))?;
-        Ok(Self { root, private })
+        fs::set_permissions(registered, Permissions::from_mode(0o700))
     }
 
     /// Whether it serves one user only.
@@ -55,18 +66,46 @@ impl Folder {
         self.root.join("sockets").join(name)
     }
 
-    /// Listens for commands, as the only daemon of this folder for as long as the returned lock is kept.
-    pub(super) fn listen_control(&self) -> io::Result<(UnixListener, File)> {
+    /// Makes this the only daemon of this folder for as long as the returned lock is kept.
+    pub(super) fn lock(&self) -> io::Result<File> {
         let lock = File::options()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(self.root.join("lock"))?;
+            .open(self.root.join(LOCK))?;
         if lock.try_lock().is_err() {
             let text = format!("another daemon serves {}", self.root.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
-        Ok((bind(&self.control(), 0o600)?, lock))
+        Ok(lock)
+    }
+
+    /// Whether the lock that is kept is still the folder's.
+    pub(super) fn is_locked_by(&self, lock: &File) -> bool {
+        let named = fs::metadata(self.root.join(LOCK));
+        match (named, lock.metadata()) {
+            (Ok(named), Ok(kept)) => (named.dev(), named.ino()) == (kept.dev(), kept.ino()),
+            _ => false,
+        }
+    }
+
+    /// Listens for commands: of everybody, where the daemon is the whole machine's.
+    pub(super) fn listen_control(&self) -> io::Result<UnixListener> {
+        bind(
+            &self.root,
+            CONTROL,
+            if self.private { 0o600 } else { 0o666 },
+        )
+    }
+
+    /// Whether the control socket is there.
+    pub(super) fn has_control(&self) -> bool {
+        self.control().exists()
+    }
+
+    /// Whether a container's socket is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.of(name).join(SOCKET).exists()
     }
 
     pub(super) fn listen(&self, name: &str) -> io::Result<UnixListener> {
@@ -76,18 +115,20 @@ impl Folder {
             .recursive(true)
             .mode(mode)
             .create(&folder)?;
-        bind(
-            &folder.join(SOCKET),
-            if self.private { 0o600 } else { 0o666 },
-        )
+        bind(&folder, SOCKET, if self.private { 0o600 } else { 0o666 })
     }
 
     /// Writes a registration down, whole or not at all.
     pub(super) fn remember(&self, registration: &Registration) -> io::Result<()> {
         let path = self.registered(&registration.name);
         let whole = path.with_extension("new");
-        fs::write(&whole, serde_json::to_vec(registration)?)?;
-        fs::rename(whole, path)
+        let written = fs::write(&whole, serde_json::to_vec(registration)?);
+        let written = written.and_then(|()| fs::rename(&whole, path));
+        if written.is_err() {
+            // What there is of it takes room that others may need.
+            let _ = fs::remove_file(whole);
+        }
+        written
     }
 
     pub(super) fn forget(&self, name: &str) {
@@ -129,13 +170,31 @@ fn make(builder: &DirBuilder, folder: &Path) -> io::Result<()> {
     builder.create(folder).map_err(error)
 }
 
-fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
+fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
+    let path = folder.join(name);
+    match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
+    let listener = sockets::at(folder, name, |path| UnixListener::bind(path))?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_machines_daemon_hears_other_users() {
+        for (private, mode) in [(true, 0o600), (false, 0o666)] {
+            let place = tempfile::tempdir().unwrap();
+            let folder = Folder::open(place.path().join("run"), private).unwrap();
+            let _control = folder.listen_control().unwrap();
+            let found = fs::metadata(folder.control()).unwrap();
+            assert_eq!(found.permissions().mode() & 0o777, mode);
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! Looks at devices on a thread of their own: NVML may take its time, the loop may not.
+//! All that is asked of devices, on a thread of their own: NVML may take its time, the loop may not.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -9,15 +10,39 @@ use gpushare_core::Nanos;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::clock;
-use crate::devices::{Devices, Look, LookError};
+use crate::devices::{self, Devices, Look, LookError, Order, Outcome};
+use crate::node::FenceKey;
 
-/// A look that has ended: device, when it was taken, what was seen.
-pub(super) type Finished = (usize, Nanos, Result<Look, LookError>);
+/// What is asked of a device.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A look at the device of this index.
+    Look(usize),
+    /// A limit kept by the driver.
+    Fence {
+        key: FenceKey,
+        path: PathBuf,
+        order: Order,
+    },
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub(super) enum Finished {
+    /// What was seen at a device, and when.
+    Look {
+        device: usize,
+        taken: Nanos,
+        look: Result<Look, LookError>,
+    },
+    /// What became of a fence.
+    Fence { key: FenceKey, outcome: Outcome },
+}
 
 /// The thread, from the loop's side. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Looker {
-    wanted: Sender<usize>,
+    wanted: Sender<Job>,
     finished: Receiver<Finished>,
     wake: Arc<EventFd>,
 }
@@ -27,17 +52,15 @@ impl Looker {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
-        let (wanted, asked) = channel::<usize>();
+        let (wanted, asked) = channel::<Job>();
         let (ended, finished) = channel();
         let bell = Arc::clone(&wake);
         std::thread::Builder::new()
             .name("devices".to_owned())
             .spawn(move || {
-                for device in asked {
-                    // Before the look: what is charged meanwhile may be in it, what was charged before is.
-                    let taken = clock::now();
-                    let look = devices.look(device);
-                    if ended.send((device, taken, look)).is_err() || bell.write(1).is_err() {
+                for job in asked {
+                    let finished = carry_out(devices.as_mut(), job);
+                    if ended.send(finished).is_err() || bell.write(1).is_err() {
                         return;
                     }
                 }
@@ -54,16 +77,34 @@ impl Looker {
         self.wake.as_fd()
     }
 
-    pub(super) fn look(&self, device: usize) {
-        if self.wanted.send(device).is_err() {
-            tracing::error!(device, "the device thread is gone");
+    pub(super) fn want(&self, job: Job) {
+        if let Err(lost) = self.wanted.send(job) {
+            tracing::error!(?lost, "the device thread is gone");
         }
     }
 
-    /// The looks that have ended since.
+    /// What has ended since.
     pub(super) fn finished(&self) -> Vec<Finished> {
         // Nothing to read means that a wake-up was spurious; the channel tells either way.
         let _ = self.wake.read();
         self.finished.try_iter().collect()
+    }
+}
+
+fn carry_out(devices: &mut dyn Devices, job: Job) -> Finished {
+    match job {
+        Job::Look(device) => {
+            // Before the look: what is charged meanwhile may be in it, what was charged before is.
+            let taken = clock::now();
+            Finished::Look {
+                device,
+                taken,
+                look: devices.look(device),
+            }
+        }
+        Job::Fence { key, path, order } => {
+            let outcome = devices::carry_out(devices, key.device, &path, order);
+            Finished::Fence { key, outcome }
+        }
     }
 }

@@ -1,26 +1,28 @@
 //! The loop: sockets, deaths, looks and time in; effects out. It decides nothing.
 
+mod budget;
 mod clock;
+mod doors;
 mod folder;
 mod looker;
 mod poller;
+mod room;
 mod session;
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
-use gpushare_protocol::wire::ControlReply;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
 
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Registration, Settings};
 use crate::notify::Notify;
+use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
-use looker::Looker;
+use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
 use session::{Role, Session};
 
@@ -40,15 +42,16 @@ pub struct Server {
     poller: Poller,
     folder: Folder,
     looker: Looker,
-    control: UnixListener,
-    listeners: BTreeMap<ContainerId, UnixListener>,
+    doors: Doors,
+    /// Containers whose registration could not be written as it is now.
+    unsaved: BTreeSet<ContainerId>,
     sessions: BTreeMap<u64, Session>,
+    /// Sessions that have had their turn, and when they are polled again.
+    resting: BTreeMap<u64, Nanos>,
     watched: BTreeMap<ProcessId, OwnedFd>,
     /// Kept open for the poller.
     _stop: OwnedFd,
     reload: Option<Reload>,
-    /// Kept, so that no other daemon serves the folder.
-    _lock: File,
     next: u64,
     next_tick: Nanos,
     recovering_until: Option<Nanos>,
@@ -56,18 +59,18 @@ pub struct Server {
     claimable_until: Option<Nanos>,
     /// Leave when the last container and command have gone.
     transient: bool,
+    /// Whether somebody may still come for whom a transient daemon was started.
+    expected: bool,
+    starter: Option<OwnedFd>,
     notify: Notify,
 }
-
-/// Limits of containers that do not say otherwise, as variables.
-pub type Defaults = Vec<(String, String)>;
 
 /// How the daemon's file is read again.
 pub struct Reload {
     /// Becomes readable when it is to be.
     pub bell: OwnedFd,
-    /// Empties `bell` and reads the containers' defaults; the error says what is wrong with the file.
-    pub read: Box<dyn FnMut() -> Result<Defaults, String> + Send>,
+    /// Empties `bell` and reads the file; the error says what is wrong with it.
+    pub read: Box<dyn FnMut() -> Result<Settings, String> + Send>,
 }
 
 impl std::fmt::Debug for Reload {
@@ -91,6 +94,8 @@ pub struct Start {
     pub reload: Option<Reload>,
     /// Leave when nobody needs the daemon any more.
     pub transient: bool,
+    /// Hung up by who started a transient daemon, at the latest by its death. After that nobody is expected.
+    pub starter: Option<OwnedFd>,
 }
 
 impl Server {
@@ -101,6 +106,7 @@ impl Server {
     pub fn new(start: Start, mut devices: Box<dyn Devices>) -> Result<Self, String> {
         let now = clock::now();
         let list = devices.list()?;
+        room::left(&list, &start.settings)?;
         let folder = start.folder;
         let remembered = folder.remembered()?;
         let node = Node::new(
@@ -114,37 +120,39 @@ impl Server {
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
             Looker::start(devices).map_err(|error| io("start the device thread", error))?;
-        let (control, lock) = folder
-            .listen_control()
-            .map_err(|error| io("listen", error))?;
+        let doors = Doors::open(&folder, &poller).map_err(|error| io("listen", error))?;
         let add = |fd, source| {
             poller
                 .add(fd, source)
                 .map_err(|error| io("poll a socket", error))
         };
-        add(control.as_fd(), Source::Control)?;
         add(looker.wake(), Source::Looks)?;
         add(start.stop.as_fd(), Source::Stop)?;
         if let Some(reload) = &start.reload {
             add(reload.bell.as_fd(), Source::Reload)?;
+        }
+        if let Some(starter) = &start.starter {
+            add(starter.as_fd(), Source::Starter)?;
         }
         let mut server = Self {
             node,
             poller,
             folder,
             looker,
-            control,
-            listeners: BTreeMap::new(),
+            doors,
+            unsaved: BTreeSet::new(),
             sessions: BTreeMap::new(),
+            resting: BTreeMap::new(),
             watched: BTreeMap::new(),
             _stop: start.stop,
             reload: start.reload,
-            _lock: lock,
             next: 0,
             next_tick: now,
             recovering_until: (!remembered.is_empty()).then(|| now + start.settings.recovery),
             claimable_until: None,
             transient: start.transient,
+            expected: true,
+            starter: start.starter,
             notify: Notify::new(start.transient),
         };
         for registration in &remembered {
@@ -171,17 +179,21 @@ impl Server {
     fn serve_all(&mut self) -> io::Result<()> {
         loop {
             let now = clock::now();
-            let due = self
-                .node
-                .next_timeout()
-                .map_or(self.next_tick, |at| at.min(self.next_tick));
-            for source in self.poller.wait(due - now)? {
+            let due = self.next_due();
+            for source in self.poller.wait(now, due)? {
                 if matches!(source, Source::Stop) {
                     return Ok(());
                 }
                 self.serve(source);
+                // Turns on devices do not wait for the rest of a crowd.
+                let now = clock::now();
+                if self.node.next_timeout().is_some_and(|at| at <= now) {
+                    self.node.advance(now);
+                    self.carry_out();
+                }
             }
-            self.pass_time();
+            self.end_rests();
+            self.pass_time()?;
             self.carry_out();
             if self.transient && self.is_unused() {
                 return Ok(());
@@ -189,8 +201,14 @@ impl Server {
         }
     }
 
+    fn next_due(&self) -> Nanos {
+        let rested = self.resting.values().copied().min();
+        let others = self.node.next_timeout().into_iter().chain(rested);
+        others.fold(self.next_tick, Nanos::min)
+    }
+
     fn is_unused(&self) -> bool {
-        self.sessions.is_empty() && self.listeners.is_empty() && self.next > 0
+        self.sessions.is_empty() && self.doors.is_empty() && !self.expected
     }
 
     fn serve(&mut self, source: Source) {
@@ -205,12 +223,25 @@ impl Server {
                 self.node.process_ended(clock::now(), process);
             }
             Source::Looks => {
-                for (device, taken, look) in self.looker.finished() {
-                    self.node.looked(clock::now(), device, taken, look);
+                for finished in self.looker.finished() {
+                    match finished {
+                        Finished::Look {
+                            device,
+                            taken,
+                            look,
+                        } => self.node.looked(clock::now(), device, taken, look),
+                        Finished::Fence { key, outcome } => self.node.fenced(&key, outcome),
+                    }
                 }
             }
             Source::Reload => self.reload(),
-            Source::Stop => {}
+            Source::Starter => {
+                self.expected = false;
+                if let Some(starter) = self.starter.take() {
+                    self.poller.remove(starter.as_fd());
+                }
+            }
+            Source::Time | Source::Stop => {}
         }
         self.carry_out();
     }
@@ -222,10 +253,10 @@ impl Server {
         };
         self.notify.reloading();
         match (reload.read)() {
-            Ok(defaults) => {
-                self.node.set_defaults(defaults);
+            Ok(settings) => {
+                self.node.reload(clock::now(), &settings);
                 tracing::info!(
-                    "the file was read again; its defaults hold for containers from now on"
+                    "the file was read again: its turns hold from now on, its defaults for containers that come"
                 );
             }
             Err(error) => {
@@ -235,11 +266,17 @@ impl Server {
         self.notify.ready();
     }
 
-    fn pass_time(&mut self) {
+    fn pass_time(&mut self) -> io::Result<()> {
         let now = clock::now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.notify.alive();
+            if self.doors.tend(&self.folder, &self.poller)? {
+                self.node.write_down_all();
+            }
+            for container in self.unsaved.clone() {
+                self.node.write_down(container);
+            }
             self.node.tick(now);
             let silent = |(_, session): &(&u64, &Session)| {
                 session.is_silent() && now - session.since > GREETING
@@ -265,14 +302,11 @@ impl Server {
             self.claimable_until = None;
             self.node.forget_unclaimed(now);
         }
+        Ok(())
     }
 
     fn accept(&mut self, container: Option<ContainerId>) {
-        let listener = match container {
-            None => Some(&self.control),
-            Some(id) => self.listeners.get(&id),
-        };
-        let Some(Ok((socket, _))) = listener.map(UnixListener::accept) else {
+        let Some(socket) = self.doors.accept(container, &self.poller) else {
             return;
         };
         let role = container.map_or(Role::Command, Role::Client);
@@ -285,6 +319,7 @@ impl Server {
             return;
         }
         self.next += 1;
+        self.expected = false;
         let id = self.next;
         let session = Session::new(socket, role, clock::now());
         match session.and_then(|session| {
@@ -304,15 +339,48 @@ impl Server {
             return;
         };
         let now = clock::now();
-        if let Err(end) = session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
-            self.close(id, &end);
-        } else {
-            self.mind(id);
+        match session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
+            Ok(None) => self.mind(id),
+            Ok(Some(until)) => self.rest(id, until),
+            Err(end) => self.close(id, &end),
+        }
+    }
+
+    /// Neither reads nor polls a session for a while. Taken out of the poller altogether: an end is reported whatever is
+    /// polled for.
+    fn rest(&mut self, id: u64, until: Nanos) {
+        if let Some(session) = self.sessions.get(&id)
+            && self.resting.insert(id, until).is_none()
+        {
+            self.poller.remove(session.connection.socket());
+        }
+    }
+
+    /// Goes on with sessions that have rested: they may have been read further than they were served.
+    fn end_rests(&mut self) {
+        let now = clock::now();
+        let rested = self.resting.iter().filter(|(_, until)| **until <= now);
+        let rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
+        for id in rested {
+            self.resting.remove(&id);
+            let Some(session) = self.sessions.get_mut(&id) else {
+                continue;
+            };
+            session.polled_for_room = false;
+            let socket = session.connection.socket();
+            match self.poller.add(socket, Source::Session(id)) {
+                Ok(()) => self.talk(id),
+                Err(error) => self.close(id, &Closed::Io(error)),
+            }
+            self.carry_out();
         }
     }
 
     /// Polls a session for what it can do next: one that does not read its replies is not read either.
     fn mind(&mut self, id: u64) {
+        if self.resting.contains_key(&id) {
+            return;
+        }
         if let Some(session) = self.sessions.get_mut(&id) {
             let writes = session.connection.wants_to_write();
             if std::mem::replace(&mut session.polled_for_room, writes) == writes {
@@ -327,6 +395,7 @@ impl Server {
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
+        self.resting.remove(&id);
         self.poller.remove(session.connection.socket());
         if !matches!(end, Closed::Ended) {
             tracing::info!(connection = id, %end, "cut off");
@@ -349,9 +418,7 @@ impl Server {
                 }
                 Effect::Command { to, id, reply } => {
                     let reply = self.with_folder(reply);
-                    self.send(to, |session| {
-                        session.connection.send(id, &reply, Vec::new())
-                    });
+                    self.send(to, |session| session.tell(id, &reply));
                 }
                 Effect::Watch { process, pidfd } => {
                     match self.poller.add(pidfd.as_fd(), Source::Process(process)) {
@@ -364,12 +431,14 @@ impl Server {
                     registration,
                 } => self.listen(container, &registration),
                 Effect::Unlisten { container, name } => {
-                    if let Some(listener) = self.listeners.remove(&container) {
-                        self.poller.remove(listener.as_fd());
-                    }
+                    self.doors.remove(container, &self.poller);
+                    self.unsaved.remove(&container);
                     self.folder.forget(&name);
                 }
-                Effect::Look { device } => self.looker.look(device),
+                Effect::Look { device } => self.looker.want(Job::Look(device)),
+                Effect::Fence { key, path, order } => {
+                    self.looker.want(Job::Fence { key, path, order });
+                }
             }
         }
     }
@@ -387,6 +456,10 @@ impl Server {
     fn with_folder(&self, reply: ControlReply) -> ControlReply {
         match reply {
             ControlReply::Created { name, .. } => {
+                if let Some(why) = self.doors.trouble(&name) {
+                    let text = format!("container {name} has no socket: {why}");
+                    return ControlReply::Error(WireError::retry(ErrorCode::Full, text));
+                }
                 let folder = self.folder.of(&name).to_string_lossy().into_owned();
                 ControlReply::Created { name, folder }
             }
@@ -395,20 +468,16 @@ impl Server {
     }
 
     fn listen(&mut self, container: ContainerId, registration: &Registration) {
-        if let Err(error) = self.folder.remember(registration) {
-            tracing::error!(container = registration.name, %error, "would not survive a restart of the daemon");
+        match self.folder.remember(registration) {
+            Ok(()) => drop(self.unsaved.remove(&container)),
+            Err(error) => {
+                if self.unsaved.insert(container) {
+                    self.node.not_remembered(container, &error);
+                    tracing::error!(container = registration.name, %error, "would not survive a restart of the daemon");
+                }
+            }
         }
-        if self.listeners.contains_key(&container) {
-            return;
-        }
-        let listener = self.folder.listen(&registration.name).and_then(|listener| {
-            self.poller
-                .add(listener.as_fd(), Source::Container(container))?;
-            Ok(listener)
-        });
-        match listener {
-            Ok(listener) => drop(self.listeners.insert(container, listener)),
-            Err(error) => tracing::error!(container = registration.name, %error, "no socket"),
-        }
+        let name = &registration.name;
+        self.doors.add(container, name, &self.folder, &self.poller);
     }
 }

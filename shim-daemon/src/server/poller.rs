@@ -1,11 +1,14 @@
-//! epoll, with sources by name instead of by number.
+//! epoll, with sources by name instead of by number, and a timer as exact as the kernel's: turns on a device are a few
+//! milliseconds, which epoll's own timeouts are counted in.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 /// What became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub(super) enum Source {
     Looks,
     /// The daemon's file is to be read again.
     Reload,
+    /// The time waited for has come.
+    Time,
+    /// Who started a transient daemon has gone.
+    Starter,
     /// The daemon is to stop.
     Stop,
 }
@@ -39,6 +46,8 @@ impl Source {
             Self::Looks => (4, 0),
             Self::Stop => (5, 0),
             Self::Reload => (6, 0),
+            Self::Time => (7, 0),
+            Self::Starter => (8, 0),
         };
         kind << KIND | id
     }
@@ -52,23 +61,39 @@ impl Source {
             3 => Self::Process(ProcessId(id)),
             4 => Self::Looks,
             6 => Self::Reload,
+            7 => Self::Time,
+            8 => Self::Starter,
             _ => Self::Stop,
         }
     }
 }
 
-/// An epoll instance.
+/// An epoll instance with a timer.
 #[derive(Debug)]
-pub(super) struct Poller(Epoll);
+pub(super) struct Poller {
+    epoll: Epoll,
+    timer: TimerFd,
+    /// When the timer goes off, or went.
+    armed: Nanos,
+}
 
 impl Poller {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?))
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let poller = Self {
+            epoll,
+            timer,
+            armed: Nanos::ZERO,
+        };
+        poller.add(poller.timer.as_fd(), Source::Time)?;
+        Ok(poller)
     }
 
     pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, source.pack());
-        Ok(self.0.add(fd, event)?)
+        Ok(self.epoll.add(fd, event)?)
     }
 
     /// Waits for room to write instead of for bytes to read, or the reverse.
@@ -79,29 +104,86 @@ impl Poller {
             EpollFlags::EPOLLIN
         };
         let mut event = EpollEvent::new(flags, source.pack());
-        if let Err(error) = self.0.modify(fd, &mut event) {
+        if let Err(error) = self.epoll.modify(fd, &mut event) {
             tracing::error!(%error, "a connection cannot be polled");
         }
     }
 
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
         // Closing the last descriptor removes it anyway; this is for those that others hold too.
-        let _ = self.0.delete(fd);
+        let _ = self.epoll.delete(fd);
     }
 
-    /// What is ready within `at_most`.
-    pub(super) fn wait(&self, at_most: Nanos) -> io::Result<Vec<Source>> {
-        let millis = at_most.0.div_ceil(1_000_000);
-        let timeout = EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX))
-            .unwrap_or(EpollTimeout::MAX);
+    /// What is ready, waiting for it until the monotonic clock reads `due`; not at all if `due` is not after `now`.
+    pub(super) fn wait(&mut self, now: Nanos, due: Nanos) -> io::Result<Vec<Source>> {
+        let timeout = if due <= now {
+            EpollTimeout::ZERO
+        } else {
+            self.arm(due)?;
+            EpollTimeout::NONE
+        };
         let mut ready = [EpollEvent::empty(); 256];
-        match self.0.wait(&mut ready, timeout) {
+        match self.epoll.wait(&mut ready, timeout) {
             Ok(count) => Ok(ready[..count]
                 .iter()
                 .map(|event| Source::unpack(event.data()))
                 .collect()),
             Err(Errno::EINTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Setting the timer also takes back that it went off, so it need not be read.
+    fn arm(&mut self, due: Nanos) -> io::Result<()> {
+        if self.armed == due {
+            return Ok(());
+        }
+        let point = TimeSpec::from_duration(std::time::Duration::from_nanos(due.0));
+        let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME;
+        self.timer.set(Expiration::OneShot(point), flags)?;
+        self.armed = due;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::clock;
+
+    #[test]
+    fn a_wait_ends_at_its_time_and_not_before() {
+        let mut poller = Poller::new().unwrap();
+        for micros in [300, 700, 0, 1500] {
+            let now = clock::now();
+            let due = now + Nanos::micros(micros);
+            while clock::now() < due {
+                let ready = poller.wait(clock::now(), due).unwrap();
+                assert!(ready.iter().all(|source| *source == Source::Time));
+            }
+        }
+        // Nothing is left of a time that has come once another is waited for.
+        let now = clock::now();
+        assert_eq!(
+            poller.wait(now, now + Nanos::millis(1)).unwrap(),
+            [Source::Time]
+        );
+        assert!(clock::now() >= now + Nanos::millis(1));
+    }
+
+    #[test]
+    fn a_source_comes_back_as_it_was_named() {
+        for source in [
+            Source::Control,
+            Source::Container(ContainerId(7)),
+            Source::Session(8),
+            Source::Process(ProcessId(9)),
+            Source::Looks,
+            Source::Reload,
+            Source::Time,
+            Source::Stop,
+        ] {
+            assert_eq!(Source::unpack(source.pack()), source);
         }
     }
 }

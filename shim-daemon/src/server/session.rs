@@ -10,6 +10,7 @@ use gpushare_protocol::wire::{
 };
 use nix::unistd::geteuid;
 
+use super::budget::Budget;
 use super::folder::Folder;
 use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
@@ -17,6 +18,8 @@ use crate::peer::{Peer, identify};
 
 /// Bytes read from one connection before others get their turn.
 const TURN: usize = 64 * 1024;
+/// Requests of one connection before others get their turn.
+const REQUESTS: usize = 32;
 
 /// On whose socket a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,14 @@ pub(super) struct Session {
     /// Whether the poller waits for room to write, not for bytes to read.
     pub(super) polled_for_room: bool,
     greeted: bool,
+    /// Whether its process can be made to wait for turns on devices.
+    gated: bool,
+    /// The protocol's minor that the other end speaks.
+    minor: u16,
     process: Option<ProcessId>,
+    budget: Budget,
+    /// How it ended, while requests that came before are still to be served.
+    ended: Option<Closed>,
 }
 
 impl Session {
@@ -47,7 +57,11 @@ impl Session {
             since,
             polled_for_room: false,
             greeted: false,
+            gated: false,
+            minor: 0,
             process: None,
+            budget: Budget::default(),
+            ended: None,
         })
     }
 
@@ -59,34 +73,52 @@ impl Session {
         }
     }
 
-    /// Reads and answers what has arrived, and sends what waits.
+    /// Reads and answers some of what has arrived, and sends what waits. Returns from when on it may go on, if it has had
+    /// its turn: until then others are served and nothing is read from it.
     pub(super) fn exchange(
         &mut self,
         now: Nanos,
         id: ConnId,
         node: &mut Node,
         folder: &Folder,
-    ) -> Result<(), Closed> {
+    ) -> Result<Option<Nanos>, Closed> {
         self.connection.flush()?;
         if self.connection.wants_to_write() {
-            return Ok(());
+            return Ok(None);
         }
-        let read = self.connection.receive(TURN);
-        while let Some((request, body)) = self.connection.next_frame()? {
+        let mut received = false;
+        for _ in 0..REQUESTS {
+            let (request, body) = loop {
+                if let Some(frame) = self.connection.next_frame()? {
+                    break frame;
+                }
+                if let Some(end) = self.ended.take() {
+                    return Err(end);
+                }
+                if std::mem::replace(&mut received, true) {
+                    return Ok(None);
+                }
+                self.ended = self.connection.receive(TURN).err();
+            };
             if self.greeted {
                 self.heard(now, (id, request), &body, node)?;
             } else {
-                self.greet(request, &body, node, folder)?;
+                self.greet((id, request), &body, node, folder)?;
+            }
+            if matches!(self.role, Role::Client(_))
+                && let Some(rested) = self.budget.spend(now)
+            {
+                return Ok(Some(rested));
             }
         }
-        read
+        Ok(Some(now))
     }
 
     fn greet(
         &mut self,
-        request: u32,
+        (id, request): (ConnId, u32),
         body: &[u8],
-        node: &Node,
+        node: &mut Node,
         folder: &Folder,
     ) -> Result<(), Closed> {
         let theirs: Hello = decode(request, body)?;
@@ -100,12 +132,18 @@ impl Session {
         }
         if self.role == Role::Command || folder.is_private() {
             let peer = identify(self.connection.socket())?;
-            let own = geteuid().as_raw();
-            if peer.uid != own && peer.uid != 0 {
+            let all = peer.uid == geteuid().as_raw() || peer.uid == 0;
+            if !all && folder.is_private() {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
+            }
+            if self.role == Role::Command {
+                let user = (!all).then_some(peer.uid);
+                node.command_came(id, &peer.cgroup, user);
             }
         }
         self.greeted = true;
+        self.minor = theirs.minor;
+        self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
         Ok(())
     }
 
@@ -126,10 +164,17 @@ impl Session {
                     connection: id,
                     container,
                     process: self.process,
+                    gated: self.gated,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
-                        let peer: Peer = identify(self.connection.socket())?;
+                        let peer: Peer = match identify(self.connection.socket()) {
+                            Ok(peer) => peer,
+                            Err(error) => {
+                                let reply = Reply::Error(unknown_peer(&error));
+                                return self.connection.send(request, &reply, Vec::new());
+                            }
+                        };
                         let page = register
                             .presents_page
                             .then(|| self.connection.take_descriptor())
@@ -143,6 +188,14 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Tells a command something, unless it is too old to know such a reply.
+    pub(super) fn tell(&mut self, id: u32, reply: &ControlReply) -> Result<(), Closed> {
+        if reply.since() > self.minor {
+            return Ok(());
+        }
+        self.connection.send(id, reply, Vec::new())
     }
 
     fn unknown<R: serde::Serialize>(
@@ -166,9 +219,20 @@ impl Session {
                         connection: id,
                         container,
                         process: self.process,
+                        gated: self.gated,
                     },
                 );
             }
         }
+    }
+}
+
+/// Why the process at the other end cannot be registered. What the daemon lacks for a moment may be there later.
+fn unknown_peer(error: &io::Error) -> WireError {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            WireError::retry(ErrorCode::Full, error.to_string())
+        }
+        _ => WireError::new(ErrorCode::NotFound, error.to_string()),
     }
 }

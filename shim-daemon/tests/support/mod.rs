@@ -5,13 +5,15 @@
     reason = "each test file takes what it needs"
 )]
 
+pub mod gate;
+
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::Page;
 use gpushare_protocol::units::{Bytes, GIB};
@@ -23,32 +25,64 @@ use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 pub const GPU: [u8; 16] = *b"one GPU, 16 GiB.";
+
+pub const SECOND: [u8; 16] = *b"another, as big.";
 
 /// What the fake device shows.
 #[derive(Debug, Default)]
 pub struct Facts {
     pub processes: Vec<(u32, Bytes)>,
+    /// Whether there is a second device like the first, and whether the first is lost.
+    pub second: bool,
+    pub lost: bool,
+    /// How often somebody looked.
+    pub looks: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct FakeDevices(pub Arc<Mutex<Facts>>);
 
+impl FakeDevices {
+    /// Waits until a look that began after this call has been taken in: looks follow each other.
+    pub fn until_looked_at(&self) {
+        let looks = || self.0.lock().unwrap().looks;
+        let (before, end) = (looks(), Instant::now() + PATIENCE);
+        while looks() < before + 3 {
+            assert!(Instant::now() < end, "nobody looks");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Devices for FakeDevices {
     fn list(&mut self) -> Result<Vec<Device>, String> {
-        Ok(vec![Device {
-            uuid: GPU,
+        let device = |uuid| Device {
+            uuid,
             name: "Fact 1".to_owned(),
             capacity: Bytes(16 * GIB),
             capabilities: Capabilities {
                 process_memory: true,
                 ..Capabilities::default()
             },
-        }])
+        };
+        let count = if self.0.lock().unwrap().second { 2 } else { 1 };
+        Ok([GPU, SECOND].map(device)[..count].to_vec())
     }
 
-    fn look(&mut self, _: usize) -> Result<Look, LookError> {
-        let processes = self.0.lock().unwrap().processes.clone();
+    fn look(&mut self, index: usize) -> Result<Look, LookError> {
+        let mut facts = self.0.lock().unwrap();
+        facts.looks += 1;
+        if index == 0 && facts.lost {
+            return Err(LookError::Lost);
+        }
+        let processes = match index {
+            0 => facts.processes.clone(),
+            _ => vec![],
+        };
         let used: u64 = processes.iter().map(|(_, bytes)| bytes.0).sum();
         Ok(Look {
             used: Bytes(used),
@@ -92,6 +126,7 @@ impl Daemon {
             stop: stop.as_fd().try_clone_to_owned().unwrap(),
             reload,
             transient: false,
+            starter: None,
         };
         let mut server = Server::new(start, Box::new(devices.clone())).unwrap();
         let thread = std::thread::spawn(move || server.run().unwrap());
@@ -148,6 +183,11 @@ pub struct Wire {
 
 impl Wire {
     pub fn connect(path: &Path) -> Self {
+        Self::connect_with(path, 0)
+    }
+
+    /// Greets as one that has these capabilities.
+    pub fn connect_with(path: &Path, capabilities: u64) -> Self {
         let socket = UnixStream::connect(path).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -160,7 +200,11 @@ impl Wire {
             next: 0,
             instance: 0,
         };
-        wire.send(0, &Hello::of_this_build(0));
+        let hello = Hello {
+            capabilities,
+            ..Hello::of_this_build(0)
+        };
+        wire.send(0, &hello);
         let hello: Hello = wire.answer(0);
         assert_eq!((hello.magic, hello.major), (MAGIC, MAJOR));
         wire.instance = hello.instance;
@@ -242,7 +286,12 @@ pub struct Client {
 
 impl Client {
     pub fn register(socket: &Path) -> Self {
-        let mut wire = Wire::connect(socket);
+        Self::register_with(socket, 0)
+    }
+
+    /// Registers as one that has these capabilities.
+    pub fn register_with(socket: &Path, capabilities: u64) -> Self {
+        let mut wire = Wire::connect_with(socket, capabilities);
         let pid = std::process::id();
         let register = Register {
             pid,
@@ -251,7 +300,7 @@ impl Client {
         };
         match wire.call(&Request::Register(register)) {
             Reply::Registered(registered) => {
-                assert_eq!(registered.columns, [GPU]);
+                assert_eq!(registered.columns.first(), Some(&GPU));
                 let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
                 Self {
                     wire,
@@ -265,7 +314,12 @@ impl Client {
 
     /// Comes back after the daemon went away, with the page it has; and obeys the new daemon.
     pub fn reconnect(&mut self, socket: &Path) -> Reply {
-        let mut wire = Wire::connect(socket);
+        self.reconnect_with(socket, 0)
+    }
+
+    /// Comes back as one that has these capabilities.
+    pub fn reconnect_with(&mut self, socket: &Path, capabilities: u64) -> Reply {
+        let mut wire = Wire::connect_with(socket, capabilities);
         let register = Register {
             pid: std::process::id(),
             presents_page: true,

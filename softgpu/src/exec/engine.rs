@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::chain::{Chains, Link};
 use super::clock;
 use super::event::EventId;
 use super::host::HostCall;
@@ -21,6 +22,9 @@ use crate::context::Context;
 
 /// The number of an operation, from 1, never reused; 0 is "none".
 pub(crate) type OpId = u64;
+
+/// One engine as one context sees it: the context's number and the engine.
+pub(super) type LaneKey = (u64, EngineKind);
 
 /// An effect that nobody waits for happens this long after the hardware would have been done, at least and at most (ns): late
 /// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
@@ -75,6 +79,8 @@ pub(super) struct Node {
     stream: StreamId,
     /// When it is applied if nobody asks earlier.
     late: u64,
+    /// Its place among work that follows without a pause.
+    link: Option<Link>,
 }
 
 /// What an event knows of its last recording.
@@ -104,7 +110,8 @@ pub(super) struct Queue {
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
-    lanes: HashMap<(u64, EngineKind), (Words, Lane)>,
+    lanes: HashMap<LaneKey, (Words, Lane)>,
+    chains: Chains,
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each context that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
@@ -130,6 +137,7 @@ impl Timeline {
             nodes: HashMap::new(),
             next: 1,
             lanes: HashMap::new(),
+            chains: Chains::default(),
             queues: HashMap::new(),
             legacy: HashMap::new(),
             barriers: HashMap::new(),
@@ -167,20 +175,22 @@ impl Timeline {
     }
 
     /// Adds an operation at `now`; it may be finished on return. The caller has called [`advance`](Self::advance).
-    pub(super) fn add(&mut self, now: u64, item: Item) -> OpId {
+    pub(super) fn add(&mut self, now: u64, mut item: Item) -> OpId {
         let id = self.next;
         self.next += 1;
-        let mut after = item.after;
+        let mut after = std::mem::take(&mut item.after);
         after.sort_unstable();
         after.dedup();
         after.retain(|op| self.nodes.contains_key(op));
-        let mut pending = 0;
+        let (mut pending, mut before) = (0, None);
         for op in &after {
             if let Some(node) = self.nodes.get_mut(op).filter(|node| !node.is_finished()) {
                 node.dependents.push(id);
                 pending += 1;
+                before = node.link.map(|link| (*op, link));
             }
         }
+        let (link, longer) = self.link(id, &item, before.filter(|_| pending == 1));
         if let Some(queue) = self.queues.get_mut(&item.stream) {
             queue.unfinished += 1;
         }
@@ -208,12 +218,45 @@ impl Timeline {
             records,
             stream,
             late: 0,
+            link,
         };
         self.nodes.insert(id, node);
         if pending == 0 {
             self.begin(id);
+        } else if let Some(key) = link
+            .filter(|_| longer)
+            .and_then(|link| self.chains.key(link))
+        {
+            self.claim(key);
         }
         id
+    }
+
+    /// The place of a new operation among work that follows without a pause, and whether that became more.
+    fn link(
+        &mut self,
+        id: OpId,
+        item: &Item,
+        before: Option<(OpId, Link)>,
+    ) -> (Option<Link>, bool) {
+        match &item.work {
+            Work::Engine(demand) => {
+                let key = (item.context.id(), demand.engine);
+                self.chains.add(id, Some((key, demand.ns)), before)
+            }
+            Work::Instant => self.chains.add(id, None, before),
+            Work::Host(_) | Work::Value(_) => (None, false),
+        }
+    }
+
+    /// Tells other contexts what one certainly wants of an engine.
+    fn claim(&self, key: LaneKey) {
+        let Some((words, lane)) = self.lanes.get(&key) else {
+            return;
+        };
+        let link = |op| self.nodes.get(&op).and_then(|node: &Node| node.link);
+        let ahead = |op| link(op).map_or(0, |link| self.chains.ahead(link));
+        words.with(key.1, |turns| lane.claim(turns, ahead));
     }
 
     /// Lets everything happen that the hardware would have done by `now`, in the order in which it would.
@@ -225,9 +268,13 @@ impl Timeline {
             let Some((words, lane)) = self.lanes.get_mut(&key) else {
                 break;
             };
-            let ended = lane.step(words.of(key.1), at);
+            let ended = words.with(key.1, |turns| lane.step(turns, at));
             words.had(key.1, lane.taken());
             ended.into_iter().for_each(|op| self.finish(op, at));
+            self.claim(key);
+        }
+        for ((_, engine), (words, lane)) in &self.lanes {
+            words.with(*engine, |turns| turns.run(now, lane.seat()));
         }
     }
 
@@ -236,11 +283,12 @@ impl Timeline {
         self.next_lane().map(|(at, _)| at)
     }
 
-    fn next_lane(&self) -> Option<(u64, (u64, EngineKind))> {
-        self.lanes
-            .iter()
-            .filter_map(|(key, (_, lane))| Some((lane.next_event()?, *key)))
-            .min()
+    fn next_lane(&self) -> Option<(u64, LaneKey)> {
+        let next = |(key, (words, lane)): (&LaneKey, &(Words, Lane))| {
+            let at = words.with(key.1, |turns| lane.next_event(turns));
+            Some((at?, *key))
+        };
+        self.lanes.iter().filter_map(next).min()
     }
 
     /// The operation is done at `at`, and so are those after it that need nothing.
@@ -277,10 +325,16 @@ impl Timeline {
                 let key = (node.context.id(), demand.engine);
                 let device = node.context.device();
                 let (words, lane) = self.lanes.entry(key).or_insert_with(|| {
-                    (Words::of_device(device), demand.engine.lane(device.spec()))
+                    let mut words = Words::of_device(device);
+                    let seat = words.sit(demand.engine);
+                    (words, demand.engine.lane(device.spec(), seat))
                 });
-                lane.push(words.of(demand.engine), op, at, demand.ns, demand.load);
+                let demand = *demand;
+                words.with(demand.engine, |turns| {
+                    lane.push(turns, op, at, demand.ns, demand.load)
+                });
                 words.had(demand.engine, lane.taken());
+                self.claim(key);
             }
             Work::Host(_) => self.calls.push_back(op),
             Work::Value(_) => self.values.push(op),
@@ -296,6 +350,9 @@ impl Timeline {
         };
         node.phase = Phase::Finished;
         node.late = at.saturating_add(lag);
+        if let Some(link) = node.link {
+            self.chains.finished(op, link);
+        }
         self.late.insert((node.late, op));
         if let Some(recording) = node.records.and_then(|event| self.events.get_mut(&event))
             && recording.op == op
@@ -350,7 +407,13 @@ impl Timeline {
 
     /// Drops what is kept for a context that has no operations any more.
     pub(super) fn drop_context(&mut self, context: u64) {
-        self.lanes.retain(|(owner, _), _| *owner != context);
+        self.lanes.retain(|(owner, engine), (words, lane)| {
+            let stays = *owner != context;
+            if !stays {
+                words.rise(*engine, lane.seat());
+            }
+            stays
+        });
         self.queues.retain(|_, queue| queue.context != context);
         self.legacy.remove(&context);
         self.barriers.remove(&context);

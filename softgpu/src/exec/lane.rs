@@ -1,20 +1,12 @@
 //! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one direction.
 //!
-//! Contexts, of whatever process, share an engine in time slices of at most [`SLICE`]. The whole agreement between them is one
-//! shared word per engine, *busy until*: who wants a slice moves the word forward from the later of the word and the moment his
-//! work could go on, and owns the span he moved it over ([`reserve`]). Contexts that always have work therefore alternate, a lone
-//! one runs without gaps however late its threads wake, and a dead one holds the engine for one slice at most.
-//!
-//! A lane is a simulation: it moves only when told the time, so it is exact whatever the host's load.
+//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a simulation: it moves only when told
+//! the time, so it is exact whatever the host's load.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::engine::OpId;
-
-/// The longest time a context holds an engine before others get their turn (ns). NVIDIA documents no value; 2 ms is the
-/// order of magnitude reported for its default time slice.
-pub const SLICE: u64 = 2_000_000;
+use super::turns::Turns;
 
 /// An operation on the engine: what is left of it and how much of the engine it takes.
 #[derive(Debug, Clone, Copy)]
@@ -32,60 +24,67 @@ pub(super) struct Lane {
     capacity: u64,
     waiting: VecDeque<Job>,
     running: Vec<Job>,
-    /// The moment up to which `running` is accounted; in the future while waiting for our turn.
+    /// Its place among those who share the engine.
+    seat: usize,
+    /// How far it has read the log of turns.
+    read: u64,
+    /// The moment up to which `running` is accounted.
     clock: u64,
-    /// The end of the span we own.
+    /// The end of our last turn; between turns it is not after `clock`.
     slice_end: u64,
     /// Engine time taken and not yet told to [`taken`](Self::taken) (ns).
     taken: u64,
 }
 
-/// Takes at most [`SLICE`] of the engine behind `word`, at the first free moment not before `from`; returns begin and end.
-fn reserve(word: &AtomicU64, from: u64, wanted: u64) -> (u64, u64) {
-    let length = wanted.clamp(1, SLICE);
-    let mut until = word.load(Ordering::Acquire);
-    loop {
-        let begin = until.max(from);
-        match word.compare_exchange_weak(until, begin + length, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => return (begin, begin + length),
-            Err(seen) => until = seen,
-        }
-    }
-}
-
 impl Lane {
     /// An idle lane.
-    pub(super) const fn new(capacity: u64) -> Self {
+    pub(super) const fn new(capacity: u64, seat: usize) -> Self {
         Self {
             capacity,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            seat,
+            read: 0,
             clock: 0,
             slice_end: 0,
             taken: 0,
         }
     }
 
-    /// Hands over `op`, which could start at `at` and needs the engine for `ns`.
-    pub(super) fn push(&mut self, word: &AtomicU64, op: OpId, at: u64, ns: u64, load: u64) {
+    /// Its place among those who share the engine.
+    pub(super) fn seat(&self) -> usize {
+        self.seat
+    }
+
+    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by [`claim`](Self::claim).
+    pub(super) fn push(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
         self.advance(at);
         self.waiting.push_back(Job { op, left: ns, load });
         let idle = self.running.is_empty();
         self.admit();
-        if idle {
-            self.begin_slice(word, at);
+        // A claim covers work that follows without a pause, so there may be time left of a turn, or another turn already.
+        if idle && at >= self.slice_end && !self.take_turn(turns) {
+            turns.reach(at, self.seat);
+            self.read = turns.place();
+            self.clock = at;
         }
     }
 
-    /// When something next happens here: an operation ends, or the slice does.
-    pub(super) fn next_event(&self) -> Option<u64> {
+    /// When something next happens here: an operation ends, or a turn begins or does.
+    pub(super) fn next_event(&self, turns: &Turns<'_>) -> Option<u64> {
         let shortest = self.running.iter().map(|job| job.left).min()?;
-        Some((self.clock + shortest).min(self.slice_end))
+        Some(if self.clock < self.slice_end {
+            (self.clock + shortest).min(self.slice_end)
+        } else {
+            let mut read = self.read;
+            let begun = turns.next(self.seat, &mut read).map(|(begin, _)| begin);
+            begun.unwrap_or_else(|| turns.expected(self.seat))
+        })
     }
 
-    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations that ended then.
-    pub(super) fn step(&mut self, word: &AtomicU64, at: u64) -> Vec<OpId> {
+    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations that ended then. To be followed
+    /// by [`claim`](Self::claim).
+    pub(super) fn step(&mut self, turns: &Turns<'_>, at: u64) -> Vec<OpId> {
         self.advance(at);
         let mut ended = Vec::new();
         self.running.retain(|job| {
@@ -95,10 +94,26 @@ impl Lane {
             job.left > 0
         });
         self.admit();
-        if !self.running.is_empty() && at >= self.slice_end {
-            self.begin_slice(word, at);
+        if !self.running.is_empty() && at >= self.slice_end && !self.take_turn(turns) {
+            turns.run(at, self.seat);
+            self.take_turn(turns);
         }
         ended
+    }
+
+    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)` follows each operation that runs.
+    pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
+        let longest = self
+            .running
+            .iter()
+            .map(|job| job.left + ahead(job.op))
+            .max();
+        let granted = self.slice_end.saturating_sub(self.clock);
+        turns.claim(
+            self.seat,
+            self.read,
+            longest.unwrap_or(0).saturating_sub(granted),
+        );
     }
 
     fn advance(&mut self, to: u64) {
@@ -122,10 +137,14 @@ impl Lane {
         }
     }
 
-    fn begin_slice(&mut self, word: &AtomicU64, from: u64) {
-        let longest = self.running.iter().map(|job| job.left).max().unwrap_or(0);
-        (self.clock, self.slice_end) = reserve(word, from, longest);
-        self.taken += self.slice_end - self.clock;
+    /// Begins the next turn the log holds for us, if there is one.
+    fn take_turn(&mut self, turns: &Turns<'_>) -> bool {
+        let Some((begin, end)) = turns.next(self.seat, &mut self.read) else {
+            return false;
+        };
+        (self.clock, self.slice_end) = (begin, end);
+        self.taken += end - begin;
+        true
     }
 
     /// Engine time this lane has taken since it was last asked (ns).
@@ -136,57 +155,179 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::super::turns::{SLICE, WORDS};
     use super::*;
 
-    /// Runs lanes that share `word` until all are idle; returns (op, end) in order of time.
-    fn drive(word: &AtomicU64, lanes: &mut [Lane]) -> Vec<(OpId, u64)> {
-        let mut ends = Vec::new();
-        while let Some((at, lane)) = lanes
-            .iter_mut()
-            .filter_map(|lane| Some((lane.next_event()?, lane)))
-            .min_by_key(|(at, _)| *at)
-        {
-            ends.extend(lane.step(word, at).into_iter().map(|op| (op, at)));
+    /// Contexts on one engine, each with operations that follow one another.
+    struct Engine {
+        words: Vec<AtomicU64>,
+        lanes: Vec<(Lane, Vec<(OpId, u64)>)>,
+    }
+
+    const ALL_LIVE: &dyn Fn(u64) -> bool = &|_| true;
+
+    impl Engine {
+        fn new(lanes: usize, capacity: u64) -> Self {
+            let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+            let turns = Turns::new(&words, ALL_LIVE);
+            let seat = |_| turns.sit(1).unwrap();
+            let lanes = (0..lanes)
+                .map(seat)
+                .map(|seat| (Lane::new(capacity, seat), Vec::new()))
+                .collect();
+            Self { words, lanes }
         }
-        ends
+
+        /// Operations of `ns` each, submitted at `at`, each after the one before.
+        fn chain(&mut self, lane: usize, first: OpId, at: u64, ns: &[u64]) {
+            let turns = Turns::new(&self.words, ALL_LIVE);
+            let (lane, rest) = &mut self.lanes[lane];
+            rest.extend((first + 1..).zip(ns[1..].iter().copied()));
+            lane.push(&turns, first, at, ns[0], 1);
+            claim(lane, rest, &turns);
+        }
+
+        /// Lets one lane catch up with `now`, as its process does when it wakes.
+        fn wake(&mut self, lane: usize, now: u64, ends: &mut Vec<(OpId, u64)>) {
+            let turns = Turns::new(&self.words, ALL_LIVE);
+            let (lane, rest) = &mut self.lanes[lane];
+            turns.run(now, lane.seat());
+            while let Some(at) = lane.next_event(&turns).filter(|at| *at <= now) {
+                for op in lane.step(&turns, at) {
+                    ends.push((op, at));
+                    if !rest.is_empty() {
+                        let (op, ns) = rest.remove(0);
+                        lane.push(&turns, op, at, ns, 1);
+                    }
+                }
+                claim(lane, rest, &turns);
+            }
+        }
+
+        /// Wakes all lanes every `grain` until `end`; returns (op, end) in the order of their ends.
+        fn drive(&mut self, grain: u64, end: u64) -> Vec<(OpId, u64)> {
+            let mut ends = Vec::new();
+            for now in (0..=end / grain).map(|step| step * grain) {
+                (0..self.lanes.len()).for_each(|lane| self.wake(lane, now, &mut ends));
+            }
+            ends.sort_by_key(|(op, at)| (*at, *op));
+            ends
+        }
+    }
+
+    fn claim(lane: &Lane, rest: &[(OpId, u64)], turns: &Turns<'_>) {
+        let ahead: u64 = rest.iter().map(|(_, ns)| ns).sum();
+        lane.claim(turns, |_| ahead);
     }
 
     #[test]
     fn a_lone_operation_takes_exactly_its_time() {
-        let word = AtomicU64::new(0);
-        let mut lane = Lane::new(8);
-        lane.push(&word, 1, 1_000, 7 * SLICE + 5, 1);
-        assert_eq!(drive(&word, &mut [lane]), [(1, 1_000 + 7 * SLICE + 5)]);
+        let mut engine = Engine::new(1, 8);
+        engine.chain(0, 1, 1_000, &[7 * SLICE + 5]);
+        assert_eq!(engine.drive(100, 8 * SLICE), [(1, 1_000 + 7 * SLICE + 5)]);
     }
 
     #[test]
     fn operations_that_fit_run_side_by_side_and_others_wait_in_order() {
-        let word = AtomicU64::new(0);
-        let mut lane = Lane::new(8);
-        lane.push(&word, 1, 0, 100, 4);
-        lane.push(&word, 2, 0, 100, 4);
-        lane.push(&word, 3, 10, 50, 4);
-        assert_eq!(drive(&word, &mut [lane]), [(1, 100), (2, 100), (3, 150)]);
+        let mut engine = Engine::new(1, 8);
+        let (lane, _) = &mut engine.lanes[0];
+        let turns = Turns::new(&engine.words, ALL_LIVE);
+        for (op, at, ns) in [(1, 0, 100), (2, 0, 100), (3, 10, 50)] {
+            lane.push(&turns, op, at, ns, 4);
+            lane.claim(&turns, |_| 0);
+        }
+        assert_eq!(engine.drive(10, 1000), [(1, 100), (2, 100), (3, 150)]);
     }
 
     #[test]
     fn two_contexts_share_the_engine_in_turns() {
-        let word = AtomicU64::new(0);
-        let mut lanes = [Lane::new(1), Lane::new(1)];
-        lanes[0].push(&word, 1, 0, 10 * SLICE, 1);
-        lanes[1].push(&word, 2, 0, 10 * SLICE, 1);
-        assert_eq!(drive(&word, &mut lanes), [(1, 19 * SLICE), (2, 20 * SLICE)]);
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 0, &[10 * SLICE]);
+        engine.chain(1, 2, 0, &[10 * SLICE]);
+        assert_eq!(
+            engine.drive(SLICE / 4, 20 * SLICE),
+            [(1, 19 * SLICE), (2, 20 * SLICE)]
+        );
     }
 
     #[test]
     fn a_short_operation_waits_one_slice_behind_a_long_one() {
-        let word = AtomicU64::new(0);
-        let mut lanes = [Lane::new(1), Lane::new(1)];
-        lanes[0].push(&word, 1, 0, 10 * SLICE, 1);
-        lanes[1].push(&word, 2, 100, 500, 1);
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 0, &[10 * SLICE]);
+        engine.wake(0, 50, &mut Vec::new());
+        engine.chain(1, 2, 100, &[500]);
         assert_eq!(
-            drive(&word, &mut lanes),
+            engine.drive(100, 11 * SLICE),
             [(2, SLICE + 500), (1, 10 * SLICE + 500)]
         );
+    }
+
+    #[test]
+    fn a_context_with_short_operations_in_a_row_keeps_its_turn() {
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 0, &[5 * SLICE]);
+        engine.chain(1, 10, 0, &[SLICE / 40; 200]);
+        let ends = engine.drive(SLICE / 2, 10 * SLICE);
+        assert!(ends.contains(&(1, 9 * SLICE)), "{ends:?}");
+        assert!(ends.contains(&(209, 10 * SLICE)), "{ends:?}");
+    }
+
+    #[test]
+    fn turns_are_the_same_however_late_anybody_wakes() {
+        let run = |grains: [u64; 3]| {
+            let mut engine = Engine::new(3, 1);
+            engine.chain(0, 1, 0, &[30 * SLICE]);
+            engine.chain(1, 10, 0, &[SLICE / 4; 80]);
+            engine.chain(2, 100, 0, &[3 * SLICE / 2; 10]);
+            let mut ends = Vec::new();
+            for now in (0..=70 * SLICE).step_by(100_000) {
+                for (lane, grain) in grains.iter().enumerate() {
+                    if now % grain == 0 {
+                        engine.wake(lane, now, &mut ends);
+                    }
+                }
+            }
+            ends.sort_by_key(|(op, at)| (*at, *op));
+            ends
+        };
+        let exact = run([100_000, 100_000, 100_000]);
+        assert_eq!(exact.len(), 91);
+        assert_eq!(exact.last(), Some(&(1, 65 * SLICE)));
+        assert_eq!(
+            run([100_000, 35 * SLICE, 100_000]),
+            exact,
+            "one that sleeps"
+        );
+        assert_eq!(
+            run([14 * SLICE, 70 * SLICE, 10 * SLICE]),
+            exact,
+            "and all of them"
+        );
+    }
+
+    #[test]
+    fn the_dead_get_no_turn() {
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 10, &[10 * SLICE]);
+        engine.chain(1, 2, 10, &[3 * SLICE]);
+        let turns = Turns::new(&engine.words, &|_| false);
+        turns.run(20 * SLICE, 1);
+        assert_eq!(turns.until(), 10 + 3 * SLICE);
+    }
+
+    #[test]
+    fn what_is_served_is_the_work_there_was() {
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 5, &[123_456; 50]);
+        engine.chain(1, 100, 70_000, &[7 * SLICE + 1, 11]);
+        engine.drive(777_777, 20 * SLICE);
+        let taken: Vec<u64> = engine
+            .lanes
+            .iter_mut()
+            .map(|(lane, _)| lane.taken())
+            .collect();
+        assert_eq!(taken, [50 * 123_456, 7 * SLICE + 12]);
     }
 }

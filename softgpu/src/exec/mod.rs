@@ -1,11 +1,12 @@
 //! Streams, events and the queue of submitted work.
 //!
 //! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does. [`engine`] keeps the timeline, that is
-//! when the hardware would begin and end it; [`lane`] is one engine of the device with its time slices; [`apply`] decides when and
+//! when the hardware would begin and end it; [`lane`] is one engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and
 //! in which legal order effects happen; [`threads`] are what runs behind the application's back.
 
 mod apply;
 mod bell;
+mod chain;
 pub mod clock;
 mod engine;
 pub mod event;
@@ -17,6 +18,7 @@ mod rng;
 mod share;
 pub mod stream;
 mod threads;
+pub(crate) mod turns;
 mod value;
 mod wait;
 
@@ -25,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use gpushare_cuda_abi::cuda::CUresult;
 
 pub use host::{HostCall, in_host_function};
-pub use lane::SLICE;
 pub use op::{Cost, Effect, Kind, Op, Raw};
 pub use stream::{StreamRef, resolve};
+pub use turns::SLICE;
 
 pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use op::nanoseconds;
@@ -178,7 +180,9 @@ pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>
     let mut entry = timeline.stream_order(stream.id());
     entry.push(also);
     let mut ops = Vec::with_capacity(items.len());
+    let mut followed = vec![false; items.len()];
     for item in items {
+        item.after.iter().for_each(|&at| followed[at] = true);
         let mut after: Vec<OpId> = if item.after.is_empty() {
             entry.clone()
         } else {
@@ -204,7 +208,11 @@ pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>
             },
         ));
     }
-    let after = if ops.is_empty() { entry } else { ops };
+    let after = if ops.is_empty() {
+        entry
+    } else {
+        ends(&ops, &followed)
+    };
     let context = Arc::clone(stream.context());
     let end = Item {
         context,
@@ -220,6 +228,12 @@ pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>
     }
     threads::nudge(&timeline);
     Ok(op)
+}
+
+/// The operations that none of the batch comes after.
+fn ends(ops: &[OpId], followed: &[bool]) -> Vec<OpId> {
+    let last = ops.iter().zip(followed).filter(|(_, followed)| !**followed);
+    last.map(|(op, _)| *op).collect()
 }
 
 /// Waits until the stream takes another operation, so that a batch need not wait with the caller's locks held.

@@ -126,11 +126,12 @@ const COPY_SETUP: u64 = 1_000;
 
 impl EngineKind {
     /// An idle lane of this engine on a machine like `spec`.
-    pub(super) fn lane(self, spec: &Spec) -> Lane {
-        Lane::new(match self {
+    pub(super) fn lane(self, spec: &Spec, seat: usize) -> Lane {
+        let capacity = match self {
             Self::Compute => THREADS_PER_SM * u64::from(spec.sm),
             Self::ToDevice | Self::ToHost => 1,
-        })
+        };
+        Lane::new(capacity, seat)
     }
 }
 

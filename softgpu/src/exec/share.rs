@@ -1,30 +1,61 @@
-//! Where contexts agree whose turn it is on an engine: one word per engine of a device, shared by all processes of the machine
-//! ([`lane`](super::lane)).
+//! Where contexts agree whose turn it is on an engine: words of each engine of a device, shared by all processes of the machine
+//! ([`turns`](super::turns)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::op::EngineKind;
+use super::turns::{Turns, WORDS};
 use crate::world::Device;
 
-/// The words of one device.
+/// The words of one engine of a device.
 #[derive(Debug)]
-pub(super) struct Words(Arc<Device>);
+pub(super) struct Words {
+    device: Arc<Device>,
+    /// Words of our own where the device has no seat left: as if it were a device of our own.
+    own: Option<Box<[AtomicU64]>>,
+}
 
 impl Words {
     /// Those of `device`.
     pub(super) fn of_device(device: &Arc<Device>) -> Self {
-        Self(Arc::clone(device))
+        Self {
+            device: Arc::clone(device),
+            own: None,
+        }
     }
 
-    /// The word of one engine: busy until this moment of the monotonic clock (ns).
-    pub(super) fn of(&self, engine: EngineKind) -> &AtomicU64 {
-        self.0.lane(engine as usize)
+    /// Works with the turns of the engine.
+    pub(super) fn with<T>(&self, engine: EngineKind, work: impl FnOnce(&Turns<'_>) -> T) -> T {
+        let lives = |owner: u64| {
+            let slot = usize::try_from(owner).unwrap_or(0).checked_sub(1);
+            slot.is_some_and(|slot| self.device.process_lives(slot))
+        };
+        let words = match &self.own {
+            Some(own) => own,
+            None => self.device.turns(engine as usize),
+        };
+        work(&Turns::new(words, &lives))
+    }
+
+    /// Takes a seat.
+    pub(super) fn sit(&mut self, engine: EngineKind) -> usize {
+        let owner = self.device.owner().unwrap_or(1);
+        if let Some(seat) = self.with(engine, |turns| turns.sit(owner)) {
+            return seat;
+        }
+        self.own = Some((0..WORDS).map(|_| AtomicU64::new(0)).collect());
+        0
+    }
+
+    /// Gives a seat back.
+    pub(super) fn rise(&self, engine: EngineKind, seat: usize) {
+        self.with(engine, |turns| turns.rise(seat));
     }
 
     /// Notes that this process took the engine for `ns`: the truth about shares, and what NVML's utilisation is made of.
     pub(super) fn had(&self, engine: EngineKind, ns: u64) {
-        if let Ok(served) = self.0.served(engine as usize) {
+        if let Ok(served) = self.device.served(engine as usize) {
             served.fetch_add(ns, Ordering::Relaxed);
         }
     }

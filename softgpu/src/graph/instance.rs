@@ -148,8 +148,9 @@ pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     let token = Arc::new(());
     {
         let mut store = store();
+        let once = has_memory(&store, store.graph(graph)?);
         let home = store.graph_mut(graph)?;
-        if home.has_memory() {
+        if once {
             if home.instance.strong_count() > 0 {
                 return Err(CUresult::INVALID_VALUE);
             }

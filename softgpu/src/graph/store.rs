@@ -176,6 +176,32 @@ impl Store {
         Ok(id)
     }
 
+    /// Adds a node that owns `child` itself from now on: the only way for one that takes or gives memory.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); `INVALID_VALUE` if another node owns it, or it is the graph or around it.
+    pub fn move_child(
+        &mut self,
+        graph: GraphId,
+        after: &[(NodeId, CUgraphEdgeData)],
+        child: GraphId,
+    ) -> Result<NodeId> {
+        let mut around = Some(graph);
+        while let Some(id) = around {
+            if id == child {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            let owner = self.graph(id)?.owner;
+            around = owner.and_then(|node| self.homes.get(&node).copied());
+        }
+        if self.graph(child)?.owner.is_some() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let node = self.add(graph, after, NodeWork::Child(child), None)?;
+        self.graph_mut(child)?.owner = Some(node);
+        Ok(node)
+    }
+
     /// Adds a node that owns a copy of `child`.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::ext::Ext;
 use super::machine::Machine;
 use super::share::Share;
+use super::state::Facts as _;
 use super::state::mix;
 use crate::error::Result;
 use crate::spec::{PAGE, Spec};
@@ -187,9 +188,22 @@ impl Device {
         self.machine.data_fd(self.at())
     }
 
-    /// A word all processes of the machine share, 0 when it is founded: until when the hardware lane `lane` (0 to 2) is busy.
-    pub fn lane(&self, lane: usize) -> &AtomicU64 {
-        self.machine.busy(self.at(), lane)
+    /// Words all processes of the machine share, 0 when it is founded: whose turn it is on the hardware lane `lane` (0 to 2).
+    pub(crate) fn turns(&self, lane: usize) -> &[AtomicU64] {
+        self.machine.turns(self.at(), lane)
+    }
+
+    /// Who this process is among those who take turns; not 0.
+    ///
+    /// # Errors
+    /// `DEINITIALIZED` in a process without a slot.
+    pub(crate) fn owner(&self) -> Result<u64> {
+        Ok(self.machine.slot()? as u64 + 1)
+    }
+
+    /// Whether the process in `slot`, or a forked child, lives.
+    pub(crate) fn process_lives(&self, slot: usize) -> bool {
+        self.machine.process_lives(slot)
     }
 
     /// How long this process has had the hardware lane `lane`, in ns: whoever reserves a span of it adds its length. Truth for tests,

@@ -2,6 +2,7 @@
 //!
 //! Everything here is plain integers, valid for any bytes, and only touched under the lock in the header.
 
+use crate::exec::turns::WORDS as TURN_WORDS;
 use crate::spec::{MAX_DEVICES, PAGE, Spec};
 
 /// Processes at a time, dead ones whose memory has not returned included.
@@ -9,7 +10,7 @@ pub(crate) const SLOTS: usize = 512;
 /// Kinds of memory ([`Kind::ALL`](super::Kind::ALL)).
 pub(crate) const KINDS: usize = 8;
 /// First bytes of a state file that was made completely.
-pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7532;
+pub(crate) const MAGIC: u64 = 0x736f_6674_6770_7533;
 /// Room for the SPEC's canonical text (its longest form is shorter).
 pub(crate) const SPEC_TEXT: usize = 320;
 
@@ -57,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) dead: u32,
     /// It only watches.
     pub(crate) observer: u32,
+    /// The inode of the pid namespace that `pid` is of.
+    pub(crate) namespace: u64,
     pub(crate) uses: [Use; MAX_DEVICES as usize],
 }
 
@@ -103,22 +106,23 @@ pub(crate) struct Header {
 
 /// Engines of a device that have shared words: compute, copies to the device, copies to the host.
 pub(crate) const LANES: usize = 3;
-/// Where the words start that are used without the lock: for each device and lane, until when the engine is busy; then for each slot,
-/// device and lane, how long the process has had the engine (ns).
+/// Where the words start that are used without the lock: for each slot, device and lane, how long the process has had the engine
+/// (ns); then for each device and lane its [turns](crate::exec::turns).
 pub(crate) const LANES_AT: usize = size_of::<Header>().next_multiple_of(4096);
-const LANE_WORDS: usize = (1 + SLOTS) * MAX_DEVICES as usize * LANES;
+const ENGINES: usize = MAX_DEVICES as usize * LANES;
+const LANE_WORDS: usize = (SLOTS + TURN_WORDS) * ENGINES;
 /// Where the page records start.
 pub(crate) const PAGES_AT: usize =
     (LANES_AT + LANE_WORDS * size_of::<u64>()).next_multiple_of(4096);
 
-/// Which word is *busy until* of a lane.
-pub(crate) fn busy_word(device: usize, lane: usize) -> usize {
-    device * LANES + lane
-}
-
 /// Which word is *served* of a lane, for the process in `slot`.
 pub(crate) fn served_word(slot: usize, device: usize, lane: usize) -> usize {
-    ((1 + slot) * MAX_DEVICES as usize + device) * LANES + lane
+    (slot * MAX_DEVICES as usize + device) * LANES + lane
+}
+
+/// Which is the first word of the turns on a lane.
+pub(crate) fn turns_word(device: usize, lane: usize) -> usize {
+    SLOTS * ENGINES + (device * LANES + lane) * TURN_WORDS
 }
 
 /// Pages of one device.

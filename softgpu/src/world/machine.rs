@@ -10,12 +10,13 @@ use std::sync::{Mutex, PoisonError};
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::folder::{self, Gate};
-use super::layout::{LANES, SLOTS, busy_word, file_len, served_word};
+use super::layout::{LANES, SLOTS, file_len, served_word, turns_word};
 use super::shm::Shm;
 pub(crate) use super::state::bytes;
 use super::state::{Facts, View};
 use super::sys::{self, Hold};
 use crate::error::Result;
+use crate::exec::turns;
 use crate::spec::Spec;
 
 /// How a process takes part in a machine.
@@ -180,6 +181,7 @@ impl Machine {
                     .flat_map(|device| (0..LANES).map(move |lane| (device, lane)))
                 {
                     self.served(slot, device, lane).store(0, Ordering::Relaxed);
+                    turns::evict(self.turns(device, lane), slot as u64 + 1);
                 }
                 Some(slot)
             })
@@ -242,14 +244,14 @@ impl Machine {
         self.data[device].as_raw_fd()
     }
 
-    /// Until when an engine of a device is busy.
-    pub(crate) fn busy(&self, device: usize, lane: usize) -> &AtomicU64 {
-        self.shm.word(busy_word(device, lane))
+    /// Whose turn it is on an engine of a device.
+    pub(crate) fn turns(&self, device: usize, lane: usize) -> &[AtomicU64] {
+        self.shm.words(turns_word(device, lane), turns::WORDS)
     }
 
     /// How long the process in `slot` has had an engine of a device.
     pub(crate) fn served(&self, slot: usize, device: usize, lane: usize) -> &AtomicU64 {
-        self.shm.word(served_word(slot, device, lane))
+        &self.shm.words(served_word(slot, device, lane), 1)[0]
     }
 
     /// The folder of its files.

@@ -97,16 +97,16 @@ impl Shm {
         founded.then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// One of the words that no lock guards, by its place ([`busy_word`](super::layout::busy_word),
+    /// Words that no lock guards, by their first place ([`turns_word`](super::layout::turns_word),
     /// [`served_word`](super::layout::served_word)).
-    pub(super) fn word(&self, place: usize) -> &AtomicU64 {
+    pub(super) fn words(&self, place: usize, count: usize) -> &[AtomicU64] {
         let at = LANES_AT + place * size_of::<u64>();
         assert!(
-            at + size_of::<u64>() <= PAGES_AT,
+            at + count * size_of::<u64>() <= PAGES_AT,
             "places are made of a slot, a device and a lane"
         );
-        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as an atomic.
-        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
+        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as atomics.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<AtomicU64>(), count) }
     }
 
     /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the state is repaired first.

@@ -167,6 +167,7 @@ impl View<'_> {
             pid,
             dead: 0,
             observer: observer.into(),
+            namespace: crate::pids::namespace(),
             uses,
         };
         Some(slot)

@@ -162,9 +162,10 @@ fn charge(answer: Charge) -> String {
     bold(word(answer, matches!(answer, Charge::No(_))))
 }
 
-/// Never bold: the gate is a plan.
+/// Bold where it is done today; the rest is a plan.
 fn gate(answer: Gate) -> String {
-    word(answer, matches!(answer, Gate::No(_)))
+    let word = word(answer, matches!(answer, Gate::No(_)));
+    if answer.acts() { bold(word) } else { word }
 }
 
 fn view(answer: View) -> String {

@@ -1,7 +1,7 @@
 //! The one symbol table: every function of the driver and of NVML, and what gpushare does about each.
 //!
 //! The rows come from `symbols/*.tsv` in this crate. A function is hooked when its [`charge`](CudaSymbol::charge) or its
-//! [`view`](CudaSymbol::view) is not `No`; the [`gate`](CudaSymbol::gate) column is the plan of a coming release.
+//! [`view`](CudaSymbol::view) is not `No`, or the [`gate`](CudaSymbol::gate) acts on it ([`Gate::acts`]).
 
 mod lookup;
 
@@ -33,7 +33,7 @@ pub struct CudaSymbol {
 impl CudaSymbol {
     /// True where a hook stands in front of the driver's function.
     pub const fn hooked(&self) -> bool {
-        !matches!((self.charge, self.view), (Charge::No(_), View::No(_)))
+        !matches!((self.charge, self.view), (Charge::No(_), View::No(_))) || self.gate.acts()
     }
 }
 
@@ -145,17 +145,26 @@ pub enum Charge {
     No(&'static str),
 }
 
-/// What a function gives the device to do. The plan of a coming release: nothing waits at a gate yet.
+/// What a function gives the device to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// Kernels, graphs, stream memory operations.
+    /// Kernels and graphs: held back while another container has its turn.
     Launch,
-    /// Copies and memsets.
+    /// Makes or ends a stream, or begins or joins a capture: followed, not held back.
+    Follow,
+    /// Copies, memsets, stream memory operations: to be held back once memory can be moved off the device.
     Copy,
-    /// Moves managed memory, or says where it should be.
+    /// Moves managed memory, or says where it should be: as copies.
     Prefetch,
     /// Nothing; why, as the code of a [`Reason`].
     No(&'static str),
+}
+
+impl Gate {
+    /// True where the gate needs a hook today.
+    pub const fn acts(self) -> bool {
+        matches!(self, Self::Launch | Self::Follow)
+    }
 }
 
 /// Which answer is the container's instead of the device's.

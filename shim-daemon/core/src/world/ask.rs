@@ -4,7 +4,7 @@
 //! plenty. Everything else waits its turn in `settle`.
 
 use super::pending::{Pending, Want};
-use super::{Opened, World};
+use super::{Container, Opened, World};
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
 use crate::ledger::Room;
@@ -76,6 +76,7 @@ impl World {
                 .get(&device)
                 .and_then(|books| books.account(process.container));
             let grant = account.map_or(Bytes::ZERO, |account| account.grant);
+            self.takes_turns(key.0, device);
             self.answer(key, Answer::Granted { grant });
             return;
         }
@@ -94,6 +95,13 @@ impl World {
                 self.settle(device);
             }
         }
+    }
+
+    /// How many asks of a container wait.
+    fn waiting_of(&self, container: &Container) -> usize {
+        let members = container.processes.iter();
+        let members = members.filter_map(|process| self.processes.get(process));
+        members.map(|process| process.waiting.len()).sum()
     }
 
     /// What can be told without looking at who else is there.
@@ -122,7 +130,9 @@ impl World {
         if container.ending.is_some() {
             return Err(Denial::Ending);
         }
-        if process.waiting.len() >= self.policy.most_waiting {
+        let own = process.waiting.len();
+        let together = || self.waiting_of(container) >= self.policy.most_waiting_together;
+        if own >= self.policy.most_waiting || (own > 0 && together()) {
             return Err(Denial::TooMany);
         }
         let most = container.spec.wait_timeout;
@@ -260,6 +270,9 @@ impl World {
                 device,
                 grant,
             });
+        }
+        if matches!(pending.want, Want::Context { .. }) {
+            self.takes_turns(key.0, device);
         }
         self.answer(key, Answer::Granted { grant });
     }

@@ -29,6 +29,7 @@ impl World {
             self.enqueue(container);
         }
         for device in self.devices_of(container) {
+            self.change_turns(container, device);
             self.trim(container, device);
             self.freed(device);
         }
@@ -63,7 +64,7 @@ impl World {
 
     fn check_change(&self, container: ContainerId, spec: &ContainerSpec) -> Result<(), SpecError> {
         let known = self.containers.get(&container).ok_or(SpecError::Unknown)?;
-        self.check_spec(spec)?;
+        self.check_spec(container, spec)?;
         let same = known.spec.quotas.len() == spec.quotas.len()
             && known
                 .spec

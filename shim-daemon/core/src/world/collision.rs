@@ -27,8 +27,11 @@ impl World {
     ) -> Room {
         let missing = self.missing(pass, pending, need, guaranteed);
         let mut all = pass.coming.prompt;
-        if !(missing - all).is_zero() {
-            all += self.reclaim_unused(pass.device, Some(pending.container), missing - all);
+        let asker = Some(pending.container);
+        if !(missing - all).is_zero() && pass.called_back != asker {
+            all += self.reclaim_unused(pass.device, asker, missing - all);
+            // What is left uncovered is so because nobody has more.
+            pass.called_back = asker.filter(|_| !(missing - all).is_zero());
         }
         let short = missing - all;
         let counts_on_it = if short.is_zero() {
@@ -78,7 +81,7 @@ impl World {
         let physical = matches!(pending.want, Want::Physical { .. });
         let priority = self.priority(pending.container);
         for by in self.policies(pending, guaranteed) {
-            let verdict = self.ask_policy(by, pass.device, pending, rest, physical);
+            let verdict = self.ask_policy(by, pass, pending, rest, physical);
             let counts = rest.is_zero() || matches!(verdict, Verdict::End(_));
             match verdict {
                 Verdict::Pass => continue,
@@ -93,6 +96,7 @@ impl World {
                 }
                 Verdict::End(victims) => {
                     let given = self.end_all(pass.device, &victims, pending.container);
+                    pass.forget();
                     pass.coming.lasting = pass.coming.lasting - lasting;
                     pass.coming.lasting.taken += given - rest.taken;
                     pass.claims.push(Claim {
@@ -135,14 +139,14 @@ impl World {
     fn ask_policy(
         &self,
         by: Option<Resolver>,
-        device: DeviceId,
+        pass: &mut Pass,
         pending: &Pending,
         rest: Room,
         physical: bool,
     ) -> Verdict {
         let candidates = match by {
-            Some(resolver) if resolver.always_decides() => Vec::new(),
-            _ => self.candidates(device, pending.container, physical),
+            Some(resolver) if resolver.always_decides() => &[],
+            _ => self.looked_up(pass, pending.container, physical),
         };
         let case = Case {
             priority: self.priority(pending.container),
@@ -150,12 +154,30 @@ impl World {
             borrowed: rest.firm.is_zero(),
             patience: pending.until - self.now,
             ladder: self.ladder_length(),
-            candidates: &candidates,
+            candidates,
         };
         match by {
             Some(resolver) => resolver.policy().resolve(&case),
             None => Burst.resolve(&case),
         }
+    }
+
+    /// [`Self::candidates`], looked up once for asks that follow each other.
+    fn looked_up<'a>(
+        &self,
+        pass: &'a mut Pass,
+        asker: ContainerId,
+        physical: bool,
+    ) -> &'a [Candidate] {
+        let known = pass.candidates.take();
+        let known = known.filter(|(of, _)| *of == (asker, physical));
+        let fresh = || {
+            (
+                (asker, physical),
+                self.candidates(pass.device, asker, physical),
+            )
+        };
+        &pass.candidates.insert(known.unwrap_or_else(fresh)).1
     }
 
     /// Containers that may be ended to get memory back here: they use more than their request and allowed it.
@@ -205,14 +227,16 @@ impl World {
                 .devices
                 .get(&device)
                 .and_then(|books| books.account(*victim));
-            let bytes = account.map_or(Bytes::ZERO, Account::held);
-            given += bytes;
+            let Some(account) = account else { continue };
+            given += account.held();
+            let (charged, overhead) = (account.in_use + account.excess, account.overhead);
             self.end(
                 *victim,
                 Why::Collision {
                     device,
                     wanted_by,
-                    bytes,
+                    charged,
+                    overhead,
                 },
             );
         }

@@ -3,6 +3,7 @@
 use super::{Opened, Process, World};
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::lease::Input;
 use crate::ledger::Limbo;
 use gpushare_protocol::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ impl World {
         process: ProcessId,
         container: ContainerId,
         adopted: bool,
+        gated: bool,
     ) {
         let Some(known) = self.containers.get_mut(&container) else {
             return;
@@ -24,6 +26,7 @@ impl World {
         let started = Process {
             container,
             adopted,
+            gated,
             opened: BTreeMap::new(),
             waiting: BTreeSet::new(),
         };
@@ -107,6 +110,9 @@ impl World {
         };
         known.adopted = true;
         let container = known.container;
+        for device in known.opened.keys().copied().collect::<Vec<_>>() {
+            self.takes_turns(process, device);
+        }
         for device in self.devices_of(container) {
             self.trim(container, device);
             self.freed(device);
@@ -136,6 +142,9 @@ impl World {
         };
         for ask in dead.waiting {
             self.forget(ask);
+        }
+        for device in dead.opened.keys() {
+            self.turn(*device, Input::Left { process });
         }
         let Some(known) = self.containers.get_mut(&dead.container) else {
             return;

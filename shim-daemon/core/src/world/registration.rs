@@ -3,6 +3,7 @@
 use super::{Container, World};
 use crate::decision::{Answer, Decision, Denial, Notice};
 use crate::ids::{ContainerId, DeviceId};
+use crate::lease::Schedule;
 use crate::ledger::Device;
 use crate::spec::{ContainerSpec, DeviceSpec, SpecError};
 use crate::timers::Timer;
@@ -14,6 +15,10 @@ impl World {
         self.devices
             .entry(device)
             .or_insert_with(|| Device::new(spec));
+        let policy = self.policy.lease;
+        self.schedules
+            .entry(device)
+            .or_insert_with(|| Schedule::new(policy));
     }
 
     pub(super) fn device_lost(&mut self, device: DeviceId) {
@@ -26,8 +31,26 @@ impl World {
         for process in self.processes.values_mut() {
             process.opened.remove(&device);
         }
+        self.schedules.remove(&device);
         self.timers.stop(Timer::Settle(device));
+        self.timers.stop(Timer::Turn(device));
+        self.refuse_stranded(device);
         self.admit_waiting();
+    }
+
+    /// Whoever is queued for a device that is gone would wait for ever.
+    fn refuse_stranded(&mut self, device: DeviceId) {
+        let names_it = |(_, _, container): &&(_, _, ContainerId)| {
+            let known = self.containers.get(container);
+            known.is_some_and(|known| known.spec.quota(device).is_some())
+        };
+        let stranded = self.queue.iter().filter(names_it);
+        let stranded: Vec<ContainerId> = stranded.map(|(_, _, container)| *container).collect();
+        for container in stranded {
+            let error = SpecError::Device(device);
+            self.decide(Decision::Refuse { container, error });
+            self.container_gone(container);
+        }
     }
 
     pub(super) fn register(&mut self, container: ContainerId, spec: ContainerSpec, running: bool) {
@@ -70,12 +93,17 @@ impl World {
         if self.containers.contains_key(&container) {
             return Err(SpecError::Registered);
         }
-        self.check_spec(spec)
+        self.check_spec(container, spec)
     }
 
     /// Whether these limits could ever hold on this node.
-    pub(super) fn check_spec(&self, spec: &ContainerSpec) -> Result<(), SpecError> {
+    pub(super) fn check_spec(
+        &self,
+        container: ContainerId,
+        spec: &ContainerSpec,
+    ) -> Result<(), SpecError> {
         spec.check()?;
+        self.check_compute(container, spec)?;
         for (device, quota) in &spec.quotas {
             let books = self.devices.get(device).ok_or(SpecError::Device(*device))?;
             let most = books.spec.usable() - self.context_cost(*device);
@@ -91,7 +119,7 @@ impl World {
     }
 
     /// What a context on this device is expected to take.
-    pub(super) fn context_cost(&self, device: DeviceId) -> Bytes {
+    pub fn context_cost(&self, device: DeviceId) -> Bytes {
         let class = self.devices.get(&device).map(|books| books.spec.class);
         class.map_or(Bytes::ZERO, |class| {
             self.costs.expected(class, self.policy.first_overhead)

@@ -11,6 +11,7 @@ use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial, Notice};
 use crate::ids::{AskKey, ContainerId, DeviceId};
 use crate::ledger::Room;
+use crate::resolver::Candidate;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -43,6 +44,10 @@ pub(super) struct Pass {
     equals: Room,
     /// What was granted in this walk to containers that may have more asks in it.
     claimed: BTreeMap<ContainerId, Bytes>,
+    /// Who could be ended for whom, as last looked up: a crowd of asks of one container looks once.
+    pub(super) candidates: Option<((ContainerId, bool), Vec<Candidate>)>,
+    /// For this asker all unused grants of others are called back already.
+    pub(super) called_back: Option<ContainerId>,
 }
 
 impl World {
@@ -71,6 +76,8 @@ impl World {
             class: (true, u16::MAX),
             equals: Room::default(),
             claimed: BTreeMap::new(),
+            candidates: None,
+            called_back: None,
         };
         for (class, ask) in turns {
             pass.enter(class);
@@ -137,6 +144,7 @@ impl World {
         let free = self.free_for(&pending, guaranteed);
         if need.is_zero() || covers(free - pass.above, need) {
             pass.claimed.insert(pending.container, level);
+            pass.forget();
             self.grant(ask, &pending, level, level);
             return;
         }
@@ -154,7 +162,10 @@ impl World {
             .and_then(|books| books.sampled);
         match sampled.filter(|(taken, _)| *taken >= pending.since) {
             None => (),
-            Some((_, free)) if free >= bytes => self.grant(ask, pending, Bytes::ZERO, Bytes::ZERO),
+            Some((_, free)) if free >= bytes => {
+                pass.forget();
+                self.grant(ask, pending, Bytes::ZERO, Bytes::ZERO);
+            }
             Some((_, free)) => {
                 let short = Room {
                     taken: bytes - free,
@@ -203,6 +214,12 @@ impl World {
 }
 
 impl Pass {
+    /// Somebody was granted something or is to end: what was looked up no longer holds.
+    pub(super) fn forget(&mut self) {
+        self.candidates = None;
+        self.called_back = None;
+    }
+
     /// The next ask is of this class: once it is lower, all before it are above it.
     fn enter(&mut self, class: Class) {
         if class != self.class {

@@ -76,7 +76,7 @@ impl World {
     }
 
     /// When it is to end, and by which limit; nothing if it has none or is ending already.
-    fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
+    pub(super) fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
         let known = self
             .containers
             .get(&container)

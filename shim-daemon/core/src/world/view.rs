@@ -2,8 +2,9 @@
 
 use super::World;
 use super::pending::Want;
+use crate::decision::Why;
 use crate::ids::{AskKey, ContainerId, DeviceId};
-use crate::spec::Quota;
+use crate::spec::{ContainerSpec, Quota};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
@@ -71,6 +72,8 @@ pub struct ContainerView {
     pub accounts: Vec<AccountView>,
     /// Its waiting asks.
     pub waiting: Vec<WaitView>,
+    /// When its idle end or run limit comes, as things are, and which of them.
+    pub ends: Option<(Nanos, Why)>,
 }
 
 /// A device as shown. Bytes.
@@ -148,6 +151,7 @@ impl World {
             state,
             accounts: accounts.collect(),
             waiting: waiting.collect(),
+            ends: self.end_of(container),
         })
     }
 
@@ -166,6 +170,11 @@ impl World {
             excess: account.excess,
             limbo: account.limbo,
         })
+    }
+
+    /// A container's limits as they are now, admitted or not.
+    pub fn spec(&self, container: ContainerId) -> Option<&ContainerSpec> {
+        self.containers.get(&container).map(|known| &known.spec)
     }
 
     /// One device.

@@ -15,8 +15,8 @@ pub use rng::Rng;
 
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
-    DeviceSpec, Event, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver, Signal,
-    SpecError, World,
+    DeviceSpec, Event, Lease, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver,
+    Signal, SpecError, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +40,8 @@ pub struct Guest {
     pub manners: Manners,
     /// Its control page: the grant its clients obey.
     pub page: BTreeMap<DeviceId, Bytes>,
+    /// What that page says of its turns.
+    pub leases: BTreeMap<DeviceId, Lease>,
     pub signals: Vec<Signal>,
 }
 
@@ -88,6 +90,13 @@ impl Node {
             step: Bytes(1),
             ..Policy::default()
         })
+    }
+
+    /// With one device of so many GiB.
+    pub fn with_device(gib: u64) -> (Self, DeviceId) {
+        let mut node = Self::new();
+        let device = node.device(gib);
+        (node, device)
     }
 
     pub fn with(policy: Policy) -> Self {
@@ -145,6 +154,7 @@ impl Node {
             refused: None,
             manners: Manners::Polite,
             page: BTreeMap::new(),
+            leases: BTreeMap::new(),
             signals: Vec::new(),
         };
         self.guests.insert(container, guest);
@@ -164,6 +174,7 @@ impl Node {
             process,
             container,
             adopted: true,
+            gated: true,
         });
         for (device, _) in self.guests[&container].spec.quotas.clone() {
             self.open(process, device);
@@ -418,6 +429,7 @@ pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
                 limit: Bytes::gib(limit),
             },
         )],
+        compute: Vec::new(),
         priority: 500,
         on_collision: vec![Resolver::Wait],
         wait_timeout: Nanos::secs(30),
@@ -433,6 +445,19 @@ pub fn killable(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
     ContainerSpec {
         preemptible: Preemptible::Kill,
         ..spec(device, request, limit)
+    }
+}
+
+/// The same with another priority.
+pub fn ranked(priority: u16, spec: ContainerSpec) -> ContainerSpec {
+    ContainerSpec { priority, ..spec }
+}
+
+/// The same with other resolvers, in order.
+pub fn resolving(resolvers: &[Resolver], spec: ContainerSpec) -> ContainerSpec {
+    ContainerSpec {
+        on_collision: resolvers.to_vec(),
+        ..spec
     }
 }
 

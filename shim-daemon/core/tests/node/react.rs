@@ -65,6 +65,15 @@ impl Node {
                 device,
                 to,
             } => self.reclaim(ticket, container, device, to),
+            Decision::Lease {
+                container,
+                device,
+                lease,
+            } => {
+                if let Some(guest) = self.guests.get_mut(&container) {
+                    guest.leases.insert(device, lease);
+                }
+            }
             Decision::Answer { ask, answer } => self.answered(ask, answer),
             Decision::Resample { device } => {
                 let event = self.look_at(device);

@@ -31,9 +31,20 @@ fn add(
     out(node, node_handle(added))
 }
 
-fn add_child(node: *mut CUgraphNode, graph: CUgraph, after: &Dependencies, child: usize) -> Result {
+fn add_child(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    after: &Dependencies,
+    (child, moved): (usize, bool),
+) -> Result {
     required(node.cast_const())?;
-    let added = store().add_child(graph.0.addr(), after, child)?;
+    let mut store = store();
+    let added = if moved {
+        store.move_child(graph.0.addr(), after, child)?
+    } else {
+        store.add_child(graph.0.addr(), after, child)?
+    };
+    drop(store);
     out(node, node_handle(added))
 }
 
@@ -75,7 +86,10 @@ fn add_generic(
             out(given, read)
         }
         CUgraphNodeType::MEM_FREE => add_free(node, graph, after, params::free_member(&read)),
-        CUgraphNodeType::GRAPH => add_child(node, graph, after, params::child_member(&read)),
+        CUgraphNodeType::GRAPH => {
+            let child = (params::child_member(&read), params::is_child_moved(&read)?);
+            add_child(node, graph, after, child)
+        }
         _ => add(node, graph, after, params::generic(&read)?),
     }
 }
@@ -177,7 +191,7 @@ driver! {
     }
 
     fn cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph) {
-        add_child(node, graph, &plain(after, count)?, child.0.addr())
+        add_child(node, graph, &plain(after, count)?, (child.0.addr(), false))
     }
 
     fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) {

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use gpushare_cuda_abi::cuda::{
     CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2,
     CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
-    CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUevent, CUfunction, CUgraphNodeParams, CUgraphNodeType,
-    CUkernel, CUlaunchAttributeValue, CUresult, CUstreamBatchMemOpParams,
+    CUDA_MEMSET_NODE_PARAMS_v2, CUcontext, CUevent, CUfunction, CUgraphChildGraphNodeOwnership,
+    CUgraphNodeParams, CUgraphNodeType, CUkernel, CUlaunchAttributeValue, CUresult,
+    CUstreamBatchMemOpParams,
 };
 use softgpu::Result;
 use softgpu::context::Context;
@@ -316,4 +317,14 @@ pub(super) fn free_member(params: &CUgraphNodeParams) -> u64 {
 pub(super) fn child_member(params: &CUgraphNodeParams) -> usize {
     // SAFETY: the caller of this function has seen the type `GRAPH`.
     unsafe { params.anon.graph.graph.0.addr() }
+}
+
+/// Whether generic parameters of type `GRAPH` give the child away.
+pub(super) fn is_child_moved(params: &CUgraphNodeParams) -> Result<bool> {
+    // SAFETY: the caller of this function has seen the type `GRAPH`.
+    match unsafe { params.anon.graph.ownership } {
+        CUgraphChildGraphNodeOwnership::CLONE => Ok(false),
+        CUgraphChildGraphNodeOwnership::MOVE => Ok(true),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
 }

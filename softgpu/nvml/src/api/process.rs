@@ -8,6 +8,7 @@ use gpushare_cuda_abi::nvml::{
 
 use crate::abi::{input, out, outputs, required};
 use crate::library::{Result, device as look, index, monitor};
+use softgpu::pids::seen;
 
 /// The instance ids of a device that is not divided.
 const NO_INSTANCE: u32 = u32::MAX;
@@ -123,7 +124,7 @@ fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
         .iter()
         .filter(|process| process.physical_total() > 0);
     Ok(holding
-        .map(|process| (process.pid.cast_unsigned(), process.physical_total()))
+        .filter_map(|process| Some((seen(process)?, process.physical_total())))
         .collect())
 }
 

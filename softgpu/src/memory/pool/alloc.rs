@@ -70,6 +70,7 @@ pub fn alloc_async(
     let len = size
         .checked_next_multiple_of(GRANULE)
         .ok_or(CUresult::OUT_OF_MEMORY)?;
+    let _order = pool.in_order();
     let base = place(context, stream, pool, len)?;
     let (ordinal, id) = (pool.device.ordinal(), table::fresh_id());
     let what = What::Pool(Arc::new(PoolBlock {
@@ -197,8 +198,10 @@ pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> R
     let id = record.id;
     match record.what {
         What::Pool(block) => {
-            table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
             let pool = Arc::clone(block.pool());
+            let order = Arc::clone(&pool);
+            let _order = order.in_order();
+            table::forget_if(address, |now| now.id == id).ok_or(CUresult::INVALID_VALUE)?;
             let ticket = (!block.is_borrowed()).then(|| {
                 pool.lock()
                     .model

@@ -46,6 +46,9 @@ pub struct Pool {
     imported: Option<Vec<u8>>,
     destroyed: AtomicBool,
     state: Mutex<State>,
+    /// Held from the decision where an allocation goes, or what a free gives, until the stream has it: what one thread frees in a stream
+    /// another may have in the same stream at once, behind that free and never before it.
+    order: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -91,6 +94,7 @@ impl Pool {
             imported,
             destroyed: AtomicBool::new(false),
             state: Mutex::new(state),
+            order: Mutex::default(),
         });
         POOLS.insert_at(pool.handle, Arc::clone(&pool));
         pool
@@ -113,6 +117,10 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives free segments back until only `keep` bytes are reserved, as far as that goes.

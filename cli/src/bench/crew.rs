@@ -1,0 +1,257 @@
+//! The tenants of one experiment, started as `gpushare run` starts any program: each process is this executable's worker under a
+//! `gpushare run` of its own, and the processes of a tenant share a container.
+
+use super::log::Log;
+use super::tenant::Tenant;
+use crate::artefacts;
+use crate::failure::Failure;
+use crate::gpu::{self, Gpu};
+use crate::settings::Environment;
+use std::env;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest a worker may take to be ready: a driver's first start and the daemon's.
+const START: Duration = Duration::from_secs(60);
+/// Longest it may take to end its work and tell of it, past the end.
+const END: Duration = Duration::from_secs(60);
+
+/// Where and how tenants are started.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// The value of `--gpu`; a software GPU has a name, so that all tenants share it.
+    pub(crate) gpu: String,
+    /// `--daemon` of `run`; `None` starts the tenants without gpushare.
+    pub(crate) daemon: Option<&'static str>,
+    /// Links to a software GPU, for tenants without gpushare and for ourselves.
+    links: TempDir,
+    environment: Environment,
+    /// Makes containers' names unique.
+    runs: std::cell::Cell<u32>,
+}
+
+impl Ground {
+    /// Checks that there is a GPU, and says what it is called.
+    pub(crate) fn new(gpu: &str, daemon: Option<&'static str>) -> Result<(Self, String), Failure> {
+        let gpu = named(gpu);
+        let (links, chosen) = (gpu::folder()?, gpu.parse::<Gpu>()?);
+        let mut environment: Environment = env::vars_os().collect();
+        chosen.apply(&mut environment, links.path(), "bench")?;
+        let devices = chosen.devices(&environment)?;
+        let name = devices
+            .first()
+            .map(|device| device.name.clone())
+            .unwrap_or_default();
+        let runs = std::cell::Cell::new(0);
+        Ok((
+            Self {
+                gpu,
+                daemon,
+                links,
+                environment,
+                runs,
+            },
+            name,
+        ))
+    }
+
+    /// The name of the software GPU, if it is one.
+    pub(crate) fn soft_name(&self) -> Option<&str> {
+        let spec = self.gpu.strip_prefix("soft:")?;
+        spec.split(',')
+            .filter_map(|pair| pair.strip_prefix("name="))
+            .next_back()
+    }
+
+    /// The environment of a program on this GPU without gpushare.
+    pub(crate) fn environment(&self) -> &Environment {
+        debug_assert!(
+            self.links.path().exists(),
+            "the links live as long as we do"
+        );
+        &self.environment
+    }
+
+    fn command(&self, tenant: &Tenant, run: u32) -> Result<Command, Failure> {
+        let own = artefacts::own_executable()?;
+        let mut command = Command::new(&own);
+        if let Some(daemon) = self.daemon {
+            let name = format!("bench-{}-{run}-{}", std::process::id(), tenant.name);
+            command.args([
+                "run", "--daemon", daemon, "--gpu", &self.gpu, "--name", &name,
+            ]);
+            for (flag, value) in [
+                ("--sm-request", tenant.share),
+                ("--sm-limit", tenant.cap),
+                ("--priority", tenant.priority),
+            ] {
+                if let Some(value) = value {
+                    command.args([flag.to_owned(), value.to_string()]);
+                }
+            }
+            let own: OsString = own.into();
+            command.arg("--").arg(own);
+        } else {
+            command.env_clear().envs(&self.environment);
+        }
+        command.args(["bench", "worker", &tenant.to_string()]);
+        Ok(command)
+    }
+}
+
+/// A software GPU without a name would be private to each program.
+fn named(gpu: &str) -> String {
+    let name = format!("name=bench-{}", std::process::id());
+    match gpu.split_once(':') {
+        None if gpu == "soft" => format!("soft:{name}"),
+        Some(("soft", spec)) if !spec.split(',').any(|pair| pair.starts_with("name=")) => {
+            let comma = if spec.is_empty() { "" } else { "," };
+            format!("soft:{spec}{comma}{name}")
+        }
+        _ => gpu.to_owned(),
+    }
+}
+
+/// One process of a tenant.
+#[derive(Debug)]
+struct Member {
+    tenant: usize,
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// All processes of an experiment.
+#[derive(Debug)]
+pub(crate) struct Crew(Vec<Member>);
+
+impl Crew {
+    /// Starts them; returns when all are ready.
+    pub(crate) fn start(ground: &Ground, tenants: &[Tenant]) -> Result<Self, Failure> {
+        let run = ground.runs.get();
+        ground.runs.set(run + 1);
+        let mut crew = Self(Vec::new());
+        for (at, tenant) in tenants.iter().enumerate() {
+            for _ in 0..tenant.procs {
+                let mut command = ground.command(tenant, run)?;
+                command.stdin(Stdio::piped()).stdout(Stdio::piped());
+                let mut child = command.spawn().map_err(|error| {
+                    Failure::ours(format!("cannot start tenant {}: {error}", tenant.name))
+                })?;
+                let lines = reader(child.stdout.take());
+                crew.0.push(Member {
+                    tenant: at,
+                    name: tenant.name.clone(),
+                    child,
+                    lines,
+                });
+            }
+        }
+        let end = Instant::now() + START;
+        for member in &mut crew.0 {
+            match member.line(end)?.as_str() {
+                "ready" => {}
+                other => return Err(member.lost(&format!("it said {other:?}"))),
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Lets all work from now to `end`, and measure between the two moments.
+    pub(crate) fn go(&mut self, from: u64, to: u64, end: u64) -> Result<(), Failure> {
+        for member in &mut self.0 {
+            let told = match &mut member.child.stdin {
+                Some(stdin) => writeln!(stdin, "{from} {to} {end}").and_then(|()| stdin.flush()),
+                None => Ok(()),
+            };
+            told.map_err(|error| member.lost(&error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// What each process did, by tenant.
+    pub(crate) fn finish(mut self, to: Duration) -> Result<Vec<(usize, Log)>, Failure> {
+        let end = Instant::now() + to + END;
+        let mut logs = Vec::new();
+        for member in &mut self.0 {
+            let line = member.line(end)?;
+            let log =
+                serde_json::from_str(&line).map_err(|error| member.lost(&error.to_string()))?;
+            logs.push((member.tenant, log));
+            let ended = member
+                .child
+                .wait()
+                .map_err(|error| member.lost(&error.to_string()))?;
+            if !ended.success() {
+                return Err(member.lost(&ended.to_string()));
+            }
+        }
+        Ok(logs)
+    }
+}
+
+/// Whoever is left has no reader any more: closing its input ends it, and a worker that hangs is ended by what started it.
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for member in &mut self.0 {
+            drop(member.child.stdin.take());
+            if !matches!(member.child.try_wait(), Ok(Some(_))) {
+                let id = nix::unistd::Pid::from_raw(i32::try_from(member.child.id()).unwrap_or(0));
+                if id.as_raw() > 0 {
+                    let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM);
+                }
+                let _ = member.child.wait();
+            }
+        }
+    }
+}
+
+impl Member {
+    fn line(&self, end: Instant) -> Result<String, Failure> {
+        let rest = end.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(rest).map_err(|error| match error {
+            RecvTimeoutError::Timeout => self.lost("it does not answer"),
+            RecvTimeoutError::Disconnected => self.lost("it ended; why is said above"),
+        })
+    }
+
+    fn lost(&self, why: &str) -> Failure {
+        Failure::ours(format!("tenant {} is lost: {why}", self.name))
+    }
+}
+
+fn reader(stdout: Option<ChildStdout>) -> Receiver<String> {
+    let (told, lines) = channel();
+    std::thread::spawn(move || {
+        let lines = stdout
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            if told.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_of_a_software_gpu_share_it_by_a_name() {
+        let name = format!("name=bench-{}", std::process::id());
+        assert_eq!(named("soft"), format!("soft:{name}"));
+        assert_eq!(named("soft:"), format!("soft:{name}"));
+        assert_eq!(named("soft:mem=1GiB"), format!("soft:mem=1GiB,{name}"));
+        for gpu in ["soft:name=mine,mem=1GiB", "auto", "0"] {
+            assert_eq!(named(gpu), gpu);
+        }
+    }
+}

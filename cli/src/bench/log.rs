@@ -1,0 +1,28 @@
+//! What a worker tells: its work, piece by piece, on the clock of the host.
+
+use serde::{Deserialize, Serialize};
+
+/// Work that was seen to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    /// When the first launch of it was called.
+    pub(crate) sent: u64,
+    /// When the device was done with it, by an event of the driver.
+    pub(crate) end: u64,
+    /// When the process knew.
+    pub(crate) known: u64,
+    /// How much device time it is: launches times their length.
+    pub(crate) ns: u64,
+}
+
+/// All that one process did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Log {
+    pub(crate) pid: u32,
+    /// In the order of their ends.
+    pub(crate) pieces: Vec<Piece>,
+    /// Processor time of the whole process between the first and the last moment it was told to measure (ns).
+    pub(crate) cpu_ns: u64,
+    /// Of that, what gpushare's own threads took.
+    pub(crate) own_cpu_ns: u64,
+}

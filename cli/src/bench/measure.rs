@@ -1,0 +1,273 @@
+//! From what the workers did to figures. All times are nanoseconds of one clock.
+
+use super::log::{Log, Piece};
+use serde::Serialize;
+
+/// A span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Span {
+    /// Its length.
+    pub(crate) fn ns(self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    fn cut(self, other: Self) -> Self {
+        let from = self.from.max(other.from);
+        Self {
+            from,
+            to: self.to.min(other.to).max(from),
+        }
+    }
+}
+
+/// When a piece had the device, if nothing was between its launches.
+fn had(piece: &Piece) -> Span {
+    Span {
+        from: piece.end.saturating_sub(piece.ns),
+        to: piece.end,
+    }
+}
+
+/// Device time of these processes within `span`.
+pub(crate) fn device_time<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u64 {
+    let pieces = logs.into_iter().flat_map(|log| &log.pieces);
+    pieces.map(|piece| had(piece).cut(span).ns()).sum()
+}
+
+/// `span` in parts of a second, what is left over at the end not counted.
+pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
+    const SECOND: u64 = 1_000_000_000;
+    let begin = move |at: u64| span.from + at * SECOND;
+    (0..span.ns() / SECOND).map(move |at| Span {
+        from: begin(at),
+        to: begin(at + 1),
+    })
+}
+
+/// How long nobody had the device within `span`.
+pub(crate) fn idle<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u64 {
+    let mut spans: Vec<Span> = logs
+        .into_iter()
+        .flat_map(|log| &log.pieces)
+        .map(|piece| had(piece).cut(span))
+        .collect();
+    spans.sort_by_key(|had| had.from);
+    let (mut idle, mut until) = (0, span.from);
+    for had in spans.into_iter().filter(|had| had.ns() > 0) {
+        idle += had.from.saturating_sub(until);
+        until = until.max(had.to);
+    }
+    idle + span.to.saturating_sub(until)
+}
+
+/// How the device passed from one tenant to another.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Handoffs {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    #[serde(flatten)]
+    pub(crate) gap: Percentiles,
+}
+
+/// The gaps between the work of one tenant and that of the next, by pairs of tenants. Where both had the device at once there is none.
+pub(crate) fn handoffs(logs: &[(usize, Log)], names: &[&str], span: Span) -> Vec<Handoffs> {
+    let mut turns: Vec<(Span, usize)> = logs
+        .iter()
+        .flat_map(|(tenant, log)| log.pieces.iter().map(|piece| (had(piece), *tenant)))
+        .filter(|(had, _)| had.from >= span.from && had.to <= span.to)
+        .collect();
+    turns.sort_by_key(|(had, _)| had.from);
+    let mut gaps: Vec<Vec<u64>> = vec![Vec::new(); names.len() * names.len()];
+    for pair in turns.windows(2) {
+        let [(before, a), (after, b)] = pair else {
+            continue;
+        };
+        if a != b && after.from >= before.to {
+            gaps[a * names.len() + b].push(after.from - before.to);
+        }
+    }
+    let named = gaps.into_iter().enumerate().filter_map(|(at, gaps)| {
+        let gap = Percentiles::of(gaps)?;
+        let (from, to) = (
+            names[at / names.len()].to_owned(),
+            names[at % names.len()].to_owned(),
+        );
+        Some(Handoffs { from, to, gap })
+    });
+    named.collect()
+}
+
+/// The middle and the tail of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Percentiles {
+    pub(crate) count: usize,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+impl Percentiles {
+    /// Of these values, by nearest rank; `None` if there are none.
+    pub(crate) fn of(mut values: Vec<u64>) -> Option<Self> {
+        values.sort_unstable();
+        let count = values.len();
+        let rank = |percent: usize| {
+            values
+                .get((count * percent).div_ceil(100).max(1) - 1)
+                .copied()
+        };
+        Some(Self {
+            count,
+            p50_ns: rank(50)?,
+            p99_ns: rank(99)?,
+            max_ns: *values.last()?,
+        })
+    }
+}
+
+/// From launch to known completion, of what was launched within `span`.
+pub(crate) fn latency<'a>(
+    logs: impl IntoIterator<Item = &'a Log>,
+    span: Span,
+) -> Option<Percentiles> {
+    let pieces = logs.into_iter().flat_map(|log| &log.pieces);
+    let inside = pieces.filter(|piece| (span.from..span.to).contains(&piece.sent));
+    Percentiles::of(
+        inside
+            .map(|piece| piece.known.saturating_sub(piece.sent))
+            .collect(),
+    )
+}
+
+/// What each should get of one device: by weight, nobody above its cap, what the capped leave to the others by weight.
+/// `tenants` are (weight, cap), both fractions.
+pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
+    let mut got: Vec<Option<f64>> = vec![None; tenants.len()];
+    loop {
+        let left = 1.0 - got.iter().flatten().sum::<f64>();
+        let open = || {
+            tenants
+                .iter()
+                .zip(&got)
+                .filter(|(_, got)| got.is_none())
+                .map(|(tenant, _)| tenant)
+        };
+        let weights: f64 = open().map(|(weight, _)| weight).sum();
+        let full = tenants
+            .iter()
+            .zip(&got)
+            .position(|((weight, cap), got)| got.is_none() && left * weight / weights > *cap);
+        match full {
+            Some(at) => got[at] = Some(tenants[at].1),
+            None => {
+                let by_weight = |((weight, _), got): (&(f64, f64), &Option<f64>)| {
+                    got.unwrap_or(left * weight / weights)
+                };
+                return tenants.iter().zip(&got).map(by_weight).collect();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(pieces: &[(u64, u64)]) -> Log {
+        let piece = |&(end, ns): &(u64, u64)| Piece {
+            sent: end - ns,
+            end,
+            known: end + 5,
+            ns,
+        };
+        Log {
+            pieces: pieces.iter().map(piece).collect(),
+            ..Log::default()
+        }
+    }
+
+    const ALL: Span = Span { from: 100, to: 200 };
+
+    #[test]
+    fn work_counts_as_far_as_it_lies_within_the_span() {
+        assert_eq!(
+            device_time(&[log(&[(110, 20), (150, 40), (210, 20), (300, 50)])], ALL),
+            10 + 40 + 10
+        );
+    }
+
+    #[test]
+    fn idle_is_what_nobody_had_counted_once() {
+        let logs = [log(&[(120, 20), (150, 10)]), log(&[(130, 20), (190, 10)])];
+        assert_eq!(idle(&logs, ALL), 10 + 30 + 10);
+        assert_eq!(idle(&[], ALL), 100);
+    }
+
+    #[test]
+    fn a_handoff_is_the_gap_between_two_tenants_and_not_within_one() {
+        let logs = [(0, log(&[(110, 10), (130, 10)])), (1, log(&[(145, 10)]))];
+        let found = handoffs(&logs, &["a", "b"], ALL);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (
+                found[0].from.as_str(),
+                found[0].to.as_str(),
+                found[0].gap.p50_ns
+            ),
+            ("a", "b", 5)
+        );
+    }
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let of_hundred = Percentiles::of((1..=100).rev().collect()).unwrap();
+        assert_eq!(
+            (of_hundred.p50_ns, of_hundred.p99_ns, of_hundred.max_ns),
+            (50, 99, 100)
+        );
+        assert_eq!(Percentiles::of(vec![7]).unwrap().p99_ns, 7);
+        assert!(Percentiles::of(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn latency_is_from_launch_to_knowing() {
+        assert_eq!(
+            latency(&[log(&[(150, 20), (250, 10)])], ALL)
+                .unwrap()
+                .max_ns,
+            25
+        );
+    }
+
+    #[test]
+    fn shares_go_by_weight_and_what_a_cap_leaves_goes_to_the_others() {
+        assert_eq!(entitled(&[(0.7, 1.0), (0.3, 1.0)]), [0.7, 0.3]);
+        assert_eq!(
+            entitled(&[(0.5, 0.2), (0.25, 1.0), (0.25, 1.0)]),
+            [0.2, 0.4, 0.4]
+        );
+        assert_eq!(entitled(&[(1.0, 0.3)]), [0.3]);
+    }
+
+    #[test]
+    fn a_span_is_cut_into_whole_seconds() {
+        let parts: Vec<Span> = seconds(Span {
+            from: 5,
+            to: 2_500_000_005,
+        })
+        .collect();
+        assert_eq!(parts.len(), 2);
+        assert_eq!(
+            parts[1],
+            Span {
+                from: 1_000_000_005,
+                to: 2_000_000_005
+            }
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! `gpushare bench share`: how exactly a device is shared. Tenants are started as `run` starts programs and keep it busy with kernels
+//! of known length; what each got is compared with what it was promised.
+
+mod clock;
+mod crew;
+mod log;
+mod measure;
+mod preset;
+mod report;
+mod result;
+mod svg;
+mod tenant;
+mod truth;
+mod worker;
+
+pub(crate) use worker::run as worker;
+
+use crate::args::{BenchShare, UseDaemon};
+use crate::failure::Failure;
+use crate::output;
+use crew::{Crew, Ground};
+use log::Log;
+use measure::Span;
+use preset::Experiment;
+use result::{Measured, Outcome};
+use serde_json::json;
+use std::collections::HashMap;
+use std::fs;
+use std::process::ExitCode;
+use std::time::Duration;
+use tenant::{Tenant, ns};
+
+/// From the moment all are told to work to the first that is measured.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How much longer all work than is measured, so that none has stopped when the last look is taken.
+const COOL_DOWN: Duration = Duration::from_millis(300);
+
+/// Runs the experiments and shows what they showed.
+pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
+    let experiments = experiments(arguments)?;
+    let daemon = match (arguments.bare, arguments.daemon) {
+        (true, _) => None,
+        (_, UseDaemon::Auto) => Some("auto"),
+        (_, UseDaemon::On) => Some("on"),
+        (_, UseDaemon::Off) => Some("off"),
+    };
+    let (ground, device) = Ground::new(&arguments.gpu, daemon)?;
+    output::data(&format!("on {device}, {}", host()))?;
+    let mut bench = Bench {
+        ground,
+        arguments,
+        alone: HashMap::new(),
+    };
+    let mut outcomes = Vec::new();
+    for experiment in experiments {
+        let outcome = bench.measure(experiment)?;
+        output::data(&format!("\n{}", report::text(&outcome)))?;
+        outcomes.push(outcome);
+    }
+    if let Some(path) = &arguments.json {
+        let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes });
+        fs::write(path, format!("{all:#}\n"))
+            .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))?;
+    }
+    if let Some(path) = &arguments.svg {
+        svg::write(path, &outcomes)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the figures depend on beside the device.
+fn host() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "{cores} cores, load average {}",
+        load.split(' ').next().unwrap_or("unknown")
+    )
+}
+
+fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
+    let mut experiments = Vec::new();
+    for name in &arguments.preset {
+        experiments.extend(preset::find(name)?);
+    }
+    if !arguments.tenant.is_empty() {
+        let tenants = arguments.tenant.iter().map(|text| {
+            text.parse::<Tenant>()
+                .map_err(|why| Failure::ours(format!("--tenant={text:?} is refused: {why}")))
+        });
+        let tenants = tenants.collect::<Result<Vec<_>, _>>()?;
+        for (at, tenant) in tenants.iter().enumerate() {
+            if tenants[..at].iter().any(|other| other.name == tenant.name) {
+                return Err(Failure::ours(format!(
+                    "two tenants are named {:?}; processes of one tenant are procs=N",
+                    tenant.name
+                )));
+            }
+        }
+        let (name, about) = ("tenants".to_owned(), "as given".to_owned());
+        experiments.push(Experiment {
+            name,
+            about,
+            tenants,
+        });
+    }
+    if experiments.is_empty() {
+        return Err(Failure::ours(format!(
+            "nothing to run; give --tenant name=a,share=70 --tenant name=b,share=30, or --preset NAME: {}",
+            preset::names()
+        )));
+    }
+    if arguments.bare {
+        for experiment in &mut experiments {
+            experiment.tenants = experiment.tenants.iter().map(Tenant::unbound).collect();
+        }
+    }
+    Ok(experiments)
+}
+
+struct Bench<'a> {
+    ground: Ground,
+    arguments: &'a BenchShare,
+    /// Device time per time of tenants that ran alone, by what they run.
+    alone: HashMap<String, f64>,
+}
+
+impl Bench<'_> {
+    fn measure(&mut self, experiment: Experiment) -> Result<Outcome, Failure> {
+        let alone = self.alone(&experiment.tenants)?;
+        let mut crew = Crew::start(&self.ground, &experiment.tenants)?;
+        let from = clock::now() + ns(WARM_UP);
+        let span = Span {
+            from,
+            to: from + self.arguments.seconds * 1_000_000_000,
+        };
+        crew.go(span.from, span.to, span.to + ns(COOL_DOWN))?;
+        clock::sleep_until(span.from);
+        let before = truth::look(&self.ground);
+        clock::sleep_until(span.to);
+        let looks = before.zip(truth::look(&self.ground));
+        let logs = crew.finish(Duration::ZERO)?;
+        Ok(Measured {
+            experiment,
+            span,
+            logs,
+            looks,
+            alone,
+            in_turns: !self.arguments.bare,
+        }
+        .outcome())
+    }
+
+    /// What each tenant gets of the device when it is alone and nothing binds it; `None` if that is not to be measured.
+    fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<f64>>, Failure> {
+        if self.arguments.alone == 0 || tenants.len() < 2 {
+            return Ok(None);
+        }
+        let mut alone = Vec::new();
+        for tenant in tenants {
+            let tenant = Tenant {
+                name: "alone".to_owned(),
+                ..tenant.unbound()
+            };
+            let key = tenant.to_string();
+            let part = match self.alone.get(&key) {
+                Some(part) => *part,
+                None => self.one(&tenant)?,
+            };
+            self.alone.insert(key, part);
+            alone.push(part);
+        }
+        Ok(Some(alone))
+    }
+
+    fn one(&self, tenant: &Tenant) -> Result<f64, Failure> {
+        let mut crew = Crew::start(&self.ground, std::slice::from_ref(tenant))?;
+        let from = clock::now() + ns(WARM_UP) / 4;
+        let span = Span {
+            from,
+            to: from + self.arguments.alone * 1_000_000_000,
+        };
+        crew.go(span.from, span.to, span.to)?;
+        let logs: Vec<Log> = crew
+            .finish(Duration::from_nanos(span.to - clock::now().min(span.to)))?
+            .into_iter()
+            .map(|(_, log)| log)
+            .collect();
+        Ok(measure::device_time(&logs, span) as f64 / span.ns() as f64)
+    }
+}

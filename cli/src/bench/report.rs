@@ -1,0 +1,150 @@
+//! An outcome as text: a table, and a line of blocks for each tenant's device time second by second.
+
+use super::measure::Percentiles;
+use super::result::{Outcome, Row};
+
+const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The whole text of one outcome.
+pub(crate) fn text(outcome: &Outcome) -> String {
+    let mut lines = vec![
+        format!(
+            "{}: {} ({:.0} s)",
+            outcome.name, outcome.about, outcome.seconds
+        ),
+        format!(
+            "  {:<12} {:>6} {:>9} {:>6} {:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7}  EACH SECOND",
+            "TENANT",
+            "MODE",
+            "KERNEL",
+            "SHARE",
+            "CAP",
+            "DEVICE",
+            "SERVED",
+            "GOT",
+            "ERROR",
+            "WAIT p50",
+            "WAIT p99",
+            "CORES"
+        ),
+    ];
+    lines.extend(outcome.tenants.iter().map(row));
+    lines.push(format!("  {}", notes(outcome).join("; ")));
+    lines.extend(outcome.handoffs.iter().map(|handoff| {
+        let Percentiles {
+            count,
+            p50_ns,
+            p99_ns,
+            max_ns,
+        } = handoff.gap;
+        format!(
+            "  device idle from {} to {}: p50 {}, p99 {}, max {} ({count} times)",
+            handoff.from,
+            handoff.to,
+            time(p50_ns),
+            time(p99_ns),
+            time(max_ns)
+        )
+    }));
+    lines.join("\n")
+}
+
+fn row(row: &Row) -> String {
+    let tenant = &row.tenant;
+    let percent =
+        |part: Option<f64>| part.map_or_else(String::new, |part| format!("{:.2}%", part * 100.0));
+    let whole =
+        |percent: Option<u32>| percent.map_or_else(String::new, |percent| format!("{percent}%"));
+    let error = row
+        .error_pp
+        .map_or_else(String::new, |error| format!("{error:+.2}pp"));
+    let wait = |choose: fn(Percentiles) -> u64| {
+        row.waited
+            .map_or_else(String::new, |waited| time(choose(waited)))
+    };
+    let mode = format!("{:?}", tenant.mode).to_lowercase();
+    format!(
+        "  {:<12} {mode:>6} {:>9} {:>6} {:>4} {:>8} {:>8} {:>8} {error:>8} {:>9} {:>9} {:>7.3}  {}",
+        if tenant.procs > 1 {
+            format!("{} x{}", tenant.name, tenant.procs)
+        } else {
+            tenant.name.clone()
+        },
+        time(tenant.launch_ns()),
+        whole(tenant.share),
+        whole(tenant.cap),
+        percent(Some(row.device)),
+        percent(row.served),
+        percent(Some(row.share)),
+        wait(|waited| waited.p50_ns),
+        wait(|waited| waited.p99_ns),
+        row.cores,
+        row.seconds
+            .iter()
+            .map(|part| block(*part))
+            .collect::<String>(),
+    )
+}
+
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(idle) = outcome.idle {
+        notes.push(format!("device idle {:.2} %", idle * 100.0));
+    }
+    if let Some(idle) = outcome.idle_served {
+        notes.push(format!(
+            "idle by the device's own books {:.2} %",
+            idle * 100.0
+        ));
+    }
+    if let Some(overhead) = outcome.overhead {
+        notes.push(format!("cost of sharing {:.2} %", overhead * 100.0));
+    }
+    for row in &outcome.tenants {
+        if let Some(worst) = row.cap_error_pp {
+            notes.push(format!(
+                "{}: worst second {worst:.2} pp from its cap",
+                row.tenant.name
+            ));
+        }
+    }
+    let own: f64 = outcome.tenants.iter().map(|row| row.own_cores).sum();
+    notes.push(format!("gpushare's threads in the tenants {own:.4} cores"));
+    if outcome.tenants.iter().any(|row| row.by == "alone") {
+        notes.push("GOT is in what each gets of what it had alone".to_owned());
+    }
+    notes
+}
+
+/// A part of one as an eighth block.
+fn block(part: f64) -> char {
+    let eighths = part.clamp(0.0, 1.0) * 8.0;
+    let reached = (0_u8..)
+        .zip(BLOCKS)
+        .filter(|(eighth, _)| f64::from(*eighth) <= eighths + 0.5);
+    reached.last().map_or(' ', |(_, block)| block)
+}
+
+/// Nanoseconds for a reader.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns}ns"),
+        1_000..1_000_000 => format!("{:.1}us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2}ms", ns as f64 / 1e6),
+        _ => format!("{:.2}s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_parts_are_short() {
+        assert_eq!(
+            [900, 50_000, 2_500_000, 1_500_000_000].map(time),
+            ["900ns", "50.0us", "2.50ms", "1.50s"]
+        );
+        assert_eq!([0.0, 0.5, 1.0, 1.2].map(block), [' ', '▄', '█', '█']);
+    }
+}

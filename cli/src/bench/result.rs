@@ -1,0 +1,325 @@
+//! What an experiment showed, as data: the JSON is this.
+
+use super::log::Log;
+use super::measure::{self, Handoffs, Percentiles, Span};
+use super::preset::Experiment;
+use super::tenant::Tenant;
+use super::truth::{self, Look};
+use serde::Serialize;
+
+/// Alone a tenant keeps the device this busy at least, or its share is judged by what it gets of what it had alone.
+const SATURATES: f64 = 0.95;
+
+/// One experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) seconds: f64,
+    pub(crate) tenants: Vec<Row>,
+    /// Part of the time that nobody had the device, where each tenant has it to itself.
+    pub(crate) idle: Option<f64>,
+    /// The same by the software GPU's own books.
+    pub(crate) idle_served: Option<f64>,
+    /// What sharing costs: one minus all that the tenants got of what each had alone.
+    pub(crate) overhead: Option<f64>,
+    pub(crate) handoffs: Vec<Handoffs>,
+}
+
+/// One tenant. Shares are fractions of one device.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub(crate) tenant: Tenant,
+    pub(crate) pids: Vec<u32>,
+    /// Device time per time, by its own count.
+    pub(crate) device: f64,
+    /// The same by the software GPU's own books.
+    pub(crate) served: Option<f64>,
+    /// The same when alone and without promises.
+    pub(crate) alone: Option<f64>,
+    /// Its part of what all got.
+    pub(crate) share: f64,
+    /// What that part is measured in: `device` time, or what it would have got `alone`.
+    pub(crate) by: &'static str,
+    /// What it should be; none where priorities decide.
+    pub(crate) entitled: Option<f64>,
+    /// The difference, in percentage points.
+    pub(crate) error_pp: Option<f64>,
+    /// The same by the software GPU's own books.
+    pub(crate) error_served_pp: Option<f64>,
+    /// Device time in each second.
+    pub(crate) seconds: Vec<f64>,
+    /// How far the worst second is from the cap, in percentage points.
+    pub(crate) cap_error_pp: Option<f64>,
+    /// From launch to completion, for who waits for each launch.
+    pub(crate) latency: Option<Percentiles>,
+    /// The same beyond the kernel itself.
+    pub(crate) waited: Option<Percentiles>,
+    /// Cores that its processes used, driver and benchmark included.
+    pub(crate) cores: f64,
+    /// Cores that gpushare's own threads in them used.
+    pub(crate) own_cores: f64,
+}
+
+/// All that was measured.
+pub(crate) struct Measured {
+    pub(crate) experiment: Experiment,
+    pub(crate) span: Span,
+    pub(crate) logs: Vec<(usize, Log)>,
+    pub(crate) looks: Option<(Look, Look)>,
+    /// For each tenant, device time per time when alone.
+    pub(crate) alone: Option<Vec<f64>>,
+    /// Whether tenants have the device in turns of gpushare's; in the driver's own, kernels overlap, and ends say nothing of beginnings.
+    pub(crate) in_turns: bool,
+}
+
+impl Measured {
+    fn of(&self, tenant: usize) -> impl Iterator<Item = &Log> + Clone {
+        self.logs
+            .iter()
+            .filter(move |(at, _)| *at == tenant)
+            .map(|(_, log)| log)
+    }
+
+    fn per_time(&self, ns: u64) -> f64 {
+        ns as f64 / self.span.ns().max(1) as f64
+    }
+
+    fn served(&self, pids: &[u32]) -> Option<f64> {
+        self.looks
+            .as_ref()
+            .map(|(before, after)| truth::served(before, after, pids))
+    }
+
+    /// The figures.
+    pub(crate) fn outcome(self) -> Outcome {
+        let mut rows: Vec<Row> = (0..self.experiment.tenants.len())
+            .map(|at| self.row(at))
+            .collect();
+        judge(&mut rows);
+        let served = rows
+            .iter()
+            .map(|row| row.served)
+            .collect::<Option<Vec<f64>>>();
+        let busy = rows
+            .iter()
+            .all(|row| row.tenant.is_busy() && row.tenant.cap.is_none());
+        let of_alone = self
+            .alone
+            .as_ref()
+            .filter(|_| busy && rows.len() > 1)
+            .map(|alone| {
+                rows.iter()
+                    .zip(alone)
+                    .map(|(row, alone)| row.device / alone)
+                    .sum::<f64>()
+            });
+        let names: Vec<&str> = rows.iter().map(|row| row.tenant.name.as_str()).collect();
+        let handoffs = measure::handoffs(&self.logs, &names, self.span);
+        let logs = self.logs.iter().map(|(_, log)| log);
+        let idle = self.per_time(measure::idle(logs, self.span));
+        Outcome {
+            seconds: self.span.ns() as f64 / 1e9,
+            idle: self.in_turns.then_some(idle),
+            idle_served: served.map(|served| (1.0 - served.iter().sum::<f64>()).max(0.0)),
+            overhead: of_alone.map(|of_alone| 1.0 - of_alone),
+            handoffs: if self.in_turns { handoffs } else { Vec::new() },
+            tenants: rows,
+            name: self.experiment.name,
+            about: self.experiment.about,
+        }
+    }
+
+    fn row(&self, at: usize) -> Row {
+        let tenant = self.experiment.tenants[at].clone();
+        let pids: Vec<u32> = self.of(at).map(|log| log.pid).collect();
+        let part = |span| measure::device_time(self.of(at), span) as f64 / span.ns().max(1) as f64;
+        let seconds: Vec<f64> = measure::seconds(self.span).map(part).collect();
+        let worst = |cap: u32| {
+            let off = seconds
+                .iter()
+                .map(|part| (part * 100.0 - f64::from(cap)).abs());
+            off.fold(0.0, f64::max)
+        };
+        let waits = tenant.mode == super::tenant::Mode::Sync;
+        let latency = measure::latency(self.of(at), self.span).filter(|_| waits);
+        let kernel = tenant.launch_ns();
+        let cpu = |ns: fn(&Log) -> u64| self.per_time(self.of(at).map(ns).sum());
+        Row {
+            device: part(self.span),
+            served: self.served(&pids),
+            alone: self.alone.as_ref().map(|alone| alone[at]),
+            share: 0.0,
+            by: "device",
+            entitled: None,
+            error_pp: None,
+            error_served_pp: None,
+            cap_error_pp: tenant.cap.map(worst).filter(|_| !seconds.is_empty()),
+            waited: latency.map(|latency| Percentiles {
+                p50_ns: latency.p50_ns.saturating_sub(kernel),
+                p99_ns: latency.p99_ns.saturating_sub(kernel),
+                max_ns: latency.max_ns.saturating_sub(kernel),
+                ..latency
+            }),
+            latency,
+            cores: cpu(|log| log.cpu_ns),
+            own_cores: cpu(|log| log.own_cpu_ns),
+            seconds,
+            pids,
+            tenant,
+        }
+    }
+}
+
+/// Shares, and how far they are from what they should be, where that is a matter of weights and caps alone.
+fn judge(rows: &mut [Row]) {
+    let lazy = rows
+        .iter()
+        .any(|row| row.alone.is_some_and(|alone| alone < SATURATES));
+    let alone = |row: &Row| row.alone.filter(|alone| *alone > 0.0);
+    let by_alone = lazy && rows.iter().all(|row| alone(row).is_some());
+    let amount = |row: &Row| match alone(row) {
+        Some(alone) if by_alone => row.device / alone,
+        _ => row.device,
+    };
+    let all: f64 = rows.iter().map(amount).sum();
+    let served: Option<f64> = rows.iter().map(|row| row.served).sum();
+    let entitled = entitled(rows);
+    let lone = rows.len() == 1;
+    for (at, row) in rows.iter_mut().enumerate() {
+        // Alone there is nothing to have a part of: a cap is of the device.
+        row.share = if lone {
+            row.device
+        } else {
+            amount(row) / all.max(f64::MIN_POSITIVE)
+        };
+        row.by = if by_alone && !lone { "alone" } else { "device" };
+        row.entitled = entitled.as_ref().map(|entitled| entitled[at]);
+        row.error_pp = row.entitled.map(|entitled| (row.share - entitled) * 100.0);
+        row.error_served_pp = match (row.served, served, row.entitled) {
+            (Some(own), Some(all), Some(entitled)) if !by_alone => {
+                let share = if lone {
+                    own
+                } else {
+                    own / all.max(f64::MIN_POSITIVE)
+                };
+                Some((share - entitled) * 100.0)
+            }
+            _ => None,
+        };
+    }
+}
+
+/// What each should have of what all have together. Priorities, pauses and a mixture of given and open shares make it
+/// a matter of more than weights.
+fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
+    let tenants = || rows.iter().map(|row| &row.tenant);
+    let first = rows.first()?.tenant.priority;
+    let plain = tenants().all(|tenant| tenant.is_busy() && tenant.priority == first);
+    let given = tenants().filter(|tenant| tenant.share.is_some()).count();
+    if !plain || (given != 0 && given != rows.len()) {
+        return None;
+    }
+    let terms: Vec<(f64, f64)> = tenants()
+        .map(|tenant| {
+            (
+                f64::from(tenant.share.unwrap_or(1)),
+                f64::from(tenant.cap.unwrap_or(100)) / 100.0,
+            )
+        })
+        .collect();
+    let entitled = measure::entitled(&terms);
+    let all: f64 = if rows.len() == 1 {
+        1.0
+    } else {
+        entitled.iter().sum()
+    };
+    Some(entitled.into_iter().map(|part| part / all).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::Piece;
+    use super::*;
+
+    /// Tenants that had the device for these parts of 1000 ns, one after the other.
+    fn measured(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Outcome {
+        let mut end = 0;
+        let logs = parts.iter().enumerate().map(|(at, &ns)| {
+            end += ns;
+            let piece = Piece {
+                sent: end - ns,
+                end,
+                known: end,
+                ns,
+            };
+            (
+                at,
+                Log {
+                    pieces: vec![piece],
+                    ..Log::default()
+                },
+            )
+        });
+        Measured {
+            logs: logs.collect(),
+            experiment: Experiment {
+                name: String::new(),
+                about: String::new(),
+                tenants: tenants.iter().map(|text| text.parse().unwrap()).collect(),
+            },
+            span: Span { from: 0, to: 1000 },
+            looks: None,
+            alone,
+            in_turns: true,
+        }
+        .outcome()
+    }
+
+    fn near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|value| (value - expected).abs() < 1e-6)
+    }
+
+    #[test]
+    fn an_error_is_the_difference_to_the_weights_in_points() {
+        let outcome = measured(&["name=a,share=70", "name=b,share=30"], &[640, 320], None);
+        assert!(near(outcome.tenants[0].error_pp, 100.0 * (2.0 / 3.0 - 0.7)));
+        assert!(near(outcome.idle, 0.04));
+    }
+
+    #[test]
+    fn who_cannot_fill_the_device_is_judged_by_what_it_had_alone() {
+        let outcome = measured(
+            &["name=a,mode=sync", "name=b"],
+            &[200, 480],
+            Some(vec![0.4, 1.0]),
+        );
+        assert_eq!(outcome.tenants[0].by, "alone");
+        assert!(near(
+            outcome.tenants[0].error_pp,
+            100.0 * (0.5 / 0.98 - 0.5)
+        ));
+        assert!(near(outcome.overhead, 0.02));
+    }
+
+    #[test]
+    fn a_lone_capped_tenant_is_judged_by_the_device() {
+        let outcome = measured(&["name=a,cap=30"], &[310], None);
+        assert!(near(outcome.tenants[0].error_pp, 1.0));
+    }
+
+    #[test]
+    fn where_priorities_or_pauses_decide_there_is_no_error() {
+        for tenants in [
+            ["name=a,priority=900", "name=b"],
+            ["name=a,every=10ms", "name=b"],
+            ["name=a,share=5", "name=b"],
+        ] {
+            assert_eq!(
+                measured(&tenants, &[500, 500], None).tenants[0].error_pp,
+                None
+            );
+        }
+    }
+}

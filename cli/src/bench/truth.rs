@@ -1,0 +1,63 @@
+//! The software GPU's own books, if it is one and `softgpu-inspect` lies beside us: what each process was served, whatever it says.
+
+use super::crew::Ground;
+use crate::artefacts;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::process::Command;
+
+/// One look: the moment, and what the first device had served by then (ns).
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) at: u64,
+    by_pid: HashMap<u32, u64>,
+}
+
+#[derive(Deserialize)]
+struct Snapshot {
+    at_ns: u64,
+    devices: Vec<Device>,
+}
+
+#[derive(Deserialize)]
+struct Device {
+    processes: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    pid: u32,
+    served_ns: [u64; 3],
+}
+
+/// Looks now; `None` on a real GPU or where the tool is not installed.
+pub(crate) fn look(ground: &Ground) -> Option<Look> {
+    let name = ground.soft_name()?;
+    let tool = artefacts::find("softgpu-inspect").ok()?;
+    let output = Command::new(tool)
+        .arg(name)
+        .env_clear()
+        .envs(ground.environment())
+        .output()
+        .ok()?;
+    let snapshot: Snapshot = serde_json::from_slice(&output.stdout).ok()?;
+    let device = snapshot.devices.first()?;
+    let served = device
+        .processes
+        .iter()
+        .map(|process| (process.pid, process.served_ns[0]));
+    Some(Look {
+        at: snapshot.at_ns,
+        by_pid: served.collect(),
+    })
+}
+
+/// The part of the device's time that each of these processes was served between two looks.
+pub(crate) fn served(before: &Look, after: &Look, pids: &[u32]) -> f64 {
+    let at = |look: &Look, pid: &u32| look.by_pid.get(pid).copied().unwrap_or(0);
+    let ns: u64 = pids
+        .iter()
+        .map(|pid| at(after, pid).saturating_sub(at(before, pid)))
+        .sum();
+    ns as f64 / (after.at.saturating_sub(before.at)).max(1) as f64
+}

@@ -1,0 +1,53 @@
+//! Whether a program runs under a daemon. Design: under the machine's, else under one that is started for it.
+//!
+//! Two kinds of books must never be kept under one name, because each would grant the whole limit. So a container that
+//! lives in files is joined there, and a program inside one stays in it.
+
+use super::Talk;
+use super::start::{Without, for_program};
+use crate::args::UseDaemon;
+use crate::failure::Failure;
+use crate::output;
+use crate::plan::Plan;
+use gpushare_protocol::limits::Limits;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Connects the plan's program to its daemon; `None` if it is to run without.
+pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Failure> {
+    let needed = is_needed(&plan.limits);
+    if when == UseDaemon::Off {
+        plan.limits.clone().without_daemon()?;
+        return Ok(None);
+    }
+    let runtime_dir = plan.environment.get(OsStr::new("XDG_RUNTIME_DIR"));
+    let in_files = plan.container.lives_in_files(runtime_dir.map(Path::new));
+    if in_files && (needed || when == UseDaemon::On) {
+        return Err(Failure::ours(format!(
+            "container {} runs without a daemon, and two kinds of books would each grant its whole limit; \
+             join it with --daemon off and no limits that need a daemon, or give another --name",
+            plan.container.name
+        )));
+    }
+    let stays = in_files || plan.container.is_inherited() || plan.limits.disabled();
+    if when == UseDaemon::Auto && stays && !needed {
+        return Ok(None);
+    }
+    match for_program(&plan.gpu, &plan.environment, plan.container.name.as_str()) {
+        Ok(talk) => Ok(Some(talk)),
+        Err(Without::Impossible(why)) if when == UseDaemon::Auto && !needed => {
+            output::note(&format!(
+                "note: no daemon can be had here, so nothing is guaranteed and `ps` does not show this program; its limits are \
+                 kept by the library alone (--daemon off says that this is meant): {}",
+                why.message
+            ));
+            Ok(None)
+        }
+        Err(Without::Impossible(why) | Without::WrongSettings(why)) => Err(why),
+    }
+}
+
+/// Whether the limits ask for what only a daemon can do.
+fn is_needed(limits: &Limits) -> bool {
+    limits.clone().without_daemon().is_err()
+}

@@ -1,0 +1,142 @@
+//! What the daemon says of a program while it runs: an end it decides on is passed on, with the reason.
+//!
+//! A daemon that dies may be followed by another, which takes the container over. We come back to that one, so that it
+//! keeps the container for us and tells us why it ends it.
+
+use crate::daemon::Talk;
+use crate::failure::Failure;
+use crate::output;
+use gpushare_protocol::wire::{Control, ControlReply};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Longest to wait for the daemon's last words once the program has ended. It says them within microseconds; this is for
+/// one that is stopped.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Between two looks for a next daemon. It keeps a restored container 10 s for who comes back.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Hears the daemon out until the program has ended.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    /// The connection in use, to hang up.
+    socket: Arc<Mutex<UnixStream>>,
+    /// Dropped at the program's end.
+    runs: Sender<()>,
+    /// Ends when nothing more will be heard.
+    silence: Receiver<()>,
+}
+
+/// The thread's part.
+#[derive(Debug)]
+struct Hearing {
+    talk: Talk,
+    socket: Arc<Mutex<UnixStream>>,
+    container: String,
+    program: Pid,
+    /// Ends with the program.
+    runs: Receiver<()>,
+}
+
+impl Listener {
+    /// Listens from now on.
+    pub(crate) fn start(talk: Talk, container: &str, program: Pid) -> Result<Self, Failure> {
+        let socket = Arc::new(Mutex::new(talk.socket().map_err(Failure::ours)?));
+        let (runs, ends) = channel();
+        let (speaks, silence) = channel::<()>();
+        let mut hearing = Hearing {
+            talk,
+            socket: Arc::clone(&socket),
+            container: container.to_owned(),
+            program,
+            runs: ends,
+        };
+        std::thread::spawn(move || {
+            hearing.hear_out();
+            while hearing.comes_back() {
+                hearing.hear_out();
+            }
+            drop(speaks);
+        });
+        Ok(Self {
+            socket,
+            runs,
+            silence,
+        })
+    }
+
+    /// The program has ended. The daemon ends processes by itself and tells us then, so its word may come after their end:
+    /// we hang up, and hear it out.
+    pub(crate) fn finish(self) {
+        drop(self.runs);
+        // It may have hung up first.
+        let _ = lock(&self.socket).shutdown(Shutdown::Write);
+        let _ = self.silence.recv_timeout(LAST_WORDS);
+    }
+}
+
+impl Hearing {
+    /// Passes on what this daemon says until it hangs up.
+    fn hear_out(&mut self) {
+        while let Ok((_, reply)) = self.talk.next() {
+            if let ControlReply::EndsSoon { why } = &reply {
+                output::note(&format!("the program {why}"));
+            }
+            if let ControlReply::End { signal, why } = reply {
+                output::note(&format!("the program is ended: {why}"));
+                // Once it has ended, its pid may be another's.
+                if let (true, Ok(signal)) = (self.program_runs(), Signal::try_from(signal)) {
+                    let _ = kill(self.program, signal);
+                }
+            }
+        }
+    }
+
+    fn program_runs(&self) -> bool {
+        self.runs.try_recv() == Err(TryRecvError::Empty)
+    }
+
+    /// Waits for the daemon that follows. `false` once the program has ended, or if the daemon does not know its container.
+    fn comes_back(&mut self) -> bool {
+        while let Err(RecvTimeoutError::Timeout) = self.runs.recv_timeout(PAUSE) {
+            match self.attach() {
+                Ok(ControlReply::Created { .. } | ControlReply::Queued { .. }) => {
+                    return self.program_runs();
+                }
+                // It has no such container, or is of before the request: nobody will tell us anything.
+                Ok(_) => return false,
+                // It is not there yet, or has gone again.
+                Err(_) => {}
+            }
+        }
+        false
+    }
+
+    fn attach(&mut self) -> io::Result<ControlReply> {
+        let mut talk = self.talk.again()?;
+        let attach = Control::Attach {
+            container: self.container.clone(),
+        };
+        let id = talk
+            .ask(&attach)
+            .map_err(|lost| io::Error::other(lost.message))?;
+        *lock(&self.socket) = talk.socket()?;
+        loop {
+            let (of, reply) = talk.next()?;
+            if of == id {
+                self.talk = talk;
+                return Ok(reply);
+            }
+        }
+    }
+}
+
+fn lock(socket: &Mutex<UnixStream>) -> MutexGuard<'_, UnixStream> {
+    socket.lock().unwrap_or_else(PoisonError::into_inner)
+}

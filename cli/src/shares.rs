@@ -1,0 +1,106 @@
+//! How a device's time is shared, as `gpushare ps` shows it.
+
+use gpushare_protocol::wire::{ContainerRow, ShareRow, ShareState};
+use serde_json::{Value, json};
+
+/// The share that belongs to a container's row; none from a daemon that shares no time.
+pub(crate) fn of<'a>(row: &ContainerRow, shares: &'a [ShareRow]) -> Option<&'a ShareRow> {
+    shares
+        .iter()
+        .find(|share| (&share.name, share.device) == (&row.name, row.device))
+}
+
+/// For `--json`: parts are in percent of the device's time.
+pub(crate) fn data(share: &ShareRow) -> Value {
+    let percent = |thousandths: u32| f64::from(thousandths) / 10.0;
+    let (state, for_us) = state(&share.state);
+    json!({
+        "share": percent(share.weight),
+        "request": share.request.map(percent),
+        "cap": share.cap.map(percent),
+        "held": percent(share.held),
+        "over_ms": share.over_ms,
+        "state": state,
+        "for_us": for_us,
+        "turns": share.turns,
+        "overruns": share.overruns,
+        "ungated": share.ungated,
+    })
+}
+
+/// For the table: what it held lately of what it would get if all wanted the device, and what it is doing.
+pub(crate) fn text(share: Option<&ShareRow>) -> String {
+    let Some(share) = share else {
+        return "-".to_owned();
+    };
+    let percent = |thousandths: u32| match thousandths % 10 {
+        0 => format!("{}%", thousandths / 10),
+        tenths => format!("{}.{tenths}%", thousandths / 10),
+    };
+    let cap = share
+        .cap
+        .map_or_else(String::new, |cap| format!(", at most {}", percent(cap)));
+    match (&share.state, share.weight) {
+        (ShareState::Free, _) => format!("free{cap}"),
+        (_, 0) => format!("-{cap}"),
+        (doing, weight) => {
+            let (state, _) = state(doing);
+            let (held, weight) = (percent(share.held), percent(weight));
+            format!("{held} of {weight}{cap}, {state}")
+        }
+    }
+}
+
+/// A state's name and how long it lasts.
+fn state(state: &ShareState) -> (&'static str, Option<u64>) {
+    match state {
+        ShareState::Free => ("free", None),
+        ShareState::Idle => ("idle", None),
+        ShareState::Holding { for_us } => ("holding", Some(*for_us)),
+        ShareState::Draining { for_us } => ("draining", Some(*for_us)),
+        ShareState::Waiting { for_us } => ("waiting", Some(*for_us)),
+        ShareState::Capped { for_us } => ("capped", Some(*for_us)),
+        _ => ("unknown", None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(weight: u32, state: ShareState) -> ShareRow {
+        ShareRow {
+            name: "a".to_owned(),
+            device: [7; 16],
+            weight,
+            request: Some(300),
+            cap: None,
+            held: 298,
+            over_ms: 9_000,
+            state,
+            turns: 4,
+            overruns: 1,
+            ungated: 0,
+        }
+    }
+
+    #[test]
+    fn a_share_is_said_in_percent_with_what_the_container_is_doing() {
+        let mut row = share(300, ShareState::Waiting { for_us: 7 });
+        assert_eq!(text(Some(&row)), "29.8% of 30%, waiting");
+        row.cap = Some(505);
+        assert_eq!(text(Some(&row)), "29.8% of 30%, at most 50.5%, waiting");
+        let json = data(&row);
+        assert_eq!(
+            (&json["held"], &json["cap"], &json["for_us"]),
+            (&json!(29.8), &json!(50.5), &json!(7))
+        );
+    }
+
+    #[test]
+    fn one_alone_or_not_on_the_device_has_no_part_to_show() {
+        assert_eq!(text(None), "-");
+        assert_eq!(text(Some(&share(1000, ShareState::Free))), "free");
+        assert_eq!(text(Some(&share(0, ShareState::Idle))), "-");
+    }
+}

@@ -1,0 +1,73 @@
+//! What the gate needs of the account: who gives turns, and the words in which processes keep a cap by themselves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::ground::Ground;
+use super::join::Membership;
+use crate::session::Session;
+
+/// All of a device, in thousandths: a cap that does not bind.
+const WHOLE: u32 = 1000;
+
+/// A process's place in its container, as far as its time on devices goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compute {
+    /// The daemon, if it gives turns.
+    pub(crate) session: Option<&'static Session>,
+    member: &'static Membership,
+}
+
+/// This process's, once it has joined a container.
+pub(crate) fn compute() -> Option<Compute> {
+    let member = super::member()?;
+    let session = match member.ground {
+        Ground::Daemon(session) => Some(session),
+        Ground::File(_) => None,
+    };
+    Some(Compute { session, member })
+}
+
+impl Compute {
+    /// Whether the container may ever have to wait for its turn.
+    pub(crate) fn may_bind(&self) -> bool {
+        self.session.is_some() || (0..self.columns()).any(|column| self.cap(column, None).is_some())
+    }
+
+    /// Columns in use.
+    pub(crate) fn columns(&self) -> usize {
+        let last = self.member.columns.iter().max();
+        last.map_or(0, |last| last + 1)
+    }
+
+    fn cap(&self, column: usize, said: Option<u32>) -> Option<u64> {
+        let device = self.member.page.devices.get(column)?;
+        let cap = said.unwrap_or_else(|| device.cap.load(Ordering::Relaxed));
+        (1..WHOLE).contains(&cap).then_some(u64::from(cap))
+    }
+
+    /// The container's bucket on a device: paid until, empty at, cap in thousandths. `None` without a cap; `said` is what the daemon last said
+    /// of that.
+    pub(crate) fn bucket(
+        &self,
+        column: usize,
+        said: Option<u32>,
+    ) -> Option<(&'static AtomicU64, &'static AtomicU64, u64)> {
+        let cap = self.cap(column, said)?;
+        let device = self.member.page.devices.get(column)?;
+        Some((&device.paid_until, &device.empty_at, cap))
+    }
+
+    /// Shows that an epoch has been drained.
+    pub(crate) fn drained(&self, column: usize, epoch: u64) {
+        if let Some(line) = self.member.row.get(column) {
+            line.drained.store(epoch, Ordering::Relaxed);
+        }
+    }
+
+    /// Shows that `count` pieces of work were submitted.
+    pub(crate) fn worked(&self, count: u64) {
+        self.member.row[0]
+            .submitted
+            .fetch_add(count, Ordering::Relaxed);
+    }
+}

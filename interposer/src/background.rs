@@ -1,0 +1,80 @@
+//! Threads of this library's own inside somebody else's program: detached, small, and deaf to signals.
+//!
+//! # Safety
+//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over.
+#![allow(
+    unsafe_code,
+    reason = "a thread with its own signal mask and a small stack"
+)]
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use std::io;
+
+/// The stack of a thread whose deepest call decodes a small message.
+pub(crate) const SHALLOW: usize = 256 << 10;
+/// The stack of one that calls the driver.
+pub(crate) const DEEP: usize = 1 << 20;
+
+struct Start {
+    name: &'static CStr,
+    work: Box<dyn FnOnce() + Send>,
+}
+
+/// Starts a thread that does `work`, which must not unwind. The program's static thread-locals live on its stack too: where they do
+/// not fit into `stack` bytes, the system's usual size is taken.
+///
+/// # Errors
+/// If the system has none to give.
+pub(crate) fn start(
+    name: &'static CStr,
+    stack: usize,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let start = Box::into_raw(Box::new(Start {
+        name,
+        work: Box::new(work),
+    }));
+    let began = [Some(stack), None]
+        .into_iter()
+        .map(|stack| begin(stack, start.cast()))
+        .find(|answer| *answer != libc::EINVAL)
+        .unwrap_or(libc::EINVAL);
+    if began != 0 {
+        // SAFETY: no thread was started that could have it.
+        drop(unsafe { Box::from_raw(start) });
+        return Err(io::Error::from_raw_os_error(began));
+    }
+    Ok(())
+}
+
+/// Begins a detached thread in which every signal is blocked: the program's handlers run in the program's threads.
+fn begin(stack: Option<usize>, start: *mut c_void) -> c_int {
+    // SAFETY: all structures are made here and outlive the calls; the mask of this thread is put back.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        if let Some(bytes) = stack {
+            libc::pthread_attr_setstacksize(&raw mut attributes, bytes);
+        }
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        let answer = libc::pthread_create(&raw mut thread, &raw const attributes, main, start);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        answer
+    }
+}
+
+extern "C" fn main(start: *mut c_void) -> *mut c_void {
+    // SAFETY: the box that `start` leaked for this thread alone.
+    let Start { name, work } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: a static C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    work();
+    ptr::null_mut()
+}

@@ -1,0 +1,31 @@
+//! The closing thread's half of the asymmetric barrier: `membarrier` makes every running thread of the process pass a full one.
+//!
+//! # Safety
+//! `unsafe` makes system calls that touch no memory of ours.
+#![allow(unsafe_code, reason = "the membarrier system call")]
+
+use core::ffi::c_int;
+
+/// Commands of `membarrier(2)`, from the kernel's `linux/membarrier.h`.
+const QUERY: c_int = 0;
+const PRIVATE_EXPEDITED: c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
+
+fn membarrier(command: c_int) -> i64 {
+    // SAFETY: no flags, no memory.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+/// Whether this system has the barrier. Not in every sandbox, nor before Linux 4.14.
+pub(super) fn is_offered() -> bool {
+    let wanted = i64::from(PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED);
+    let offered = membarrier(QUERY);
+    offered > 0 && offered & wanted == wanted
+}
+
+/// Makes every running thread of this process pass a full barrier. The first time the process is registered for it, which takes
+/// milliseconds. `false` if the system will not.
+pub(super) fn heavy() -> bool {
+    membarrier(PRIVATE_EXPEDITED) == 0
+        || (membarrier(REGISTER_PRIVATE_EXPEDITED) == 0 && membarrier(PRIVATE_EXPEDITED) == 0)
+}

@@ -1,0 +1,303 @@
+//! A container's hard cap, kept by its processes alone: without a daemon, or while it is silent.
+//!
+//! A bucket of time that all processes share, in two words of the usage page. It fills with `cap` nanoseconds a nanosecond; who holds
+//! the device empties it. There is no lock: [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part
+//! it moved, so that time which several held together is paid once, and a process that dies or stops at any point neither takes
+//! time from the others nor gives them any.
+//!
+//! The level is not stored. What is, is when the bucket was, or will be, empty: the level is what has flowed in since then.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+
+/// The most time that collects (ns): how much more than its share a container can have in any stretch of time.
+const BRIM: u64 = 10_000_000;
+/// The level from which a closed gate opens again (ns).
+const START: u64 = 5_000_000;
+/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
+const MOST_DEBT: u64 = 60_000_000_000;
+/// A time that lies so far in the future was written by nobody who reads this clock (ns).
+const ABSURD: u64 = 3_600_000_000_000;
+/// Most un-drained work (ns).
+const WINDOW: u64 = 2_000_000;
+/// Epochs of turns that no daemon gave begin here.
+const FIRST_EPOCH: u64 = 1 << 61;
+
+/// All of the device, in thousandths.
+const WHOLE: u64 = 1000;
+
+/// The shared words.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket<'a> {
+    /// `CLOCK_MONOTONIC` nanoseconds up to which holding is paid.
+    pub(super) paid_until: &'a AtomicU64,
+    /// `CLOCK_MONOTONIC` nanoseconds at which the bucket was or will be empty.
+    pub(super) empty_at: &'a AtomicU64,
+    /// Thousandths of the device, 1 to 999.
+    pub(super) cap: u64,
+}
+
+impl Bucket<'_> {
+    /// How long filling `level` takes.
+    fn filling(&self, level: u64) -> u64 {
+        level.saturating_mul(WHOLE) / self.cap.clamp(1, WHOLE)
+    }
+
+    /// When it was or will be empty, kept between full and the most debt.
+    fn emptied(&self, stored: u64, now: u64) -> u64 {
+        let full = now.saturating_sub(self.filling(BRIM));
+        stored.clamp(full, now.saturating_add(self.filling(MOST_DEBT)))
+    }
+
+    /// When the level will be, or was, `level`.
+    fn reaches(&self, level: u64, now: u64) -> u64 {
+        let emptied = self.emptied(self.empty_at.load(Ordering::Acquire), now);
+        emptied.saturating_add(self.filling(level))
+    }
+
+    /// What is in it; 0 for debt.
+    fn level(&self, now: u64) -> u64 {
+        let emptied = self.emptied(self.empty_at.load(Ordering::Acquire), now);
+        now.saturating_sub(emptied).saturating_mul(self.cap) / WHOLE
+    }
+
+    /// The device was held from `from` to `to`: pays for what nobody has paid for.
+    pub(super) fn pay(&self, from: u64, to: u64, now: u64) {
+        let to = to.min(now);
+        let moved = self
+            .paid_until
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |paid| {
+                let is_sound = paid <= now.saturating_add(ABSURD);
+                (!is_sound || paid < to).then_some(to)
+            });
+        let Ok(paid) = moved else { return };
+        let unpaid = to.saturating_sub(if paid > to { from } else { from.max(paid) });
+        if unpaid == 0 {
+            return;
+        }
+        let _ = self
+            .empty_at
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |stored| {
+                let emptied = self.emptied(stored, to.saturating_sub(unpaid));
+                Some(emptied.saturating_add(self.filling(unpaid)))
+            });
+    }
+}
+
+/// The turns that a bucket gives this process.
+#[derive(Debug, Default)]
+pub(super) struct Duty {
+    turns: u64,
+    open: bool,
+}
+
+impl Duty {
+    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in the last one.
+    pub(super) fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
+        let level = bucket.level(now);
+        if self.open && (level == 0 || landed) {
+            self.open = false;
+        } else if !self.open && bucket.reaches(START, now) <= now {
+            self.open = true;
+            self.turns += 1;
+        }
+        let state = if self.open {
+            LeaseState::Open
+        } else {
+            LeaseState::Closed
+        };
+        // Held all the time, the bucket is empty then.
+        let net = WHOLE.saturating_sub(bucket.cap).max(1);
+        let lasts = level.saturating_mul(WHOLE) / net;
+        let turn = Turn {
+            word: LeaseWord::new(FIRST_EPOCH + self.turns, state),
+            deadline: if self.open {
+                now.saturating_add(lasts)
+            } else {
+                NO_DEADLINE
+            },
+            window: WINDOW,
+            contended: false,
+            cap: u32::try_from(bucket.cap).unwrap_or(0),
+            ..Turn::default()
+        };
+        let again = if self.open {
+            turn.deadline
+        } else {
+            bucket.reaches(START, now)
+        };
+        (turn, again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SECOND: u64 = 1000 * MS;
+
+    #[derive(Default)]
+    struct Words {
+        paid_until: AtomicU64,
+        empty_at: AtomicU64,
+    }
+
+    impl Words {
+        fn bucket(&self, cap: u64) -> Bucket<'_> {
+            Bucket {
+                paid_until: &self.paid_until,
+                empty_at: &self.empty_at,
+                cap,
+            }
+        }
+    }
+
+    #[test]
+    fn a_fresh_bucket_is_full_and_no_fuller() {
+        let words = Words::default();
+        let bucket = words.bucket(250);
+        assert_eq!(bucket.level(100 * SECOND), BRIM);
+        assert_eq!(bucket.level(200 * SECOND), BRIM);
+    }
+
+    #[test]
+    fn what_is_held_is_paid_and_flows_in_again() {
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        let now = 100 * SECOND;
+        bucket.pay(now - 8 * MS, now, now);
+        assert_eq!(bucket.level(now), 6 * MS, "half of it flowed in meanwhile");
+        assert_eq!(bucket.level(now + 4 * MS), 8 * MS);
+        bucket.pay(now, now + 20 * MS, now + 20 * MS);
+        assert_eq!(bucket.level(now + 20 * MS), 0);
+        assert_eq!(bucket.reaches(0, now + 20 * MS), now + 28 * MS, "in debt");
+    }
+
+    #[test]
+    fn what_two_held_together_is_paid_once_and_what_each_held_alone_too() {
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        let now = 100 * SECOND;
+        bucket.pay(now - 4 * MS, now, now);
+        bucket.pay(now - 4 * MS, now, now);
+        bucket.pay(now - 3 * MS, now + MS, now + MS);
+        assert_eq!(bucket.level(now + MS), BRIM - 5 * MS / 2);
+    }
+
+    #[test]
+    fn words_from_another_time_neither_block_nor_give() {
+        let words = Words::default();
+        let now = 100 * SECOND;
+        words.paid_until.store(u64::MAX, Ordering::Relaxed);
+        words.empty_at.store(u64::MAX, Ordering::Relaxed);
+        let bucket = words.bucket(500);
+        assert!(bucket.reaches(START, now) <= now + 2 * MOST_DEBT + 2 * START);
+        words.empty_at.store(0, Ordering::Relaxed);
+        bucket.pay(now - MS, now, now);
+        assert_eq!(bucket.level(now), BRIM - MS / 2);
+    }
+
+    #[test]
+    fn one_that_died_between_the_two_words_costs_nobody_anything() {
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        let now = 100 * SECOND;
+        // It moved `paid_until` and was killed.
+        words.paid_until.store(now, Ordering::Relaxed);
+        bucket.pay(now - MS, now + MS, now + MS);
+        assert_eq!(bucket.level(now + MS), BRIM - MS / 2);
+    }
+
+    /// Processes that always have work, each with its own gate thread that looks at its own times.
+    fn share(cap: u64, processes: usize, kernel: u64) -> (f64, f64) {
+        let words = Words::default();
+        let bucket = words.bucket(cap);
+        let mut duties: Vec<Duty> = (0..processes).map(|_| Duty::default()).collect();
+        let mut held: Vec<Option<u64>> = vec![None; processes];
+        let step = MS / 20;
+        let mut busy = Vec::new();
+        let mut now = 50 * SECOND;
+        let mut ends = vec![0_u64; processes];
+        for tick in 0..100_000_usize {
+            now += step;
+            for at in 0..processes {
+                if (tick + at * 7) % 10 != 0 {
+                    continue;
+                }
+                if let Some(from) = held[at] {
+                    bucket.pay(from, now, now);
+                    held[at] = Some(now);
+                }
+                let (turn, _) = duties[at].turn(&bucket, now, false);
+                let is_open = turn.word.state() == LeaseState::Open;
+                if held[at].is_some() && now >= ends[at] {
+                    held[at] = None;
+                }
+                if is_open && held[at].is_none() {
+                    held[at] = Some(now);
+                    ends[at] = now + kernel;
+                }
+            }
+            busy.push(held.iter().any(Option::is_some));
+        }
+        let second = usize::try_from(SECOND / step).unwrap();
+        let windows = busy.windows(second).step_by(97);
+        let shares: Vec<f64> = windows
+            .map(|window| {
+                window.iter().filter(|busy| **busy).count() as f64 / second as f64 * 1000.0
+            })
+            .skip(30)
+            .collect();
+        let least = shares.iter().copied().fold(f64::MAX, f64::min);
+        let most = shares.iter().copied().fold(0.0, f64::max);
+        (least, most)
+    }
+
+    #[test]
+    fn a_cap_holds_in_every_second_for_one_process_and_for_several() {
+        for cap in [100, 300, 500, 900] {
+            for processes in [1, 3] {
+                let (least, most) = share(cap, processes, MS);
+                let cap = cap as f64;
+                assert!(
+                    least >= cap - 20.0 && most <= cap + 20.0,
+                    "{processes} processes under {cap}: {least} to {most} thousandths"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_gate_that_closed_by_itself_opens_in_another_epoch() {
+        let words = Words::default();
+        let bucket = words.bucket(500);
+        let mut duty = Duty::default();
+        let now = 100 * SECOND;
+        let (first, _) = duty.turn(&bucket, now, false);
+        assert_eq!(first.word.state(), LeaseState::Open);
+        assert_eq!(first.deadline, now + 2 * BRIM);
+        let (landed, _) = duty.turn(&bucket, now, true);
+        assert_eq!(landed.word.state(), LeaseState::Closed);
+        let (again, _) = duty.turn(&bucket, now, false);
+        assert_eq!(again.word.state(), LeaseState::Open);
+        assert_ne!(again.word.epoch(), first.word.epoch());
+    }
+
+    #[test]
+    fn an_empty_bucket_says_when_it_opens() {
+        let words = Words::default();
+        let bucket = words.bucket(100);
+        let mut duty = Duty::default();
+        let now = 100 * SECOND;
+        bucket.pay(now - BRIM, now, now);
+        let (turn, again) = duty.turn(&bucket, now, false);
+        assert_eq!(turn.word.state(), LeaseState::Closed);
+        assert_eq!(again, now + 10 * (START - MS));
+        assert_eq!(
+            duty.turn(&bucket, again, false).0.word.state(),
+            LeaseState::Open
+        );
+    }
+}

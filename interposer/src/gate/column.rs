@@ -1,0 +1,427 @@
+//! One device as its launching threads and the gate thread share it: the work under way, and where the gate stands.
+//!
+//! One lock a device, held for a few hundred instructions and questions to the driver that do not wait. What may wait, putting a
+//! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
+//! which opens late cannot cross.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
+use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::page::lease::Turn;
+
+use super::clock;
+use super::marks::{self, Asker, Mark, Put, Relaxed};
+use super::mirror::{Act, Facts, Mirror, Stand};
+use super::streams;
+use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
+use crate::fork::ForkLocal;
+
+/// The most work in flight where the daemon does not say (ns).
+const WINDOW: u64 = 2_000_000;
+/// Events kept for the next mark.
+const SPARE: usize = 64;
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Column {
+    index: usize,
+    /// Launching threads that wait for room in the window.
+    pausing: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+/// What its lock guards.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) window: Window<Mark>,
+    pub(super) mirror: Mirror,
+    pub(super) bounds: Bounds,
+    /// Work may be under way that nobody noted: it came while nothing bound.
+    unseen: bool,
+    /// Marks for that were tried since the gate closed.
+    swept: bool,
+    spare: Vec<Mark>,
+    /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
+    gone: u64,
+}
+
+/// What a launch is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing binds.
+    Free,
+    /// It counts for so many nanoseconds. The epoch in which the holder had been called idle before.
+    Go(u64, Option<u64>),
+    /// Outside the gate: in so many nanoseconds again.
+    Wait(u64),
+    /// The gate is closed.
+    Closed,
+}
+
+static COLUMNS: ForkLocal<[Column; MAX_DEVICES]> = ForkLocal::new();
+
+/// All devices of this process, from now on.
+pub(super) fn found() -> &'static [Column; MAX_DEVICES] {
+    COLUMNS.get_or(|| core::array::from_fn(Column::new))
+}
+
+/// All devices, none before anything could bind.
+pub(super) fn all() -> &'static [Column] {
+    COLUMNS.get().map_or(&[], |columns| columns.as_slice())
+}
+
+/// A device.
+pub(super) fn of(index: usize) -> Option<&'static Column> {
+    all().get(index)
+}
+
+impl Column {
+    fn new(index: usize) -> Self {
+        Self {
+            index,
+            pausing: AtomicU32::new(0),
+            inner: Mutex::new(Inner {
+                window: Window::default(),
+                mirror: Mirror::default(),
+                bounds: Bounds {
+                    window: WINDOW,
+                    deadline: u64::MAX,
+                },
+                unseen: true,
+                swept: false,
+                spare: Vec::new(),
+                gone: 0,
+            }),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the gate closes.
+    pub(super) fn ask(&self, key: u64) -> Told {
+        let now = clock::now();
+        let mut inner = self.lock();
+        match inner.mirror.stand() {
+            Stand::Free => return Told::Free,
+            Stand::Closing | Stand::Drained => return Told::Closed,
+            Stand::Open => {}
+        }
+        if inner.window.is_half_full(inner.bounds) {
+            inner.look_relaxed(now);
+        }
+        let bounds = inner.bounds;
+        match inner.window.admit(now, bounds, key) {
+            Answer::Go(ns) => Told::Go(ns, inner.mirror.work()),
+            Answer::Wait(pause) => Told::Wait(pause),
+            Answer::Land => {
+                inner.mirror.land(now);
+                super::close(self.index);
+                Told::Closed
+            }
+        }
+    }
+
+    /// Waits for room in the window, `ns` nanoseconds.
+    pub(super) fn pause(&self, ns: u64) {
+        self.pausing.fetch_add(1, Ordering::AcqRel);
+        std::thread::sleep(Duration::from_nanos(ns));
+        self.pausing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The epoch if a launch waits for anything of this device's, and nobody has said so in it yet.
+    pub(super) fn wanted(&self) -> Option<u64> {
+        let waits = self.pausing.load(Ordering::Acquire) > 0 || super::waiting(self.index);
+        waits.then(|| self.lock().mirror.want()).flatten()
+    }
+
+    /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
+    pub(super) fn note(&self, lane: Lane, key: u64, ns: u64) {
+        let now = clock::now();
+        let wants_mark = {
+            let mut inner = self.lock();
+            let bounds = inner.bounds;
+            inner.window.submitted(now, bounds, lane, key, ns)
+        };
+        if wants_mark {
+            let _relaxed = Relaxed::enter();
+            self.mark(lane);
+        }
+    }
+
+    /// Puts a mark behind the work of `lane`.
+    fn mark(&self, lane: Lane) {
+        let (number, spare, gone) = {
+            let mut inner = self.lock();
+            let Some(number) = inner.window.close_batch(lane, clock::now()) else {
+                return;
+            };
+            (number, inner.take_spare(lane.context), inner.gone)
+        };
+        self.put(lane, number, spare, gone);
+    }
+
+    /// Puts a mark behind work in `lane` that nobody noted, or in a legacy stream for threads' own streams. `true` if nothing of
+    /// that can still be under way without a mark.
+    fn mark_blindly(&self, lane: Lane) -> bool {
+        let is_legacy = lane.stream == CU_STREAM_LEGACY.0.addr();
+        let (number, spare, gone) = {
+            let mut inner = self.lock();
+            let now = clock::now();
+            let number = inner.window.close_blindly(lane, now, is_legacy);
+            (number, inner.take_spare(lane.context), inner.gone)
+        };
+        self.put(lane, number, spare, gone)
+    }
+
+    fn put(&self, lane: Lane, number: u64, spare: Option<Mark>, gone: u64) -> bool {
+        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
+        let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
+        let put = marks::put(context, stream, spare);
+        let mut inner = self.lock();
+        match put {
+            Put::Made(mark) => {
+                if let Err(mark) = inner.window.marked(lane, number, mark)
+                    && inner.gone == gone
+                {
+                    inner.keep(mark);
+                }
+                true
+            }
+            Put::Gone => {
+                inner.window.forget(|known| *known == lane, drop);
+                true
+            }
+            Put::Later(mark) => {
+                inner.window.unmarked(lane, number);
+                if let (Some(mark), true) = (mark, inner.gone == gone) {
+                    inner.keep(mark);
+                }
+                false
+            }
+        }
+    }
+
+    /// Puts marks behind all work that has none. `thread` is the calling one's number; other threads' own streams, once what is
+    /// in them is older than `age`, are marked by way of the legacy stream.
+    pub(super) fn mark_rest(&self, thread: usize, age: u64) {
+        let now = clock::now();
+        let lanes: Vec<(Lane, u64)> = self.lock().window.unmarked_lanes().collect();
+        let mut contexts = Vec::new();
+        for (lane, since) in lanes {
+            if lane.thread == 0 || lane.thread == thread {
+                self.mark(lane);
+            } else if now.saturating_sub(since) >= age && !contexts.contains(&lane.context) {
+                contexts.push(lane.context);
+            }
+        }
+        for context in contexts {
+            self.mark_blindly(legacy(context));
+        }
+    }
+
+    /// Makes room for a launching thread outside the gate: marks what nobody marked, and looks at the marks.
+    pub(super) fn make_room(&self, thread: usize) {
+        let _relaxed = Relaxed::enter();
+        self.mark_rest(thread, BATCH_AGE);
+        self.lock().look(clock::now());
+    }
+
+    /// The gate has been closed and nobody is inside: puts a mark behind everything that may be under way.
+    fn mark_all(&self) {
+        let unseen = {
+            let mut inner = self.lock();
+            inner.window.nobody_inside();
+            // What could not be marked is tried again, but not while marks are on their way already.
+            let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
+            inner.unseen && due
+        };
+        if unseen {
+            let mut covered = true;
+            let whole = streams::with_streams(self.index, &mut |context, stream| {
+                let lane = Lane {
+                    context: context.0.addr(),
+                    stream: stream.0.addr(),
+                    thread: 0,
+                };
+                let marked = self.mark_blindly(lane);
+                covered &= marked;
+                marked
+            });
+            if whole && covered {
+                self.lock().unseen = false;
+            }
+        }
+        self.mark_rest(0, 0);
+    }
+
+    /// One look of the gate thread: what is to be done under `turn`. Does what concerns the gate's word and the marks; what is left
+    /// is for the caller.
+    pub(super) fn step(&self, turn: &Turn) -> Act {
+        let facts = self.facts(turn);
+        let now = clock::now();
+        let mut inner = self.lock();
+        let was_free = inner.mirror.stand() == Stand::Free;
+        let act = inner.mirror.step(now, turn, &facts);
+        if inner.mirror.stand() == Stand::Open {
+            inner.bounds = Bounds {
+                window: if turn.window == 0 {
+                    WINDOW
+                } else {
+                    turn.window
+                },
+                deadline: turn.deadline,
+            };
+        }
+        match act {
+            Act::Free => {
+                inner.unseen = true;
+                super::free(self.index);
+            }
+            Act::Open => {
+                inner.unseen |= was_free;
+                inner.swept = false;
+                inner.window.begin_turn();
+                super::open(self.index);
+            }
+            Act::Close => {
+                inner.unseen |= was_free;
+                inner.swept = false;
+                super::close(self.index);
+            }
+            Act::Drained(_) | Act::Idle(_) | Act::Sleep(_) => {}
+        }
+        act
+    }
+
+    /// Nobody keeps the gate any more: everything passes, until somebody does again.
+    pub(super) fn give_up(&self) {
+        let mut inner = self.lock();
+        inner.mirror = Mirror::default();
+        inner.unseen = true;
+        super::free(self.index);
+    }
+
+    /// The state of the work under way, as far as it matters now.
+    fn facts(&self, turn: &Turn) -> Facts {
+        let stand = self.lock().mirror.stand();
+        let quiet = stand == Stand::Closing && super::quiet(self.index);
+        if quiet {
+            self.mark_all();
+        } else if stand == Stand::Open {
+            self.mark_tails(turn);
+        }
+        let now = clock::now();
+        let mut inner = self.lock();
+        if stand != Stand::Free {
+            inner.look(now);
+        }
+        let unseen = stand == Stand::Closing && inner.unseen;
+        Facts {
+            empty: inner.window.is_empty() && !unseen,
+            quiet,
+            last_active: inner.window.last_active(),
+            left: inner.window.left(now),
+        }
+    }
+
+    /// Marks work at whose end nothing more came for a while, so that it is known when it is complete.
+    fn mark_tails(&self, turn: &Turn) {
+        let rest = match turn.idle_after {
+            0 => 250_000,
+            after => after / 2,
+        };
+        let rests = {
+            let inner = self.lock();
+            let rested = clock::now().saturating_sub(inner.window.last_submitted) >= rest;
+            rested && inner.window.unmarked_lanes().next().is_some()
+        };
+        if rests {
+            self.mark_rest(0, BATCH_AGE);
+        }
+    }
+
+    /// The program waited for these lanes; `stamp` and `since` say when that began.
+    pub(super) fn waited_for(&self, is_lane: impl Fn(&Lane) -> bool, stamp: u64, blocked: bool) {
+        let now = clock::now();
+        let mut inner = self.lock();
+        let Inner { window, spare, .. } = &mut *inner;
+        window.waited_for(now, is_lane, stamp, blocked, |mark| keep(spare, mark));
+    }
+
+    /// Forgets a context that is about to go, and gives its events back.
+    pub(super) fn context_going(&self, context: CUcontext) {
+        let mut inner = self.lock();
+        inner.gone += 1;
+        // Perhaps it is only released, and what is under way in it goes on.
+        inner.unseen = true;
+        let of_context = |lane: &Lane| lane.context == context.0.addr();
+        inner.window.forget(of_context, Mark::destroy);
+        inner.spare.retain(|mark| {
+            let stays = mark.context != context;
+            if !stays {
+                mark.destroy();
+            }
+            stays
+        });
+    }
+
+    /// Forgets a stream that is about to go: the driver finishes its work in its own time.
+    pub(super) fn stream_going(&self, stream: CUstream) {
+        let mut inner = self.lock();
+        let Inner { window, spare, .. } = &mut *inner;
+        let is_it = |lane: &Lane| lane.stream == stream.0.addr();
+        window.forget(is_it, |mark| keep(spare, mark));
+    }
+}
+
+impl Inner {
+    /// Asks the marks. In relaxed mode, or by a thread that always is.
+    fn look(&mut self, now: u64) {
+        let Self { window, spare, .. } = self;
+        if window.is_drained() {
+            return;
+        }
+        let mut asker = Asker::new();
+        window.look(now, |mark| asker.is_passed(mark), |mark| keep(spare, mark));
+    }
+
+    fn look_relaxed(&mut self, now: u64) {
+        let _relaxed = Relaxed::enter();
+        self.look(now);
+    }
+
+    fn take_spare(&mut self, context: usize) -> Option<Mark> {
+        let at = self
+            .spare
+            .iter()
+            .rposition(|mark| mark.context.0.addr() == context)?;
+        Some(self.spare.swap_remove(at))
+    }
+
+    fn keep(&mut self, mark: Mark) {
+        keep(&mut self.spare, mark);
+    }
+}
+
+/// Keeps an event for the next mark.
+fn keep(spare: &mut Vec<Mark>, mark: Mark) {
+    if spare.len() < SPARE {
+        spare.push(mark);
+    } else {
+        mark.destroy();
+    }
+}
+
+/// The legacy stream of a context.
+fn legacy(context: usize) -> Lane {
+    Lane {
+        context,
+        stream: CU_STREAM_LEGACY.0.addr(),
+        thread: 0,
+    }
+}

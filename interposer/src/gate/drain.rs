@@ -1,0 +1,229 @@
+//! What a launch waits for on a device whose lease may bind, and what is noted of it.
+//!
+//! While the gate is open but bound, a launch asks for room in the window; where its work would not be complete by the deadline, the
+//! gate closes early. While it is closed, launches wait for the next turn, and the daemon is told, once for each time it closes,
+//! that somebody does. No wait is without an end: who waits looks up ten times a second, and if the gate thread has not stirred for
+//! [`PATIENCE`] he goes on.
+
+use core::cell::Cell;
+
+use gpushare_cuda_abi::cuda::{
+    CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
+};
+use gpushare_protocol::page::MAX_DEVICES;
+
+use super::column::{self, Column, Told};
+use super::window::Lane;
+use super::{Key, Passage, Place, clock, thread};
+use crate::contexts;
+use crate::session::Notice;
+
+/// How long the gate thread may be without a sign of life (ns) before those who wait for it go on without it.
+const PATIENCE: u64 = 10_000_000_000;
+/// A wait of the program's that took so long (ns) was for work that ended only then.
+const BLOCKED: u64 = 20_000;
+
+/// One admitted launch.
+#[derive(Debug)]
+pub(crate) struct Ticket(Option<Admitted>);
+
+#[derive(Debug)]
+struct Admitted {
+    column: &'static Column,
+    lane: Lane,
+    key: u64,
+    ns: u64,
+}
+
+thread_local! {
+    // Const and without a destructor. Its address tells threads apart.
+    static HERE: Cell<u8> = const { Cell::new(0) };
+}
+
+/// A number of the calling thread's own while it lives, never 0.
+fn thread_number() -> usize {
+    HERE.with(|here| core::ptr::from_ref(here).addr())
+}
+
+/// Waits until a launch may go to the driver. Called inside the gate ([`Passage`]), for a column that is not free; may step out to
+/// wait, and returns inside.
+pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
+    let Some(column) = column::of(place.column) else {
+        passage.wait_while_closed(place.column, &mut || {});
+        return Ticket(None);
+    };
+    let key = number(place.key);
+    loop {
+        passage.wait_while_closed(place.column, &mut || knock(column, place.column));
+        match column.ask(key) {
+            Told::Free => return Ticket(None),
+            Told::Go(ns, was_idle) => {
+                if let Some(epoch) = was_idle {
+                    thread::tell(place.column, Notice::Busy, epoch);
+                    thread::wake();
+                }
+                let lane = lane_of(place.context, place.stream, place.per_thread);
+                return Ticket(Some(Admitted {
+                    column,
+                    lane,
+                    key,
+                    ns,
+                }));
+            }
+            Told::Wait(pause) => {
+                passage.step_out();
+                column.pause(pause);
+                column.make_room(thread_number());
+                passage.step_in();
+            }
+            Told::Closed => {
+                passage.step_out();
+                // First that more is wanted, then that all is done: the daemon must not think for an instant that it is not.
+                knock(column, place.column);
+                thread::wake();
+                passage.step_in();
+            }
+        }
+    }
+}
+
+/// The launch will not happen now: another device it needs has closed meanwhile. It will be admitted again.
+pub(crate) fn withdrawn(ticket: Ticket) {
+    if let Some(admitted) = ticket.0 {
+        admitted.column.lock().window.refused(admitted.ns);
+    }
+}
+
+/// The driver has answered. Called inside the gate; must not wait.
+pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
+    let Some(admitted) = ticket.0 else { return };
+    let Admitted {
+        column,
+        lane,
+        key,
+        ns,
+    } = admitted;
+    if answer.is_success() {
+        column.note(lane, key, ns);
+    } else {
+        column.lock().window.refused(ns);
+    }
+}
+
+/// A context is about to be destroyed or reset; nothing marks in it any more, and it is still whole.
+pub(crate) fn context_going(context: CUcontext) {
+    for column in column::all() {
+        column.context_going(context);
+    }
+}
+
+/// A stream is about to be destroyed; nothing marks it any more, and it is still whole.
+pub(crate) fn stream_going(stream: CUstream) {
+    for column in column::all() {
+        column.stream_going(stream);
+    }
+}
+
+/// Somebody waits at a closed gate.
+fn knock(column: &Column, index: usize) {
+    let wanted = column.lock().mirror.want();
+    if let Some(epoch) = wanted {
+        thread::tell(index, Notice::Wanted, epoch);
+    }
+    let now = clock::now();
+    if thread::stirred().saturating_add(PATIENCE) < now {
+        tracing::warn!(index, "the gate thread does not stir; going on without it");
+        column.give_up();
+    }
+}
+
+/// What the program is about to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// A stream.
+    Stream(CUstream, bool),
+    /// All of a context, the current one if it is null.
+    Context(CUcontext),
+}
+
+/// A wait of the program's: what it waits for will be known to be complete without a mark.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    what: Awaited,
+    began: u64,
+    stamps: [u64; MAX_DEVICES],
+}
+
+impl Wait {
+    /// Before the wait. `None` while nothing binds.
+    pub(crate) fn begin(what: Awaited) -> Option<Self> {
+        if !super::is_bound() {
+            return None;
+        }
+        let mut stamps = [0; MAX_DEVICES];
+        for (stamp, column) in stamps.iter_mut().zip(column::all()) {
+            *stamp = column.lock().window.stamp();
+        }
+        Some(Self {
+            what,
+            began: clock::now(),
+            stamps,
+        })
+    }
+
+    /// After the wait.
+    pub(crate) fn end(self, answer: CUresult) {
+        if !answer.is_success() {
+            return;
+        }
+        let here = match self.what {
+            Awaited::Context(context) if !context.is_null() => context,
+            _ => contexts::here().map_or(CUcontext::NULL, |here| here.handle),
+        };
+        let blocked = clock::now().saturating_sub(self.began) >= BLOCKED;
+        let is_lane = |lane: &Lane| match self.what {
+            Awaited::Context(_) => lane.context == here.0.addr(),
+            Awaited::Stream(stream, per_thread) => {
+                let awaited = lane_of(here, stream, per_thread);
+                let is_default = is_default(stream);
+                lane.stream == awaited.stream
+                    && lane.thread == awaited.thread
+                    && (!is_default || lane.context == awaited.context)
+            }
+        };
+        for (stamp, column) in self.stamps.iter().zip(column::all()) {
+            if *stamp > 0 {
+                column.waited_for(is_lane, *stamp, blocked);
+            }
+        }
+    }
+}
+
+fn is_default(stream: CUstream) -> bool {
+    stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
+}
+
+/// The lane of a stream as the program names it.
+fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
+    let is_threads = stream == CU_STREAM_PER_THREAD || (stream.is_null() && per_thread);
+    let stream = if is_threads {
+        CU_STREAM_PER_THREAD
+    } else if stream.is_null() {
+        CU_STREAM_LEGACY
+    } else {
+        stream
+    };
+    Lane {
+        context: context.0.addr(),
+        stream: stream.0.addr(),
+        thread: if is_threads { thread_number() } else { 0 },
+    }
+}
+
+/// A key as a number that is not 0. Addresses are even, so what is not one does not collide with one.
+fn number(key: Key) -> u64 {
+    match key {
+        Key::Function(address) | Key::Graph(address) => address as u64 | 1 << 63,
+        Key::Other(number) => u64::from(number) << 1 | 1,
+    }
+}

@@ -1,0 +1,203 @@
+//! The slow way through the gate.
+//!
+//! # Safety
+//! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
+#![allow(unsafe_code, reason = "the record a thread-local pointer names")]
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
+use super::{Gate, Place, Work, drain, futex, place, tls};
+
+/// How long one sleep at a closed gate lasts at most before the word is read again.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Where it shows that a thread is inside.
+#[derive(Clone, Copy, Debug)]
+enum Seat {
+    Own(&'static Record),
+    /// The system has no page for one more record: counted among others.
+    Shared(&'static AtomicU32),
+}
+
+/// A launch on its way: inside, or stepped out to wait. Inside, no closing of its devices comes to an end.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    gate: &'static Gate,
+    seat: Seat,
+    /// What is shown while inside.
+    place: u32,
+    inside: bool,
+}
+
+impl Passage {
+    pub(super) fn begin(gate: &'static Gate) -> Self {
+        // SAFETY: null, or a record, which stays mapped.
+        let known = unsafe { tls::get().as_ref() };
+        let seat = match known.or_else(|| gate.records.claim()) {
+            Some(record) => Seat::Own(record),
+            None => Seat::Shared(gate.records.crowd()),
+        };
+        if let Seat::Own(record) = seat {
+            tls::set(record);
+        }
+        let mut passage = Self {
+            gate,
+            seat,
+            place: SOMEWHERE,
+            inside: false,
+        };
+        passage.step_in();
+        passage
+    }
+
+    /// Steps inside. Only what [`Passage::is_closed`] says after this counts.
+    pub(crate) fn step_in(&mut self) {
+        if self.inside {
+            return;
+        }
+        match self.seat {
+            Seat::Own(record) => {
+                let fenced = self.gate.word.load() & FENCED != 0;
+                record.step_in(self.place, fenced, &self.gate.word);
+            }
+            Seat::Shared(crowd) => {
+                crowd.fetch_add(1, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+            }
+        }
+        self.inside = true;
+    }
+
+    /// Steps out, to wait.
+    pub(crate) fn step_out(&mut self) {
+        if !self.inside {
+            return;
+        }
+        self.inside = false;
+        match self.seat {
+            Seat::Own(record) => record.step_out(),
+            Seat::Shared(crowd) => {
+                crowd.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether nothing may be launched on `column`. Inside, `false` holds until the next step out.
+    pub(crate) fn is_closed(&self, column: usize) -> bool {
+        self.gate.word.load() & word::closed(column) != 0
+    }
+
+    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside, before each nap, it calls `knock`.
+    pub(crate) fn wait_while_closed(&mut self, column: usize, knock: &mut dyn FnMut()) {
+        self.step_in();
+        while self.is_closed(column) {
+            self.step_out();
+            self.gate.sleep(column, knock);
+            self.step_in();
+        }
+    }
+
+    fn is_slow(&self, column: usize) -> bool {
+        self.gate.word.load() & word::slow(column) != 0
+    }
+
+    /// From now on inside means these columns.
+    fn narrow(&mut self, places: &[Place]) {
+        self.step_out();
+        let columns = places
+            .iter()
+            .fold(0, |bits, place| bits | 1 << place.column);
+        self.place = word::to(columns);
+        self.step_in();
+    }
+
+    fn count(&self) {
+        if let Seat::Own(record) = self.seat {
+            record.count();
+        }
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        self.step_out();
+    }
+}
+
+impl Gate {
+    /// One nap at a closed gate.
+    fn sleep(&self, column: usize, knock: &mut dyn FnMut()) {
+        let turn = self.turn.load(Ordering::Acquire);
+        self.waiting[column].fetch_add(1, Ordering::AcqRel);
+        knock();
+        if self.word.load() & word::closed(column) != 0 {
+            futex::wait(&self.turn, turn, NAP);
+        }
+        self.waiting[column].fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Makes a launch by `call` when its devices let it.
+pub(super) fn pass(
+    gate: &'static Gate,
+    work: &Work<'_>,
+    call: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let mut passage = Passage::begin(gate);
+    let answer = if gate.word.load() & ANY_SLOW == 0 {
+        call()
+    } else {
+        place::with(work, &mut |places| submit(&mut passage, places, call))
+    };
+    passage.count();
+    answer
+}
+
+fn submit(passage: &mut Passage, places: &[Place], call: &mut dyn FnMut() -> CUresult) -> CUresult {
+    if places.is_empty() {
+        // Nothing runs that a turn at a device could hold back.
+        passage.step_out();
+        return call();
+    }
+    passage.narrow(places);
+    match places {
+        [place] if !passage.is_slow(place.column) => call(),
+        [place] => {
+            let ticket = drain::admit(place, passage);
+            let answer = call();
+            drain::submitted(ticket, answer);
+            answer
+        }
+        _ => submit_to_several(passage, places, call),
+    }
+}
+
+/// All devices must let the launch through at once: while one is waited for, another may close again.
+fn submit_to_several(
+    passage: &mut Passage,
+    places: &[Place],
+    call: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let mut tickets = Vec::with_capacity(places.len());
+    loop {
+        for place in places {
+            if passage.is_slow(place.column) {
+                tickets.push(drain::admit(place, passage));
+            }
+        }
+        passage.step_in();
+        if !places.iter().any(|place| passage.is_closed(place.column)) {
+            break;
+        }
+        tickets.drain(..).for_each(drain::withdrawn);
+    }
+    let answer = call();
+    for ticket in tickets {
+        drain::submitted(ticket, answer);
+    }
+    answer
+}

@@ -1,0 +1,258 @@
+//! One stream's work that is not known to be complete, in batches with a mark behind each, and what looking at the marks teaches.
+//!
+//! A look says of a batch only that it is complete by now, or not yet. So a run of batches is timed from when the stream was last known
+//! to begin something until it was last known to be busy (at least) or seen to be done (at most). The longer the run, the closer the
+//! two. Streams that are busy side by side share the device: each is credited with its part of the time.
+
+use std::collections::VecDeque;
+
+use super::estimate::{Estimates, Mix};
+
+/// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lane {
+    /// The context's handle.
+    pub(super) context: usize,
+    /// The stream's handle.
+    pub(super) stream: usize,
+    /// Whose, for the default stream of a thread; 0 otherwise.
+    pub(super) thread: usize,
+}
+
+/// A run is learned from once what it took is known to one part in so many.
+const CLOSE: u64 = 24;
+
+/// Operations with one mark behind them.
+#[derive(Debug)]
+pub(super) struct Batch<M> {
+    pub(super) number: u64,
+    /// Its last operation, by the window's count.
+    pub(super) last: u64,
+    pub(super) mix: Mix,
+    /// When its first operation was submitted.
+    first: u64,
+    /// `None` while the mark is being made.
+    pub(super) mark: Option<M>,
+    /// The mark is in the context's legacy stream: threads' own default streams are done up to it too.
+    pub(super) for_threads: bool,
+}
+
+/// The work of one stream.
+#[derive(Debug)]
+pub(super) struct Queue<M> {
+    pub(super) lane: Lane,
+    /// Submitted since the last mark.
+    pub(super) unmarked: Mix,
+    /// When the first of those was submitted.
+    pub(super) since: u64,
+    /// The last of those, by the window's count.
+    pub(super) last: u64,
+    pub(super) marked: VecDeque<Batch<M>>,
+    /// What was completed in the run that is being timed, and the earliest and latest it can have begun.
+    run: Mix,
+    began: (u64, u64),
+    /// When the device, by estimate, began what is now the oldest batch.
+    working_since: u64,
+    /// When a mark was last seen not to be passed.
+    pub(super) seen_running: u64,
+}
+
+/// What looking at a stream showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Expected nanoseconds of what is complete.
+    pub(super) done: u64,
+    /// By when all of it was, by estimate; 0 if nothing is.
+    pub(super) until: u64,
+    /// The last operation that a mark for threads' streams covers; 0 for none.
+    pub(super) for_threads: u64,
+}
+
+impl<M> Queue<M> {
+    /// A stream that has nothing to do at `now`.
+    pub(super) fn new(lane: Lane, now: u64) -> Self {
+        Self {
+            lane,
+            unmarked: Mix::default(),
+            since: now,
+            last: 0,
+            marked: VecDeque::new(),
+            run: Mix::default(),
+            began: (now, now),
+            working_since: now,
+            seen_running: 0,
+        }
+    }
+
+    /// Nothing is under way, as far as is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unmarked.count == 0 && self.marked.is_empty()
+    }
+
+    /// Expected nanoseconds of everything under way.
+    pub(super) fn total(&self) -> u64 {
+        let marked: u64 = self.marked.iter().map(|batch| batch.mix.ns).sum();
+        self.unmarked.ns.saturating_add(marked)
+    }
+
+    /// Adds operation `number`, submitted at `now`.
+    pub(super) fn push(&mut self, now: u64, number: u64, key: u64, ns: u64, known: bool) {
+        if self.unmarked.count == 0 {
+            self.since = now;
+        }
+        self.last = number;
+        self.unmarked.add(key, ns, known);
+    }
+
+    /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
+    pub(super) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
+        let mix = core::mem::take(&mut self.unmarked);
+        let batch = Batch {
+            number,
+            last: self.last.max(covers),
+            first: if mix.count == 0 { now } else { self.since },
+            mix,
+            mark: None,
+            for_threads: false,
+        };
+        let at = self.marked.len();
+        self.marked.push_back(batch);
+        &mut self.marked[at]
+    }
+
+    /// Takes a batch back whose mark could not be made.
+    pub(super) fn reopen(&mut self, number: u64) {
+        let found = self.marked.iter().position(|batch| batch.number == number);
+        let Some(batch) = found.and_then(|at| self.marked.remove(at)) else {
+            return;
+        };
+        if batch.mix.count == 0 {
+            return;
+        }
+        if self.unmarked.count == 0 {
+            self.last = batch.last;
+        }
+        self.since = batch.first;
+        self.unmarked.absorb(&batch.mix);
+    }
+
+    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are busy, this one among them.
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        beside: u64,
+        estimates: &mut Estimates,
+        is_passed: &mut impl FnMut(&Batch<M>) -> bool,
+        passed: &mut impl FnMut(M),
+    ) -> Seen {
+        let mut seen = Seen::default();
+        let busy_before = self.seen_running;
+        while let Some(batch) = self.marked.front() {
+            if !is_passed(batch) {
+                self.seen_running = now;
+                break;
+            }
+            if let Some(batch) = self.marked.pop_front() {
+                seen.done = seen.done.saturating_add(batch.mix.ns);
+                seen.until = self.finish(now, beside, &batch);
+                if batch.for_threads {
+                    seen.for_threads = batch.last;
+                }
+                batch.mark.into_iter().for_each(&mut *passed);
+            }
+        }
+        if seen.until > 0 {
+            self.learn(now, beside, busy_before, estimates);
+        }
+        seen
+    }
+
+    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy until now.
+    pub(super) fn finish_until(
+        &mut self,
+        now: u64,
+        beside: u64,
+        stamp: u64,
+        blocked: bool,
+        estimates: &mut Estimates,
+        passed: &mut impl FnMut(M),
+    ) -> Seen {
+        if self.unmarked.count > 0 && self.last <= stamp {
+            self.close(0, now, 0);
+        }
+        let before = self.seen_running;
+        let is_done = |batch: &Batch<M>| batch.last <= stamp;
+        if blocked && self.marked.front().is_some_and(is_done) {
+            self.seen_running = now;
+        }
+        let seen = self.look(now, beside, estimates, &mut |batch| is_done(batch), passed);
+        // Nobody looked at the rest.
+        if !self.marked.is_empty() && !blocked {
+            self.seen_running = before;
+        }
+        seen
+    }
+
+    /// A batch is complete, at the latest now; by estimate when?
+    fn finish(&mut self, now: u64, beside: u64, batch: &Batch<M>) -> u64 {
+        let began = self.working_since.max(batch.first);
+        let expected = began.saturating_add(batch.mix.ns.saturating_mul(beside));
+        let end = expected.max(self.seen_running).min(now.max(1));
+        self.working_since = end;
+        self.run.absorb(&batch.mix);
+        end
+    }
+
+    /// Ends the run if it is known closely enough what it took, or no more can be known.
+    fn learn(&mut self, now: u64, beside: u64, busy_before: u64, estimates: &mut Estimates) {
+        let least = busy_before.saturating_sub(self.began.1);
+        let most = now.saturating_sub(self.began.0);
+        let is_close = most.saturating_sub(least) <= most / CLOSE;
+        if !(is_close || self.is_empty() || self.run.has_unknown) {
+            return;
+        }
+        estimates.learn(&self.run, least / beside, most.div_ceil(beside));
+        self.run = Mix::default();
+        let earliest = busy_before.max(self.began.0);
+        self.began = match (self.marked.front(), self.unmarked.count) {
+            // What follows was already there: it began when this ended, or when it was submitted.
+            (Some(next), _) => (earliest.max(next.first), now.max(next.first)),
+            (None, 1..) => (earliest.max(self.since), now.max(self.since)),
+            (None, 0) => (now, now),
+        };
+    }
+
+    /// Expected nanoseconds that the device has already spent on the oldest batch.
+    pub(super) fn spent(&self, now: u64, beside: u64) -> u64 {
+        let Some((first, ns)) = self.front() else {
+            return 0;
+        };
+        let spent = now.saturating_sub(self.working_since.max(first)) / beside;
+        spent.min(ns)
+    }
+
+    /// How much longer than expected the oldest batch has been seen to take (ns).
+    pub(super) fn overdue(&self, beside: u64) -> u64 {
+        let Some((first, ns)) = self.front() else {
+            return 0;
+        };
+        self.seen_running
+            .saturating_sub(self.working_since.max(first))
+            .saturating_sub(ns.saturating_mul(beside))
+    }
+
+    /// When all of it should be complete.
+    pub(super) fn ends_at(&self, beside: u64) -> u64 {
+        let first = self.front().map_or(0, |(first, _)| first);
+        let began = self.working_since.max(first);
+        began.saturating_add(self.total().saturating_mul(beside))
+    }
+
+    fn front(&self) -> Option<(u64, u64)> {
+        match self.marked.front() {
+            Some(batch) => Some((batch.first, batch.mix.ns)),
+            None if self.unmarked.count > 0 => Some((self.since, self.unmarked.ns)),
+            None => None,
+        }
+    }
+}

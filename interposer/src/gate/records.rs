@@ -1,0 +1,268 @@
+//! The threads' records: found by a thread in one load, handed on when their thread has died, never given back.
+//!
+//! There is nothing to run when a thread ends: it may launch from its last destructor. So records are looked for, when all are
+//! taken, among threads that the kernel no longer knows; a thread that finds its own id on one is that thread's successor.
+//!
+//! # Safety
+//! Slabs are pages of zeros from the kernel, linked once and never unmapped: references into them last for ever. A record of zeros is
+//! a valid, free one.
+#![allow(unsafe_code, reason = "pages from the kernel, and its thread ids")]
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::word::Record;
+
+/// Records beside the link in one page.
+const PER_SLAB: usize = 63;
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Slab {
+    next: AtomicPtr<Self>,
+    records: [Record; PER_SLAB],
+}
+
+const _: () = assert!(size_of::<Slab>() == 4096);
+
+/// All records of a gate.
+#[derive(Debug)]
+pub(super) struct Records {
+    slabs: AtomicPtr<Slab>,
+    /// Threads inside that no record was to be had for.
+    crowd: AtomicU32,
+}
+
+impl Records {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self {
+            slabs: AtomicPtr::new(ptr::null_mut()),
+            crowd: AtomicU32::new(0),
+        }
+    }
+
+    /// Forgets them: in a forked child, whose only thread is outside. Their pages stay.
+    pub(super) fn forget(&self) {
+        self.slabs.store(ptr::null_mut(), Ordering::Release);
+        self.crowd.store(0, Ordering::Release);
+    }
+
+    /// All records, taken or not.
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static Record> {
+        // SAFETY: null or a slab that stays.
+        let slab = |at: &AtomicPtr<Slab>| unsafe { at.load(Ordering::Acquire).as_ref() };
+        core::iter::successors(slab(&self.slabs), move |last: &&'static Slab| {
+            slab(&last.next)
+        })
+        .flat_map(|slab| &slab.records)
+    }
+
+    /// Threads inside that have no record.
+    pub(super) fn crowd(&self) -> &AtomicU32 {
+        &self.crowd
+    }
+
+    /// A record for the calling thread. `None` if the system has no page for it.
+    #[cold]
+    pub(super) fn claim(&self) -> Option<&'static Record> {
+        let me = this_thread();
+        // A live thread has an id for itself, so whoever had a record under this one is dead.
+        let mine = self
+            .all()
+            .find(|record| record.owner.load(Ordering::Acquire) == me);
+        let found = mine.or_else(|| self.take(0, me)).or_else(|| {
+            self.all().find(|record| {
+                let owner = record.owner.load(Ordering::Acquire);
+                is_dead(owner) && takes(record, owner, me)
+            })
+        });
+        if let Some(record) = found {
+            record.step_out();
+            return Some(record);
+        }
+        self.add_slab()?;
+        self.take(0, me)
+    }
+
+    /// The first record of `owner`'s that could be made `me`'s.
+    fn take(&self, owner: i32, me: i32) -> Option<&'static Record> {
+        self.all().find(|record| takes(record, owner, me))
+    }
+
+    /// Links one more page of free records.
+    fn add_slab(&self) -> Option<()> {
+        // SAFETY: a new private page of zeros, of nobody's.
+        let page = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size_of::<Slab>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        let slab = page.cast::<Slab>();
+        let mut first = self.slabs.load(Ordering::Acquire);
+        loop {
+            // SAFETY: not linked yet, so this thread's alone; zeros are a valid slab, and a page is aligned enough.
+            unsafe { (*slab).next.store(first, Ordering::Relaxed) };
+            match self
+                .slabs
+                .compare_exchange(first, slab, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return Some(()),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Frees the records of threads that died inside, such as by cancellation in the driver.
+    pub(super) fn bury(&self) {
+        for record in self.all().filter(|record| record.is_inside()) {
+            let owner = record.owner.load(Ordering::Acquire);
+            if is_dead(owner) && takes(record, owner, 0) {
+                record.step_out();
+            }
+        }
+    }
+}
+
+fn takes(record: &Record, owner: i32, me: i32) -> bool {
+    record
+        .owner
+        .compare_exchange(owner, me, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+}
+
+/// The calling thread's id in the kernel.
+fn this_thread() -> i32 {
+    // SAFETY: takes nothing. The C library's own function for it is younger than those this library runs on.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    i32::try_from(thread).unwrap_or(0)
+}
+
+/// Whether the kernel knows no such thread of this process. Where it will not say, the thread lives.
+fn is_dead(thread: i32) -> bool {
+    if thread == 0 {
+        return false;
+    }
+    // SAFETY: signal 0 is sent to nobody.
+    let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_a_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| scope.spawn(body).join().unwrap())
+    }
+
+    /// Where a new thread's record is, and what it counted before. The thread has ended, and the kernel has forgotten it.
+    fn one_launch(records: &Records) -> (usize, u64) {
+        let (record, thread) = in_a_thread(|| {
+            let record = records.claim().unwrap();
+            record.count();
+            (record, this_thread())
+        });
+        while !is_dead(thread) {
+            std::thread::yield_now();
+        }
+        let count = record.count.load(Ordering::Relaxed);
+        (ptr::from_ref(record).addr(), count)
+    }
+
+    #[test]
+    fn threads_that_live_have_records_of_their_own_beyond_one_page() {
+        let records = Records::new();
+        let all = 3 * PER_SLAB;
+        let barrier = std::sync::Barrier::new(all);
+        let mut seen: Vec<usize> = std::thread::scope(|scope| {
+            let claim = || {
+                let record = records.claim().unwrap();
+                barrier.wait();
+                ptr::from_ref(record).addr()
+            };
+            let threads: Vec<_> = (0..all).map(|_| scope.spawn(claim)).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, usize>| thread.join().unwrap();
+            threads.into_iter().map(join).collect()
+        });
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), all);
+        // Who found no room at the same time as others may each have brought a page.
+        assert!(records.all().count() >= all);
+    }
+
+    #[test]
+    fn no_more_pages_than_the_threads_that_came_one_by_one_need() {
+        let records = Records::new();
+        let all = 2 * PER_SLAB;
+        let turn = std::sync::Mutex::new(());
+        let barrier = std::sync::Barrier::new(all);
+        std::thread::scope(|scope| {
+            for _ in 0..all {
+                scope.spawn(|| {
+                    {
+                        let _alone = turn.lock().unwrap();
+                        records.claim().unwrap();
+                    }
+                    barrier.wait();
+                });
+            }
+        });
+        assert_eq!(records.all().count(), all);
+    }
+
+    #[test]
+    fn records_of_the_dead_are_handed_on_with_what_they_counted() {
+        let records = Records::new();
+        let rounds = 4 * PER_SLAB;
+        for _ in 0..rounds {
+            one_launch(&records);
+        }
+        assert_eq!(records.all().count(), PER_SLAB, "one page is enough");
+        let counted: u64 = records
+            .all()
+            .map(|record| record.count.load(Ordering::Relaxed))
+            .sum();
+        assert_eq!(counted, rounds as u64);
+    }
+
+    #[test]
+    fn who_died_inside_is_buried_and_who_lives_is_not() {
+        let records = Records::new();
+        let word = super::super::word::Word::of(core::sync::atomic::AtomicU64::new(0));
+        let inside = |record: &Record| record.may_submit_to(0);
+        let mine = records.claim().unwrap();
+        assert!(mine.try_step_in(&word));
+        let (dead, thread) = in_a_thread(|| {
+            let record = records.claim().unwrap();
+            assert!(record.try_step_in(&word));
+            (record, this_thread())
+        });
+        while !is_dead(thread) {
+            std::thread::yield_now();
+        }
+        assert!(inside(dead));
+        records.bury();
+        assert!(!inside(dead) && inside(mine));
+    }
+
+    #[test]
+    fn a_column_is_not_held_up_by_launches_on_another() {
+        let records = Records::new();
+        let word = super::super::word::Word::of(core::sync::atomic::AtomicU64::new(0));
+        let mine = records.claim().unwrap();
+        mine.step_in(super::super::word::to(1 << 2), false, &word);
+        assert!(!mine.may_submit_to(0) && mine.may_submit_to(2) && !mine.may_submit_to(3));
+        mine.step_out();
+        assert!(!mine.may_submit_to(2));
+    }
+}

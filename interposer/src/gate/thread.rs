@@ -1,0 +1,292 @@
+//! The gate thread: keeps the gates in step with the control page, drains what a close leaves under way, and says so.
+//!
+//! One a process, from the first context on a device that a lease or a cap may bind. It sleeps on the control page's `changes`, or
+//! without a daemon on a word of its own, until something is due. It asks marks and never waits in the driver for them; it never
+//! synchronises anything. A forked child has none until it makes a context of its own.
+//!
+//! # Safety
+//! `unsafe` has the system put the thread to sleep on an atomic of a page that is never unmapped, and set how exactly it sleeps.
+#![allow(
+    unsafe_code,
+    reason = "the futex system call, on memory that processes share"
+)]
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use gpushare_protocol::page::lease::Turn;
+
+use super::cap::{Bucket, Duty};
+use super::column::{self, Column};
+use super::marks::Relaxed;
+use super::mirror::{Act, NEVER, Stand};
+use super::{barrier, clock};
+use crate::account::{self, Compute};
+use crate::background;
+use crate::fork::ForkLocal;
+use crate::session::Notice;
+use crate::state;
+
+/// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
+const LONGEST: u64 = 1_000_000_000;
+/// How often what is held is paid for (ns), where processes keep a cap by themselves.
+const PAY: u64 = 5_000_000;
+/// By how much its sleeps may be longer than asked for (ns).
+const SLACK: core::ffi::c_ulong = 1_000;
+/// Times a sleeper that was about to fall asleep is woken again.
+const TRIES: usize = 16;
+
+/// Whether there is a thread.
+static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
+/// When the thread last began a round; for those who wait for it.
+static STIRRED: AtomicU64 = AtomicU64::new(0);
+/// Somebody wants it to look.
+static BELL: AtomicU32 = AtomicU32::new(0);
+/// The word that it sleeps on, null while it is awake.
+static BED: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
+/// What it sleeps on without a daemon.
+static ALONE: AtomicU32 = AtomicU32::new(0);
+
+/// What the thread keeps for one device.
+#[derive(Debug, Default)]
+struct Own {
+    duty: Duty,
+    /// The turn was the daemon's when last looked.
+    by_daemon: bool,
+}
+
+/// Makes sure that the gates follow the leases of this process's container, if there can be any: called before its first context on a
+/// device exists. The gates stand as they must when this returns.
+pub(crate) fn follow_leases() {
+    let Some(compute) = account::compute() else {
+        return;
+    };
+    let started = STARTED.get_or(AtomicBool::default);
+    if !compute.may_bind() || started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    STIRRED.store(clock::now(), Ordering::Relaxed);
+    column::found();
+    let mut rounds = Rounds::default();
+    rounds.all(&compute);
+    let began = background::start(c"gpushare-gate", background::DEEP, move || run(rounds));
+    if let Err(error) = began {
+        // Better no turns than a gate that nobody opens.
+        tracing::warn!(%error, "no gate thread: launches pass");
+        column::all()
+            .iter()
+            .enumerate()
+            .for_each(|(index, _)| super::free(index));
+    }
+}
+
+/// A forked child has no thread. Stores only.
+pub(super) fn after_fork_in_child() {
+    BED.store(ptr::null_mut(), Ordering::Relaxed);
+    BELL.store(0, Ordering::Relaxed);
+}
+
+/// When the thread last stirred.
+pub(super) fn stirred() -> u64 {
+    STIRRED.load(Ordering::Relaxed)
+}
+
+/// Tells the daemon, if there is one.
+pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
+    if let Some(session) = account::compute().and_then(|compute| compute.session) {
+        session.tell(column, notice, epoch);
+    }
+}
+
+/// Has the thread look at once.
+pub(crate) fn wake() {
+    BELL.store(1, Ordering::SeqCst);
+    for _ in 0..TRIES {
+        let bed = BED.load(Ordering::SeqCst);
+        if bed.is_null() || BELL.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        // SAFETY: the address is only compared with those of sleepers.
+        unsafe { libc::syscall(libc::SYS_futex, bed, libc::FUTEX_WAKE, i32::MAX) };
+        // It may have been about to fall asleep.
+        std::thread::yield_now();
+    }
+}
+
+fn run(mut rounds: Rounds) {
+    state::work_unseen();
+    // What it sleeps for is often shorter than the system's usual slack.
+    // SAFETY: a number for this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
+    let _relaxed = Relaxed::enter();
+    let _ = barrier::heavy();
+    loop {
+        // A defect here must not take the program with it, nor leave its gates shut.
+        let round = catch_unwind(AssertUnwindSafe(|| rounds.one()));
+        if round.is_err() {
+            std::thread::sleep(Duration::from_nanos(LONGEST));
+        }
+    }
+}
+
+/// The thread's own memory.
+#[derive(Debug, Default)]
+struct Rounds {
+    own: [Own; gpushare_protocol::page::MAX_DEVICES],
+    /// The daemon last met.
+    instance: u64,
+    /// What was published of the count of submissions.
+    published: u64,
+}
+
+impl Rounds {
+    fn one(&mut self) {
+        let Some(compute) = account::compute() else {
+            std::thread::sleep(Duration::from_nanos(LONGEST));
+            return;
+        };
+        let bed = compute.session.map_or(&ALONE, |session| session.changes());
+        let seen = bed.load(Ordering::Acquire);
+        BELL.store(0, Ordering::SeqCst);
+        STIRRED.store(clock::now(), Ordering::Relaxed);
+        let until = self.all(&compute);
+        sleep(bed, seen, until);
+    }
+
+    /// Looks at all devices. When to look again.
+    fn all(&mut self, compute: &Compute) -> u64 {
+        let instance = compute.session.map_or(0, |session| session.instance());
+        if instance != self.instance {
+            self.instance = instance;
+            let columns = column::all().iter();
+            columns.for_each(|column| column.lock().mirror.forget());
+        }
+        self.publish(compute);
+        let mut until = clock::now().saturating_add(LONGEST);
+        for (index, column) in column::all().iter().enumerate().take(compute.columns()) {
+            until = until.min(self.device(compute, index, column));
+        }
+        until
+    }
+
+    /// Does what is to be done on one device. When to look at it again.
+    fn device(&mut self, compute: &Compute, index: usize, column: &Column) -> u64 {
+        loop {
+            let now = clock::now();
+            let (turn, again) = self.turn(compute, index, column, now);
+            let act = column.step(&turn);
+            match act {
+                Act::Sleep(until) => return until.min(again),
+                Act::Drained(epoch) => {
+                    compute.drained(index, epoch);
+                    if let Some(wanted) = column.wanted() {
+                        tell(index, Notice::Wanted, wanted);
+                    }
+                    tell(index, Notice::Drained, epoch);
+                }
+                Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
+                Act::Free | Act::Open | Act::Close => {}
+            }
+        }
+    }
+
+    /// The turn that holds now: the daemon's while it lives, else what the container's own cap gives. And until when.
+    fn turn(&mut self, compute: &Compute, index: usize, column: &Column, now: u64) -> (Turn, u64) {
+        let by_daemon = compute
+            .session
+            .map(|session| (session, session.turn(index)));
+        let own = &mut self.own[index];
+        if let Some((session, turn)) = by_daemon
+            && session.is_heard(now)
+        {
+            own.by_daemon = true;
+            // The daemon charges for it: should it go, the bucket begins with what comes then.
+            let _ = column.lock().window.take_busy(now);
+            return (turn, NEVER);
+        }
+        if core::mem::take(&mut own.by_daemon) {
+            tracing::warn!(
+                index,
+                "the daemon is silent: only the container's own cap holds"
+            );
+        }
+        let cap = by_daemon.map(|(_, turn)| turn.cap);
+        let Some((paid_until, empty_at, cap)) = compute.bucket(index, cap) else {
+            return (Turn::default(), NEVER);
+        };
+        let bucket = Bucket {
+            paid_until,
+            empty_at,
+            cap,
+        };
+        own_turn(&mut own.duty, &bucket, column, now)
+    }
+
+    /// Lets the daemon see whether the process works.
+    fn publish(&mut self, compute: &Compute) {
+        let count = super::submissions();
+        if count != self.published {
+            compute.worked(count.wrapping_sub(self.published));
+            self.published = count;
+        }
+    }
+}
+
+/// Pays for what was held, and asks the bucket.
+fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> (Turn, u64) {
+    let (busy, stand, is_idle, is_empty) = {
+        let mut inner = column.lock();
+        let busy = inner.window.take_busy(now);
+        let mirror = &inner.mirror;
+        (
+            busy,
+            mirror.stand(),
+            mirror.is_idle(),
+            inner.window.is_empty(),
+        )
+    };
+    if let Some((from, until)) = busy {
+        bucket.pay(from, until, now);
+    }
+    let landed = matches!(stand, Stand::Closing | Stand::Drained);
+    let (mut turn, mut again) = duty.turn(bucket, now, landed);
+    if is_idle {
+        // The bucket fills by itself; the next launch rings.
+        turn.deadline = NEVER;
+        again = NEVER;
+    }
+    if !is_empty {
+        again = again.min(now.saturating_add(PAY));
+    }
+    (turn, again)
+}
+
+/// Sleeps while `bed` says `seen`, until `until`, unless the bell rings.
+fn sleep(bed: &'static AtomicU32, seen: u32, until: u64) {
+    let left = until.saturating_sub(clock::now());
+    if left == 0 {
+        return;
+    }
+    BED.store(bed.as_ptr(), Ordering::SeqCst);
+    if BELL.load(Ordering::SeqCst) == 0 {
+        let timeout = libc::timespec {
+            tv_sec: libc::time_t::try_from(left / 1_000_000_000).unwrap_or(1),
+            tv_nsec: libc::c_long::try_from(left % 1_000_000_000).unwrap_or(0),
+        };
+        // SAFETY: both outlive the call; the page is never unmapped.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                bed.as_ptr(),
+                libc::FUTEX_WAIT,
+                seen,
+                &raw const timeout,
+                ptr::null::<u32>(),
+                0,
+            );
+        }
+    }
+    BED.store(ptr::null_mut(), Ordering::SeqCst);
+}

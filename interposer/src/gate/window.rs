@@ -1,0 +1,405 @@
+//! How much work may be under way: what was submitted and is not known to be complete, by stream, counted in expected time.
+//!
+//! Work is known to be complete by *marks*, one behind each batch of operations in a stream. A batch is closed by a mark after
+//! [`BATCH_OPS`] operations, [`BATCH_AGE`], or a quarter of the window in expected time, so that the window always holds several
+//! marks and work that is complete is soon known to be. Pure: times are `CLOCK_MONOTONIC` nanoseconds handed in, what a mark is
+//! (`M`) is the caller's business.
+
+use super::estimate::Estimates;
+pub(super) use super::queue::Lane;
+use super::queue::{Queue, Seen};
+
+/// Operations between marks.
+pub(super) const BATCH_OPS: u32 = 64;
+/// Nanoseconds between marks.
+pub(super) const BATCH_AGE: u64 = 5_000_000;
+/// The shortest time worth waiting for (ns): going to sleep and waking costs as much.
+const SHORTEST_WAIT: u64 = 50_000;
+/// The longest time between two looks, whatever is expected (ns).
+const LONGEST_WAIT: u64 = 2_000_000;
+
+/// What holds while the gate is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// Most un-drained work, in expected nanoseconds.
+    pub(super) window: u64,
+    /// When everything should be complete; `u64::MAX` for no such time.
+    pub(super) deadline: u64,
+}
+
+/// May an operation be submitted?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Yes. Nanoseconds that it counts for.
+    Go(u64),
+    /// Not before about so many nanoseconds have passed: look at the marks then and ask again.
+    Wait(u64),
+    /// Not in this turn: it would not be complete by the deadline.
+    Land,
+}
+
+/// What is under way on one device.
+#[derive(Debug)]
+pub(super) struct Window<M> {
+    estimates: Estimates,
+    /// Streams with work that is not known to be complete.
+    queues: Vec<Queue<M>>,
+    /// Admitted and not yet submitted: operations, expected nanoseconds.
+    reserved: (u32, u64),
+    /// Expected nanoseconds of everything submitted and not known to be complete.
+    total: u64,
+    /// The latest time at which something was known to be under way.
+    busy_until: u64,
+    /// Since when something was under way that [`take_busy`](Self::take_busy) has not told.
+    unpaid_from: Option<u64>,
+    /// Whether anything was submitted in this turn.
+    began: bool,
+    /// Waited for room, and lets half the window empty before more goes in.
+    full: bool,
+    /// When something was last submitted.
+    pub(super) last_submitted: u64,
+    /// Operations submitted so far.
+    pub(super) submitted: u64,
+    /// Batches so far.
+    numbers: u64,
+}
+
+impl<M> Default for Window<M> {
+    fn default() -> Self {
+        Self {
+            estimates: Estimates::default(),
+            queues: Vec::new(),
+            reserved: (0, 0),
+            total: 0,
+            busy_until: 0,
+            unpaid_from: None,
+            began: false,
+            full: false,
+            last_submitted: 0,
+            submitted: 0,
+            numbers: 0,
+        }
+    }
+}
+
+impl<M> Window<M> {
+    /// A turn begins.
+    pub(super) fn begin_turn(&mut self) {
+        self.began = false;
+        self.full = false;
+    }
+
+    /// Asks to submit one operation of `key` now. Where the answer is `Go`, [`submitted`](Self::submitted) or
+    /// [`refused`](Self::refused) follows.
+    pub(super) fn admit(&mut self, now: u64, bounds: Bounds, key: u64) -> Answer {
+        let expected = self.estimates.of(key, bounds.window / 4).ns;
+        let left = self.remaining(now);
+        let end = now.saturating_add(left).saturating_add(expected);
+        // The first operation of a turn is always one that fits, however long: otherwise it would never run.
+        if now >= bounds.deadline || (self.began && end > bounds.deadline) {
+            return Answer::Land;
+        }
+        // What is under way when the gate closes is a window and one operation, or a long operation and half a window: enough for
+        // the device not to run dry while a thread wakes.
+        let room = if expected <= bounds.window {
+            bounds.window
+        } else {
+            bounds.window / 2
+        };
+        let enough = if self.full {
+            room.min(bounds.window / 2)
+        } else {
+            room
+        };
+        if left > enough && !self.is_empty() {
+            self.full = true;
+            let excess = left - room.min(bounds.window / 2);
+            return Answer::Wait(self.pause(excess));
+        }
+        self.full = false;
+        self.began = true;
+        self.reserved.0 += 1;
+        self.reserved.1 = self.reserved.1.saturating_add(expected);
+        Answer::Go(expected)
+    }
+
+    /// Until one should look again, when `excess` nanoseconds too much are under way.
+    fn pause(&self, excess: u64) -> u64 {
+        let overdue = self.overdue();
+        let pause = if overdue > 0 { overdue / 4 } else { excess };
+        pause.clamp(SHORTEST_WAIT, LONGEST_WAIT)
+    }
+
+    /// An operation that was admitted for `ns` was not submitted after all.
+    pub(super) fn refused(&mut self, ns: u64) {
+        self.reserved.0 = self.reserved.0.saturating_sub(1);
+        self.reserved.1 = self.reserved.1.saturating_sub(ns);
+    }
+
+    /// An operation that was admitted for `ns` was submitted to `lane`. `true` if a mark belongs behind it.
+    pub(super) fn submitted(
+        &mut self,
+        now: u64,
+        bounds: Bounds,
+        lane: Lane,
+        key: u64,
+        ns: u64,
+    ) -> bool {
+        self.refused(ns);
+        let known = self.estimates.of(key, ns).known;
+        self.last_submitted = now;
+        self.unpaid_from.get_or_insert(now);
+        self.busy_until = self.busy_until.max(now);
+        self.total = self.total.saturating_add(ns);
+        self.submitted += 1;
+        let number = self.submitted;
+        let queue = self.queue(lane, now);
+        queue.push(now, number, key, ns, known);
+        !known
+            || queue.unmarked.count >= BATCH_OPS
+            || queue.unmarked.ns >= bounds.window / 4
+            || now.saturating_sub(queue.since) >= BATCH_AGE
+    }
+
+    fn queue(&mut self, lane: Lane, now: u64) -> &mut Queue<M> {
+        let at = self.queues.iter().position(|queue| queue.lane == lane);
+        let at = at.unwrap_or_else(|| {
+            self.queues.push(Queue::new(lane, now));
+            self.queues.len() - 1
+        });
+        &mut self.queues[at]
+    }
+
+    fn known(&mut self, lane: Lane) -> Option<&mut Queue<M>> {
+        self.queues.iter_mut().find(|queue| queue.lane == lane)
+    }
+
+    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark. [`marked`](Self::marked) or
+    /// [`unmarked`](Self::unmarked) follows.
+    pub(super) fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
+        self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
+        self.numbers += 1;
+        let number = self.numbers;
+        self.queue(lane, now).close(number, now, 0);
+        Some(number)
+    }
+
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with `for_threads`, for the legacy stream
+    /// that waits for threads' own ones.
+    pub(super) fn close_blindly(&mut self, lane: Lane, now: u64, for_threads: bool) -> u64 {
+        self.numbers += 1;
+        let (number, covers) = (self.numbers, self.submitted);
+        let batch = self.queue(lane, now).close(number, now, covers);
+        batch.for_threads = for_threads;
+        number
+    }
+
+    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no longer known: its context went, or the
+    /// program waited for it.
+    pub(super) fn marked(&mut self, lane: Lane, number: u64, mark: M) -> Result<(), M> {
+        let batch = self
+            .known(lane)
+            .and_then(|queue| queue.marked.iter_mut().find(|batch| batch.number == number));
+        match batch {
+            Some(batch) => {
+                batch.mark = Some(mark);
+                Ok(())
+            }
+            None => Err(mark),
+        }
+    }
+
+    /// No mark could be made behind batch `number`: its operations wait for the next one.
+    pub(super) fn unmarked(&mut self, lane: Lane, number: u64) {
+        if let Some(queue) = self.known(lane) {
+            queue.reopen(number);
+        }
+        self.forget_empty();
+    }
+
+    /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones while they are. What is passed goes to
+    /// `passed`.
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        mut is_passed: impl FnMut(&M) -> bool,
+        mut passed: impl FnMut(M),
+    ) {
+        let beside = self.beside();
+        for at in 0..self.queues.len() {
+            let queue = &mut self.queues[at];
+            let seen = queue.look(
+                now,
+                beside,
+                &mut self.estimates,
+                &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
+                &mut passed,
+            );
+            let context = queue.lane.context;
+            self.note(seen);
+            if seen.for_threads > 0 {
+                let is_threads = |lane: &Lane| lane.context == context && lane.thread != 0;
+                self.finish_until(now, is_threads, seen.for_threads, false, &mut passed);
+            }
+        }
+        if self.queues.iter().any(|queue| queue.seen_running == now) {
+            self.busy_until = self.busy_until.max(now);
+        }
+        self.forget_empty();
+    }
+
+    fn note(&mut self, seen: Seen) {
+        self.total = self.total.saturating_sub(seen.done);
+        self.busy_until = self.busy_until.max(seen.until);
+    }
+
+    /// When something was last submitted or known to be under way.
+    pub(super) fn last_active(&self) -> u64 {
+        self.last_submitted.max(self.busy_until)
+    }
+
+    /// How far submission has come: for [`waited_for`](Self::waited_for).
+    pub(super) fn stamp(&self) -> u64 {
+        self.submitted
+    }
+
+    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it `blocked`, the last of it was done only
+    /// now. Marks that are not needed any more go to `passed`.
+    pub(super) fn waited_for(
+        &mut self,
+        now: u64,
+        is_lane: impl Fn(&Lane) -> bool,
+        stamp: u64,
+        blocked: bool,
+        mut passed: impl FnMut(M),
+    ) {
+        self.finish_until(now, is_lane, stamp, blocked, &mut passed);
+        self.forget_empty();
+    }
+
+    fn finish_until(
+        &mut self,
+        now: u64,
+        is_lane: impl Fn(&Lane) -> bool,
+        stamp: u64,
+        blocked: bool,
+        passed: &mut impl FnMut(M),
+    ) {
+        let beside = self.beside();
+        for at in 0..self.queues.len() {
+            if is_lane(&self.queues[at].lane) {
+                let seen = self.queues[at].finish_until(
+                    now,
+                    beside,
+                    stamp,
+                    blocked,
+                    &mut self.estimates,
+                    &mut *passed,
+                );
+                self.note(seen);
+            }
+        }
+    }
+
+    fn forget_empty(&mut self) {
+        self.queues.retain(|queue| !queue.is_empty());
+        if self.is_drained() {
+            self.total = 0;
+        }
+    }
+
+    /// Streams that share the device, at least one.
+    fn beside(&self) -> u64 {
+        (self.queues.len() as u64).max(1)
+    }
+
+    /// Expected nanoseconds until everything under way, and what was admitted, is complete. What takes longer than expected is
+    /// expected to take as long again.
+    pub(super) fn remaining(&self, now: u64) -> u64 {
+        self.left(now).saturating_add(self.overdue())
+    }
+
+    /// As [`remaining`](Self::remaining), and 0 once it should be complete.
+    pub(super) fn left(&self, now: u64) -> u64 {
+        let beside = self.beside();
+        let spent: u64 = self
+            .queues
+            .iter()
+            .map(|queue| queue.spent(now, beside))
+            .sum();
+        let total = self.total.saturating_add(self.reserved.1);
+        total.saturating_sub(spent)
+    }
+
+    /// How much longer than expected the oldest work has been seen to take.
+    fn overdue(&self) -> u64 {
+        let beside = self.beside();
+        let overdue = self.queues.iter().map(|queue| queue.overdue(beside));
+        overdue.max().unwrap_or(0)
+    }
+
+    /// Lanes with work behind which there is no mark, and since when.
+    pub(super) fn unmarked_lanes(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
+        let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
+        self.queues
+            .iter()
+            .filter(is_unmarked)
+            .map(|queue| (queue.lane, queue.since))
+    }
+
+    /// Whether a mark in the legacy stream stands for a thread's own stream.
+    fn is_covered(&self, queue: &Queue<M>) -> bool {
+        let beside = |other: &&Queue<M>| other.lane.context == queue.lane.context;
+        let batches = self
+            .queues
+            .iter()
+            .filter(beside)
+            .flat_map(|other| &other.marked);
+        queue.lane.thread != 0
+            && batches
+                .into_iter()
+                .any(|batch| batch.for_threads && batch.last >= queue.last)
+    }
+
+    /// Whether nothing is under way or about to be.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reserved.0 == 0 && self.is_drained()
+    }
+
+    /// Whether nothing that was submitted is under way.
+    pub(super) fn is_drained(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Whether so much is under way that it is worth looking at the marks.
+    pub(super) fn is_half_full(&self, bounds: Bounds) -> bool {
+        self.total >= bounds.window / 2 || self.queues.iter().any(|queue| queue.marked.len() >= 4)
+    }
+
+    /// Nobody is inside any more: what was admitted and never heard of again does not count.
+    pub(super) fn nobody_inside(&mut self) {
+        self.reserved = (0, 0);
+    }
+
+    /// Forgets lanes that went; their marks go to `lost`.
+    pub(super) fn forget(&mut self, gone: impl Fn(&Lane) -> bool, mut lost: impl FnMut(M)) {
+        let going = self.queues.iter().filter(|queue| gone(&queue.lane));
+        let ns: u64 = going.map(Queue::total).sum();
+        self.total = self.total.saturating_sub(ns);
+        let going = self.queues.iter_mut().filter(|queue| gone(&queue.lane));
+        let batches = going.flat_map(|queue| queue.marked.drain(..));
+        batches.filter_map(|batch| batch.mark).for_each(&mut lost);
+        self.queues.retain(|queue| !gone(&queue.lane));
+        self.forget_empty();
+    }
+
+    /// The time since this was last asked in which something was under way, as far as is known: from its beginning to its end.
+    pub(super) fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
+        let from = self.unpaid_from?;
+        let sure = self.busy_until.min(now);
+        let ends = self.queues.iter().map(|queue| queue.ends_at(self.beside()));
+        let until = ends.fold(sure, |until, end| until.max(end.min(now)));
+        self.unpaid_from = (!self.is_drained()).then_some(until);
+        Some((from, until.max(from)))
+    }
+}

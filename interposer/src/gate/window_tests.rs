@@ -1,0 +1,439 @@
+//! The window by itself: times are made up, a mark is a number.
+
+use super::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
+
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+const BOUNDS: Bounds = Bounds {
+    window: 2 * MS,
+    deadline: u64::MAX,
+};
+const LANE: Lane = Lane {
+    context: 1,
+    stream: 2,
+    thread: 0,
+};
+
+/// A window and a device that does one thing after another.
+struct Bench {
+    window: Window<u64>,
+    now: u64,
+    /// When the device will be done with everything it has.
+    device: u64,
+    most: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            window: Window::default(),
+            now: MS,
+            device: 0,
+            most: 0,
+        }
+    }
+
+    /// Looks at the marks, which are the times at which they will have been passed.
+    fn look(&mut self) {
+        let now = self.now;
+        self.window.look(now, |mark| *mark <= now, drop);
+    }
+
+    fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
+        self.device = self.device.max(self.now) + took;
+        if self.window.submitted(self.now, bounds, lane, key, ns) {
+            self.mark(lane);
+        }
+        self.most = self.most.max(self.device - self.now);
+    }
+
+    fn mark(&mut self, lane: Lane) {
+        if let Some(number) = self.window.close_batch(lane, self.now) {
+            self.window.marked(lane, number, self.device).unwrap();
+        }
+    }
+
+    /// Submits one operation as a launching thread does. `false` if the turn is over.
+    fn launch(&mut self, key: u64, took: u64, bounds: Bounds) -> bool {
+        loop {
+            match self.window.admit(self.now, bounds, key) {
+                Answer::Go(ns) => {
+                    self.put(LANE, key, ns, took, bounds);
+                    return true;
+                }
+                Answer::Wait(pause) => {
+                    self.now += pause;
+                    self.mark(LANE);
+                    self.look();
+                }
+                Answer::Land => return false,
+            }
+        }
+    }
+
+    /// Lets everything be done and looked at.
+    fn drain(&mut self) {
+        self.mark(LANE);
+        self.now = self.now.max(self.device - 1);
+        self.look();
+        self.now = self.now.max(self.device);
+        self.look();
+    }
+}
+
+#[test]
+fn short_operations_fill_the_window_and_do_not_exceed_it() {
+    let mut bench = Bench::new();
+    for _ in 0..20_000 {
+        assert!(bench.launch(1, 10 * US, BOUNDS));
+        bench.now += US;
+    }
+    bench.most = 0;
+    let began = bench.now;
+    for _ in 0..20_000 {
+        assert!(bench.launch(1, 10 * US, BOUNDS));
+        bench.now += US;
+    }
+    let most = bench.most;
+    assert!(most <= 2 * MS + 200 * US, "{most} ns were under way");
+    let worked = (bench.now - began) as f64;
+    let idle = 1.0 - 20_000.0 * 10_000.0 / worked;
+    assert!(idle < 0.01, "the device stood still for {idle}");
+}
+
+#[test]
+fn of_operations_longer_than_the_window_one_runs_and_the_next_comes_in_time() {
+    let mut bench = Bench::new();
+    for _ in 0..10 {
+        bench.launch(1, 20 * MS, BOUNDS);
+    }
+    (bench.most, bench.device) = (0, bench.device);
+    let began = bench.device;
+    for _ in 0..50 {
+        bench.launch(1, 20 * MS, BOUNDS);
+    }
+    let most = bench.most;
+    assert!(
+        most <= 20 * MS + 2 * MS + MS / 2,
+        "{most} ns were under way"
+    );
+    let idle = bench.device - began - 50 * 20 * MS;
+    assert!(idle <= 50 * 20 * MS / 100, "idle for {idle} ns");
+}
+
+#[test]
+fn an_unknown_operation_counts_for_a_quarter_of_the_window_and_is_marked_alone() {
+    let mut window: Window<u64> = Window::default();
+    for _ in 0..5 {
+        assert_eq!(window.admit(MS, BOUNDS, 1), Answer::Go(MS / 2));
+        assert!(window.submitted(MS, BOUNDS, LANE, 1, MS / 2));
+        let number = window.close_batch(LANE, MS).unwrap();
+        window.marked(LANE, number, 0).unwrap();
+    }
+    assert!(matches!(window.admit(MS, BOUNDS, 1), Answer::Wait(_)));
+}
+
+#[test]
+fn a_known_one_is_marked_by_count_by_time_and_by_age() {
+    let mut bench = Bench::new();
+    for _ in 0..50 {
+        bench.launch(1, US, BOUNDS);
+        bench.drain();
+    }
+    let mut submit = |at: u64| {
+        bench.now += at;
+        let Answer::Go(ns) = bench.window.admit(bench.now, BOUNDS, 1) else {
+            panic!("the window is empty");
+        };
+        let wants = bench.window.submitted(bench.now, BOUNDS, LANE, 1, ns);
+        if wants {
+            let number = bench.window.close_batch(LANE, bench.now).unwrap();
+            bench.window.marked(LANE, number, 0).unwrap();
+            bench.window.look(bench.now, |_| true, drop);
+        }
+        wants
+    };
+    for _ in 1..BATCH_OPS {
+        assert!(!submit(0));
+    }
+    assert!(submit(0), "the last of a batch");
+    assert!(!submit(0));
+    assert!(submit(BATCH_AGE), "an old batch");
+}
+
+#[test]
+fn work_that_takes_longer_than_expected_stops_more_of_it() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench.launch(1, 100 * US, BOUNDS);
+        bench.drain();
+    }
+    // The same function now takes 50 ms; the device sits on the first.
+    bench.most = 0;
+    for _ in 0..60 {
+        assert!(bench.launch(1, 50 * MS, BOUNDS));
+    }
+    assert!(
+        bench.most <= 25 * 50 * MS,
+        "{} ns before it was noticed",
+        bench.most
+    );
+    bench.most = 0;
+    for _ in 0..60 {
+        assert!(bench.launch(1, 50 * MS, BOUNDS));
+    }
+    assert!(
+        bench.most <= 101 * MS,
+        "{} ns once it was known",
+        bench.most
+    );
+}
+
+#[test]
+fn launches_stop_so_that_all_is_complete_at_the_deadline() {
+    let mut bench = Bench::new();
+    for _ in 0..200 {
+        bench.launch(1, 100 * US, BOUNDS);
+    }
+    bench.drain();
+    bench.window.begin_turn();
+    let bounds = Bounds {
+        deadline: bench.now + 20 * MS,
+        ..BOUNDS
+    };
+    let mut launched = 0;
+    while bench.launch(1, 100 * US, bounds) {
+        launched += 1;
+        bench.now += US;
+    }
+    assert!((190..=200).contains(&launched), "{launched} in 20 ms");
+    assert!(bench.device <= bounds.deadline + 100 * US);
+    assert!(bench.now <= bounds.deadline);
+}
+
+#[test]
+fn an_operation_longer_than_the_turn_runs_at_its_beginning_and_not_after_another() {
+    let mut bench = Bench::new();
+    for _ in 0..10 {
+        bench.launch(1, 30 * MS, BOUNDS);
+        bench.drain();
+        bench.launch(2, MS, BOUNDS);
+        bench.drain();
+    }
+    let bounds = Bounds {
+        deadline: bench.now + 20 * MS,
+        ..BOUNDS
+    };
+    bench.window.begin_turn();
+    assert!(bench.launch(1, 30 * MS, bounds), "first of its turn");
+    bench.drain();
+    bench.window.begin_turn();
+    let bounds = Bounds {
+        deadline: bench.now + 20 * MS,
+        ..BOUNDS
+    };
+    assert!(bench.launch(2, MS, bounds));
+    bench.drain();
+    assert!(!bench.launch(1, 30 * MS, bounds), "not in what is left");
+    assert!(bench.launch(2, MS, bounds), "others fit");
+}
+
+#[test]
+fn nothing_begins_after_the_deadline() {
+    let mut window: Window<u64> = Window::default();
+    window.begin_turn();
+    let bounds = Bounds {
+        deadline: MS,
+        ..BOUNDS
+    };
+    assert_eq!(window.admit(MS, bounds, 1), Answer::Land);
+    assert!(matches!(window.admit(MS - 1, bounds, 1), Answer::Go(_)));
+}
+
+#[test]
+fn an_operation_that_was_refused_leaves_nothing_behind() {
+    let mut window: Window<u64> = Window::default();
+    let Answer::Go(ns) = window.admit(MS, BOUNDS, 1) else {
+        panic!("an empty window")
+    };
+    assert!(!window.is_empty());
+    window.refused(ns);
+    assert!(window.is_empty() && window.is_drained());
+    assert_eq!(window.remaining(MS), 0);
+}
+
+#[test]
+fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
+    let mut bench = Bench::new();
+    bench.put(LANE, 1, MS, MS, BOUNDS);
+    bench.put(LANE, 1, MS / 4, MS / 4, BOUNDS);
+    bench.now = 0;
+    let mut window: Window<u64> = Window::default();
+    window.admit(0, BOUNDS, 1);
+    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 0).unwrap();
+    assert_eq!(window.close_batch(LANE, 0), None, "nothing is left to mark");
+    window.unmarked(LANE, number);
+    assert_eq!(window.unmarked_lanes().count(), 1);
+    assert!(!window.is_drained());
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.marked(LANE, number, 5).unwrap();
+    window.look(0, |_| true, drop);
+    assert!(window.is_drained());
+}
+
+#[test]
+fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
+    let mut window: Window<u64> = Window::default();
+    let other = Lane { context: 9, ..LANE };
+    for lane in [LANE, other] {
+        let Answer::Go(ns) = window.admit(0, BOUNDS, 1) else {
+            panic!("there is room")
+        };
+        window.refused(ns);
+        window.submitted(0, BOUNDS, lane, 1, 100);
+    }
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.forget(|lane| lane.context == LANE.context, drop);
+    assert_eq!(window.marked(LANE, number, 7), Err(7));
+    let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    assert_eq!(left, [other]);
+    assert_eq!(window.remaining(0), 100);
+}
+
+#[test]
+fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
+    let mut window: Window<u64> = Window::default();
+    let put = |window: &mut Window<u64>| {
+        window.admit(0, BOUNDS, 1);
+        window.submitted(0, BOUNDS, LANE, 1, 100);
+    };
+    put(&mut window);
+    let stamp = window.stamp();
+    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    assert!(window.is_drained());
+    put(&mut window);
+    let stamp = window.stamp();
+    put(&mut window);
+    window.waited_for(1_000, |lane| *lane == LANE, stamp, false, drop);
+    assert!(!window.is_drained(), "another thread launched meanwhile");
+    window.waited_for(
+        1_000,
+        |lane| lane.context == 77,
+        window.stamp(),
+        false,
+        drop,
+    );
+    assert!(!window.is_drained(), "another context");
+}
+
+#[test]
+fn a_program_that_waits_for_each_launch_was_active_until_its_work_ended() {
+    let mut window: Window<u64> = Window::default();
+    window.admit(0, BOUNDS, 1);
+    window.submitted(0, BOUNDS, LANE, 1, 500 * US);
+    assert_eq!(window.last_active(), 0, "submitted then");
+    window.waited_for(700 * US, |_| true, window.stamp(), true, drop);
+    assert_eq!(window.last_active(), 700 * US);
+}
+
+#[test]
+fn how_long_the_program_waited_says_how_long_its_work_took() {
+    let run = |blocked: bool| {
+        let mut window: Window<u64> = Window::default();
+        let mut now = MS;
+        for _ in 0..10 {
+            let Answer::Go(ns) = window.admit(now, BOUNDS, 1) else {
+                panic!("nothing is under way")
+            };
+            window.submitted(now, BOUNDS, LANE, 1, ns);
+            now += 30 * MS;
+            let stamp = window.stamp();
+            window.waited_for(now, |_| true, stamp, blocked, drop);
+        }
+        window.admit(now, BOUNDS, 1)
+    };
+    assert_eq!(run(true), Answer::Go(30 * MS));
+    assert_eq!(run(false), Answer::Go(MS / 2), "it was done long before");
+}
+
+#[test]
+fn a_mark_in_the_legacy_stream_stands_for_the_threads_own_streams() {
+    let mut window: Window<u64> = Window::default();
+    let own = |thread| Lane { thread, ..LANE };
+    let legacy = Lane { stream: 0, ..LANE };
+    for thread in [1, 2] {
+        window.admit(0, BOUNDS, 1);
+        window.submitted(0, BOUNDS, own(thread), 1, 100);
+    }
+    assert_eq!(window.unmarked_lanes().count(), 2);
+    let number = window.close_blindly(legacy, 0, true);
+    window.marked(legacy, number, 7).unwrap();
+    assert_eq!(window.unmarked_lanes().count(), 0);
+    window.admit(0, BOUNDS, 1);
+    window.submitted(0, BOUNDS, own(2), 1, 100);
+    window.look(1_000, |mark| *mark == 7, drop);
+    let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
+    assert_eq!(left, [own(2)], "what came after the mark");
+}
+
+#[test]
+fn work_nobody_noted_is_waited_for() {
+    let mut window: Window<u64> = Window::default();
+    let number = window.close_blindly(LANE, 0, false);
+    window.marked(LANE, number, 7).unwrap();
+    window.look(10 * MS, |_| false, drop);
+    assert!(!window.is_drained());
+    assert!(window.remaining(10 * MS) >= 10 * MS, "as long again");
+    window.look(20 * MS, |_| true, drop);
+    assert!(window.is_drained());
+}
+
+#[test]
+fn a_program_that_stood_still_is_not_taken_for_slow_work() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        bench.launch(1, 10 * US, BOUNDS);
+        bench.mark(LANE);
+        bench.now += 500 * MS;
+        bench.look();
+    }
+    let Answer::Go(ns) = bench.window.admit(bench.now, BOUNDS, 1) else {
+        panic!("nothing is under way")
+    };
+    assert!(ns <= MS / 2, "{ns}");
+}
+
+#[test]
+fn the_time_that_work_was_under_way_is_told_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.window.take_busy(bench.now), None);
+    let began = bench.now;
+    bench.launch(1, 4 * MS, BOUNDS);
+    bench.now += MS;
+    bench.look();
+    assert_eq!(bench.window.take_busy(bench.now), Some((began, bench.now)));
+    let told = bench.now;
+    bench.drain();
+    let ended = bench.now;
+    bench.now += 100 * MS;
+    let (from, until) = bench.window.take_busy(bench.now).unwrap();
+    assert_eq!(from, told);
+    assert!(until <= ended && until >= ended - MS, "{until} of {ended}");
+    assert_eq!(bench.window.take_busy(bench.now), None);
+}
+
+#[test]
+fn a_process_that_was_stopped_is_not_taken_to_have_held_the_device_meanwhile() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench.launch(1, 100 * US, BOUNDS);
+        bench.drain();
+    }
+    bench.window.take_busy(bench.now);
+    let began = bench.now;
+    bench.launch(1, 100 * US, BOUNDS);
+    bench.now += 5_000 * MS;
+    let (_, until) = bench.window.take_busy(bench.now).unwrap();
+    assert!(until <= began + MS, "no mark was made and nobody looked");
+}

@@ -1,0 +1,134 @@
+//! The gate's word and a thread's record: who may pass, and who is inside. Atomics only, so that a model can check the shipped code.
+//!
+//! A launching thread says *I am inside*, then reads the word; a closing thread changes the word, then reads who is inside. Between
+//! its two steps each needs a full barrier, or both could miss the other. The launching thread's costs nothing where the closing one
+//! can make every thread pass a barrier (`membarrier`); where it cannot, [`FENCED`] stands in the word and sends every launch the slow way,
+//! which has a barrier of its own.
+
+use super::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence, light_barrier};
+
+/// Columns the word has bits for.
+pub(super) const COLUMNS: usize = 16;
+/// There is no `membarrier` here: launches bring their own barrier.
+pub(super) const FENCED: u64 = 1 << 62;
+/// The library is not at work (yet).
+pub(super) const NOT_READY: u64 = 1 << 63;
+
+/// [`Record::inside`] of a thread that is not.
+const OUT: u32 = 0;
+/// [`Record::inside`] of a thread that may be submitting to any device.
+pub(super) const SOMEWHERE: u32 = 1;
+
+/// The bit of a column on which launches take the slow way.
+pub(super) const fn slow(column: usize) -> u64 {
+    1 << column
+}
+
+/// The bit of a column on which nothing may be launched.
+pub(super) const fn closed(column: usize) -> u64 {
+    1 << (COLUMNS + column)
+}
+
+/// All slow bits.
+pub(super) const ANY_SLOW: u64 = (1 << COLUMNS) - 1;
+
+/// What every launch reads: zero while everything is free.
+#[derive(Debug)]
+pub(super) struct Word(AtomicU64);
+
+impl Word {
+    /// A gate with this in its word.
+    pub(super) const fn of(bits: AtomicU64) -> Self {
+        Self(bits)
+    }
+
+    /// What it says.
+    #[inline(always)]
+    pub(super) fn load(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Adds `set` and takes `clear` away, in one step.
+    pub(super) fn change(&self, clear: u64, set: u64) {
+        let _ = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |bits| {
+                Some((bits & !clear) | set)
+            });
+    }
+
+    /// Sets all of it: for a forked child.
+    pub(super) fn reset(&self, bits: u64) {
+        self.0.store(bits, Ordering::SeqCst);
+    }
+}
+
+/// What one thread shows of itself. A cache line of its own; never unmapped; all zero is a free one.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Record {
+    /// [`OUT`], [`SOMEWHERE`], or 2 and the columns it submits to, shifted by 2.
+    pub(super) inside: AtomicU32,
+    /// The thread's kernel id, 0 for nobody's.
+    pub(super) owner: AtomicI32,
+    /// Submissions so far, of all owners.
+    pub(super) count: AtomicU64,
+}
+
+/// What [`Record::step_in`] shows for a thread that submits to these columns (a bit each).
+pub(super) const fn to(columns: u32) -> u32 {
+    2 | columns << 2
+}
+
+impl Record {
+    /// Whether its thread is inside: then a launch comes from a signal handler, or from the driver itself.
+    #[inline(always)]
+    pub(super) fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) != OUT
+    }
+
+    /// Steps inside if everything is free. The thread must be outside.
+    #[inline(always)]
+    pub(super) fn try_step_in(&self, word: &Word) -> bool {
+        self.inside.store(SOMEWHERE, Ordering::Relaxed);
+        light_barrier();
+        if word.load() == 0 {
+            return true;
+        }
+        self.step_out();
+        false
+    }
+
+    /// Steps inside and says what the word then is. With `fenced`, by a barrier of its own.
+    pub(super) fn step_in(&self, place: u32, fenced: bool, word: &Word) -> u64 {
+        self.inside.store(place, Ordering::Relaxed);
+        if fenced {
+            fence(Ordering::SeqCst);
+        } else {
+            light_barrier();
+        }
+        word.load()
+    }
+
+    /// Counts a submission. Only the owner does; a signal handler between may lose one.
+    #[inline(always)]
+    pub(super) fn count(&self) {
+        let before = self.count.load(Ordering::Relaxed);
+        self.count.store(before.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Steps outside.
+    #[inline(always)]
+    pub(super) fn step_out(&self) {
+        self.inside.store(OUT, Ordering::Release);
+    }
+
+    /// Whether its thread may be submitting to `column`. For the closing thread, behind its barrier.
+    pub(super) fn may_submit_to(&self, column: usize) -> bool {
+        match self.inside.load(Ordering::Acquire) {
+            OUT => false,
+            SOMEWHERE => true,
+            place => place >> 2 & 1 << column != 0,
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Where a pool has room, as far as that is certain.
+//!
+//! The driver says how much of a pool is unused, not whether an allocation fits into it. Addresses do: what an allocation grew the
+//! pool by is a *piece*, and what of it no allocation covers is free. Only what must be so is believed. Allocations are entered one
+//! at a time, with what was reserved before and after each. Whatever these numbers do not explain is forgotten: an address outside
+//! every known piece is no room.
+//!
+//! Memory freed in stream order is *pending* until an event behind the free has been passed: free for its own stream, for no other.
+
+use std::collections::BTreeMap;
+
+/// The driver places allocations of a pool at multiples of this.
+const GRANULE: u64 = 512;
+
+/// Names one free on its way to the driver, or all that one event stands behind.
+pub(super) type Mark = u64;
+
+/// What is known of one pool's addresses.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// What the pool grew by, by start.
+    pieces: BTreeMap<u64, Piece>,
+    /// What every stream may have: start to length. Each inside one piece; neighbours in one piece are one.
+    free: BTreeMap<u64, u64>,
+    /// Freed, but not yet for every stream: start to length and mark.
+    pending: BTreeMap<u64, (u64, Mark)>,
+    /// What the driver had reserved when that was last looked at.
+    reserved: u64,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: u64,
+    /// Allocations in it that nobody has begun to free. While there is one, the driver cannot let go of the piece.
+    live: usize,
+}
+
+/// One allocation and what the driver had reserved around it. Bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    /// The most it may have grown the pool by.
+    pub(super) growth: u64,
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
+impl Layout {
+    /// Enters an allocation.
+    pub(super) fn placed(&mut self, placed: Placed) {
+        let Placed { at, bytes, .. } = placed;
+        let bytes = granules(bytes);
+        self.reserved = placed.after;
+        let grew = placed.after.checked_sub(placed.before);
+        let (known, covered) = (self.touches_living(at, bytes), self.covers(at, bytes));
+        match grew {
+            Some(0) if covered => {}
+            Some(growth) if growth == placed.growth && !known => self.grown(at, growth),
+            _ if known && !covered => self.forget(),
+            // Something was let go of meanwhile (as much as was grown by, it may be), or the driver's pieces are not as ours.
+            _ => self.doubt(),
+        }
+        self.cut(at, bytes);
+        self.count(at, bytes, |live| live + 1);
+    }
+
+    /// Compares with what is reserved now: whatever the driver has let go of was entirely free, so what may be gone is forgotten.
+    /// `trimmed` is what was [`Layout::idle`] before the pool was made to let go of all it could.
+    pub(super) fn look(&mut self, reserved: u64, trimmed: Option<&[u64]>) {
+        let gone = self.reserved.saturating_sub(reserved);
+        self.reserved = reserved;
+        if gone == 0 {
+            return;
+        }
+        let bytes = |start: &u64| self.pieces.get(start).map_or(0, |piece| piece.bytes);
+        let explained = trimmed.filter(|idle| idle.iter().map(bytes).sum::<u64>() == gone);
+        match explained {
+            Some(idle) => idle.iter().for_each(|start| self.drop_piece(*start)),
+            None => self.doubt(),
+        }
+    }
+
+    /// Pieces that are free for every stream as a whole.
+    pub(super) fn idle(&self) -> Vec<u64> {
+        let whole = |(start, piece): &(&u64, &Piece)| self.free.get(start) == Some(&piece.bytes);
+        let idle = self.pieces.iter().filter(whole);
+        idle.map(|(start, _)| *start).collect()
+    }
+
+    /// Whether there is room for `bytes` in a stream whose own frees under way are behind these marks.
+    pub(super) fn fits(&self, bytes: u64, own: &[Mark]) -> bool {
+        let bytes = granules(bytes);
+        let mut own = self.pending.values().filter(|(_, mark)| own.contains(mark));
+        self.free.values().any(|length| *length >= bytes) || own.any(|(length, _)| *length >= bytes)
+    }
+
+    /// A free is about to be asked for, which `mark` names.
+    pub(super) fn leaving(&mut self, at: u64, bytes: u64, mark: Mark) {
+        let bytes = granules(bytes);
+        if bytes > 0 {
+            self.count(at, bytes, |live| live.saturating_sub(1));
+            self.pending.insert(at, (bytes, mark));
+        }
+    }
+
+    /// The driver has refused that free.
+    pub(super) fn stayed(&mut self, at: u64, bytes: u64, mark: Mark) {
+        self.take_marked(at, bytes, mark);
+        self.count(at, granules(bytes), |live| live + 1);
+    }
+
+    /// The driver has accepted that free; it is over when `event` is, or nobody will know.
+    pub(super) fn submitted(&mut self, at: u64, bytes: u64, mark: Mark, event: Option<Mark>) {
+        for (at, bytes) in self.take_marked(at, bytes, mark) {
+            if let Some(event) = event {
+                self.pending.insert(at, (bytes, event));
+            }
+        }
+    }
+
+    /// That free is over.
+    pub(super) fn freed(&mut self, at: u64, bytes: u64, mark: Mark) {
+        for (at, bytes) in self.take_marked(at, bytes, mark) {
+            self.give(at, bytes);
+        }
+    }
+
+    /// Everything behind an event is over.
+    pub(super) fn passed(&mut self, event: Mark) {
+        let over = self
+            .pending
+            .extract_if(.., |_, (_, mark)| *mark == event)
+            .map(|(at, (bytes, _))| (at, bytes))
+            .collect::<Vec<_>>();
+        for (at, bytes) in over {
+            self.give(at, bytes);
+        }
+    }
+
+    /// Forgets all room and every piece.
+    pub(super) fn forget(&mut self) {
+        self.pieces.clear();
+        self.free.clear();
+        self.pending.clear();
+    }
+
+    /// Forgets every piece that the driver may have let go of, and all that is in none.
+    fn doubt(&mut self) {
+        let unused = self.pieces.extract_if(.., |_, piece| piece.live == 0);
+        let unused: Vec<(u64, u64)> = unused.map(|(start, piece)| (start, piece.bytes)).collect();
+        for (start, bytes) in unused {
+            self.cut(start, bytes);
+        }
+        let pieces = &self.pieces;
+        self.pending
+            .retain(|at, (bytes, _)| overlapped(pieces, *at, *bytes).next().is_some());
+    }
+
+    fn take_marked(&mut self, at: u64, bytes: u64, wanted: Mark) -> Vec<(u64, u64)> {
+        let range = at..at.saturating_add(granules(bytes));
+        self.pending
+            .extract_if(range, |_, (_, mark)| *mark == wanted)
+            .map(|(at, (bytes, _))| (at, bytes))
+            .collect()
+    }
+
+    /// A new piece begins at `at`; what was known of its addresses was of pieces that are gone.
+    fn grown(&mut self, at: u64, growth: u64) {
+        let stale: Vec<u64> = overlapped(&self.pieces, at, growth).collect();
+        for start in stale {
+            self.drop_piece(start);
+        }
+        self.cut(at, growth);
+        self.pieces.insert(
+            at,
+            Piece {
+                bytes: growth,
+                live: 0,
+            },
+        );
+        self.free.insert(at, growth);
+    }
+
+    fn drop_piece(&mut self, start: u64) {
+        if let Some(piece) = self.pieces.remove(&start) {
+            self.cut(start, piece.bytes);
+        }
+    }
+
+    /// Takes a range out of all room.
+    fn cut(&mut self, at: u64, bytes: u64) {
+        cut(
+            &mut self.free,
+            at,
+            bytes,
+            |length, _| length,
+            |length| *length,
+        );
+        cut(
+            &mut self.pending,
+            at,
+            bytes,
+            |length, (_, mark)| (length, *mark),
+            |(length, _)| *length,
+        );
+    }
+
+    /// Gives a range to every stream, as far as it is in known pieces.
+    fn give(&mut self, at: u64, bytes: u64) {
+        let end = at.saturating_add(bytes);
+        // A piece's neighbours are other pieces, though they touch: nothing is sure to be placed across them.
+        let parts: Vec<(u64, u64, u64)> = overlapped(&self.pieces, at, bytes)
+            .filter_map(|start| {
+                let piece_end = start + self.pieces.get(&start)?.bytes;
+                Some((start, at.max(start), end.min(piece_end)))
+            })
+            .collect();
+        for (piece, mut at, mut end) in parts {
+            let before = self.free.range(piece..at).next_back();
+            if let Some((&start, &length)) = before
+                && start + length == at
+            {
+                self.free.remove(&start);
+                at = start;
+            }
+            let in_piece = |next: &u64| overlapped(&self.pieces, *next, 1).next() == Some(piece);
+            if let Some(length) = self.free.get(&end).copied().filter(|_| in_piece(&end)) {
+                self.free.remove(&end);
+                end += length;
+            }
+            self.free.insert(at, end - at);
+        }
+    }
+
+    /// Whether all of a range is free or pending in known pieces.
+    fn covers(&self, at: u64, bytes: u64) -> bool {
+        let (mut at, end) = (at, at.saturating_add(bytes));
+        while at < end {
+            let free = self.free.range(..=at).next_back();
+            let free = free.map(|(start, length)| start + length);
+            let pending = self.pending.range(..=at).next_back();
+            let pending = pending.map(|(start, (length, _))| start + length);
+            let Some(next) = free.into_iter().chain(pending).max().filter(|to| *to > at) else {
+                return false;
+            };
+            at = next;
+        }
+        true
+    }
+
+    /// Whether a range is in pieces with living allocations.
+    fn touches_living(&self, at: u64, bytes: u64) -> bool {
+        let live = |start: u64| self.pieces.get(&start).is_some_and(|piece| piece.live > 0);
+        overlapped(&self.pieces, at, bytes).any(live)
+    }
+
+    fn count(&mut self, at: u64, bytes: u64, change: impl Fn(usize) -> usize) {
+        let starts: Vec<u64> = overlapped(&self.pieces, at, bytes).collect();
+        for start in starts {
+            if let Some(piece) = self.pieces.get_mut(&start) {
+                piece.live = change(piece.live);
+            }
+        }
+    }
+}
+
+/// Starts of the pieces that a range lies in.
+fn overlapped(pieces: &BTreeMap<u64, Piece>, at: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    let end = at.saturating_add(bytes);
+    let pieces = pieces.range(..end).rev();
+    pieces
+        .take_while(move |(start, piece)| *start + piece.bytes > at)
+        .map(|(start, _)| *start)
+}
+
+/// Takes `[at, at + bytes)` out of ranges; what is left of one keeps the rest of its value.
+fn cut<V>(
+    ranges: &mut BTreeMap<u64, V>,
+    at: u64,
+    bytes: u64,
+    with: impl Fn(u64, &V) -> V,
+    length: impl Fn(&V) -> u64,
+) {
+    let end = at.saturating_add(bytes);
+    while let Some((&start, value)) = ranges.range(..end).next_back()
+        && start + length(value) > at
+    {
+        let Some(value) = ranges.remove(&start) else {
+            return;
+        };
+        let old_end = start + length(&value);
+        if old_end > end {
+            ranges.insert(end, with(old_end - end, &value));
+        }
+        if start < at {
+            ranges.insert(start, with(at - start, &value));
+        }
+    }
+}
+
+fn granules(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GRANULE).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const STEP: u64 = 32 * MIB;
+    /// Where the tests' first piece is.
+    const BASE: u64 = 1 << 40;
+
+    /// A pool with one piece and one allocation at its start.
+    fn with(bytes: u64) -> Layout {
+        let mut layout = Layout::default();
+        placed(&mut layout, BASE, bytes, 0, STEP);
+        layout
+    }
+
+    fn placed(layout: &mut Layout, at: u64, bytes: u64, before: u64, after: u64) {
+        let growth = bytes.next_multiple_of(STEP);
+        layout.placed(Placed {
+            at,
+            bytes,
+            growth,
+            before,
+            after,
+        });
+    }
+
+    #[test]
+    fn what_an_allocation_grew_the_pool_by_beyond_itself_is_room_and_no_more() {
+        let layout = with(MIB);
+        assert!(layout.fits(31 * MIB, &[]));
+        assert!(!layout.fits(31 * MIB + 1, &[]));
+        assert!(
+            !Layout::default().fits(1, &[]),
+            "nothing is known of an empty one"
+        );
+    }
+
+    #[test]
+    fn a_freed_allocation_is_its_streams_at_once_and_everybodys_when_the_free_is_over() {
+        let mut layout = with(STEP);
+        layout.leaving(BASE, STEP, 1);
+        assert!(!layout.fits(MIB, &[2]), "the driver does not know yet");
+        layout.submitted(BASE, STEP, 1, Some(2));
+        assert!(layout.fits(STEP, &[2]));
+        assert!(!layout.fits(MIB, &[3]), "another stream's");
+        layout.passed(2);
+        assert!(layout.fits(STEP, &[]));
+    }
+
+    #[test]
+    fn a_refused_free_leaves_no_room() {
+        let mut layout = with(STEP);
+        layout.leaving(BASE, STEP, 1);
+        layout.stayed(BASE, STEP, 1);
+        assert!(!layout.fits(1, &[1]));
+        layout.look(0, None);
+        assert_eq!(layout.pieces.len(), 1, "it is alive, so its piece is there");
+    }
+
+    #[test]
+    fn what_was_reused_before_its_free_was_over_is_not_free_after_it() {
+        let mut layout = with(STEP);
+        layout.leaving(BASE, STEP, 1);
+        placed(&mut layout, BASE, 20 * MIB, STEP, STEP);
+        layout.submitted(BASE, STEP, 1, Some(2));
+        assert!(layout.fits(12 * MIB, &[2]) && !layout.fits(12 * MIB + 1, &[2]));
+        layout.passed(2);
+        assert!(layout.fits(12 * MIB, &[]) && !layout.fits(12 * MIB + 1, &[]));
+    }
+
+    #[test]
+    fn neighbours_in_one_piece_are_one_and_in_two_are_two() {
+        let mut layout = with(STEP);
+        placed(&mut layout, BASE + STEP, STEP, STEP, 2 * STEP);
+        for (at, mark) in [(BASE, 1), (BASE + STEP, 2)] {
+            layout.leaving(at, STEP, mark);
+            layout.freed(at, STEP, mark);
+        }
+        assert!(layout.fits(STEP, &[]) && !layout.fits(STEP + 1, &[]));
+        placed(&mut layout, BASE, MIB, 2 * STEP, 2 * STEP);
+        placed(&mut layout, BASE + MIB, MIB, 2 * STEP, 2 * STEP);
+        layout.leaving(BASE, MIB, 3);
+        layout.freed(BASE, MIB, 3);
+        layout.leaving(BASE + MIB, MIB, 4);
+        layout.freed(BASE + MIB, MIB, 4);
+        assert_eq!(layout.idle(), [BASE, BASE + STEP], "whole again");
+    }
+
+    #[test]
+    fn an_allocation_across_two_pieces_comes_back_to_both() {
+        let mut layout = with(MIB);
+        placed(&mut layout, BASE + STEP, STEP, STEP, 2 * STEP);
+        layout.leaving(BASE + STEP, STEP, 1);
+        layout.freed(BASE + STEP, STEP, 1);
+        placed(&mut layout, BASE + 16 * MIB, 24 * MIB, 2 * STEP, 2 * STEP);
+        assert!(!layout.fits(24 * MIB + 1, &[]));
+        layout.leaving(BASE + 16 * MIB, 24 * MIB, 2);
+        layout.freed(BASE + 16 * MIB, 24 * MIB, 2);
+        assert!(layout.fits(STEP, &[]) && !layout.fits(STEP + 1, &[]));
+    }
+
+    #[test]
+    fn pieces_the_driver_has_let_go_of_are_no_room() {
+        let mut layout = with(MIB);
+        placed(&mut layout, BASE + 2 * STEP, STEP, STEP, 2 * STEP);
+        layout.leaving(BASE + 2 * STEP, STEP, 1);
+        layout.freed(BASE + 2 * STEP, STEP, 1);
+        assert!(layout.fits(STEP, &[]));
+        layout.look(STEP, None);
+        assert!(!layout.fits(STEP, &[]));
+        assert!(
+            layout.fits(31 * MIB, &[]),
+            "the other has a living allocation"
+        );
+    }
+
+    #[test]
+    fn what_a_trim_explains_costs_no_other_knowledge() {
+        let mut layout = with(STEP);
+        placed(&mut layout, BASE + 2 * STEP, STEP, STEP, 2 * STEP);
+        layout.leaving(BASE, STEP, 1);
+        layout.submitted(BASE, STEP, 1, Some(9));
+        layout.leaving(BASE + 2 * STEP, STEP, 2);
+        layout.freed(BASE + 2 * STEP, STEP, 2);
+        let idle = layout.idle();
+        layout.look(STEP, Some(&idle));
+        assert!(layout.fits(STEP, &[9]), "the other is still pending");
+        assert!(!layout.fits(1, &[]));
+        layout.look(0, Some(&layout.idle()));
+        assert!(!layout.fits(1, &[9]), "that is gone, too");
+    }
+
+    #[test]
+    fn numbers_that_do_not_add_up_leave_only_what_has_living_allocations() {
+        let mut layout = with(MIB);
+        // Grew by a step while another piece was let go of: where it lies is not known.
+        placed(&mut layout, BASE + 8 * STEP, MIB, 2 * STEP, 2 * STEP - MIB);
+        assert_eq!(layout.pieces.len(), 1);
+        assert!(layout.fits(31 * MIB, &[]));
+        // Grew by a step while as much was let go of.
+        placed(&mut layout, BASE + 4 * STEP, STEP, STEP, 2 * STEP);
+        layout.leaving(BASE + 4 * STEP, STEP, 1);
+        layout.freed(BASE + 4 * STEP, STEP, 1);
+        placed(&mut layout, BASE + 6 * STEP, STEP, 2 * STEP, 2 * STEP);
+        assert!(layout.fits(31 * MIB, &[]) && !layout.fits(STEP, &[]));
+        // In the middle of what is alive: nothing is as we thought.
+        placed(&mut layout, BASE, MIB, STEP, STEP);
+        assert!(!layout.fits(1, &[]) && layout.pieces.is_empty());
+    }
+
+    #[test]
+    fn a_new_piece_replaces_what_was_known_of_its_addresses() {
+        let mut layout = Layout::default();
+        placed(&mut layout, BASE, 2 * STEP, 0, 2 * STEP);
+        placed(&mut layout, BASE, 2 * STEP, 2 * STEP, 4 * STEP);
+        assert!(layout.pieces.is_empty(), "one allocation on top of another");
+        placed(&mut layout, BASE, 2 * STEP, 0, 2 * STEP);
+        layout.leaving(BASE, 2 * STEP, 1);
+        layout.freed(BASE, 2 * STEP, 1);
+        placed(&mut layout, BASE, MIB, 0, STEP);
+        assert!(layout.fits(31 * MIB, &[]) && !layout.fits(31 * MIB + 1, &[]));
+    }
+
+    #[test]
+    fn outside_known_pieces_a_block_is_its_own_streams_as_long_as_nothing_is_let_go_of() {
+        let mut layout = Layout::default();
+        placed(&mut layout, BASE, STEP, 5 * STEP, 5 * STEP);
+        layout.leaving(BASE, STEP, 1);
+        layout.submitted(BASE, STEP, 1, Some(2));
+        assert!(layout.fits(STEP, &[2]));
+        layout.look(4 * STEP, None);
+        assert!(!layout.fits(1, &[2]));
+    }
+}

@@ -1,0 +1,157 @@
+//! Every interleaving of launches and closings on the shipped word and records.
+//!
+//! Loom has no `membarrier`: in the model the launching thread's half of the asymmetric barrier is a barrier of its own, as it is
+//! where the system has none. That the real thing does as much on real threads is shown by the litmus in `src/gate/litmus.rs`.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-interposer --release --test gate_model`.
+#![cfg(loom)]
+
+mod sync {
+    //! Loom's atomics in the place of the gate's.
+    use std::cell::Cell;
+
+    pub(super) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+
+    thread_local! {
+        /// Taken away to see that the model notices. A model's threads are all one thread of the system.
+        pub(super) static BARRIER: Cell<bool> = const { Cell::new(true) };
+    }
+
+    pub(super) fn light_barrier() {
+        if BARRIER.get() {
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+#[path = "../src/gate/word.rs"]
+#[allow(dead_code, reason = "the model uses what closes and what is closed")]
+mod word;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use word::{Record, Word, closed, slow, to};
+
+/// The column that closes.
+const COLUMN: usize = 0;
+
+/// A gate and its launching threads.
+struct Gate {
+    word: Word,
+    threads: Vec<Launcher>,
+}
+
+struct Launcher {
+    record: Record,
+    /// The device as this thread uses it: loom fails if it is touched by two without an order between them.
+    device: UnsafeCell<u32>,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Arc<Self> {
+        let launcher = || Launcher {
+            record: Record {
+                inside: AtomicU32::new(0),
+                owner: AtomicI32::new(0),
+                count: AtomicU64::new(0),
+            },
+            device: UnsafeCell::new(0),
+        };
+        Arc::new(Self {
+            word: Word::of(AtomicU64::new(0)),
+            threads: (0..threads).map(|_| launcher()).collect(),
+        })
+    }
+
+    /// One launch, by the fast way or the slow one. `false` if it is held back: where a program's thread would begin to wait.
+    fn launch(&self, thread: usize) -> bool {
+        let Launcher { record, device } = &self.threads[thread];
+        if !record.try_step_in(&self.word) {
+            let fenced = sync::BARRIER.get();
+            let word = record.step_in(to(1 << COLUMN), fenced, &self.word);
+            if word & closed(COLUMN) != 0 {
+                record.step_out();
+                return false;
+            }
+        }
+        // SAFETY: loom hands out the cell's own address, and fails the model if another thread may use it now.
+        device.with_mut(|device| unsafe { *device += 1 });
+        record.count();
+        record.step_out();
+        true
+    }
+
+    /// Closes, waits until nobody is inside, uses the device alone, opens.
+    fn close_and_open(&self, then_slow: bool) {
+        self.word.change(0, slow(COLUMN) | closed(COLUMN));
+        fence(Ordering::SeqCst);
+        for thread in &self.threads {
+            while thread.record.may_submit_to(COLUMN) {
+                loom::thread::yield_now();
+            }
+        }
+        let launched = |gate: &Self| -> u32 {
+            let threads = gate.threads.iter();
+            // SAFETY: as in `launch`; that nobody is inside is what the model checks.
+            threads
+                .map(|thread| thread.device.with_mut(|device| unsafe { *device }))
+                .sum()
+        };
+        let before = launched(self);
+        loom::thread::yield_now();
+        assert_eq!(before, launched(self), "a launch slipped through");
+        let left = if then_slow { slow(COLUMN) } else { 0 };
+        self.word.change(slow(COLUMN) | closed(COLUMN), left);
+    }
+}
+
+fn run(threads: usize, launches: usize, closings: usize, then_slow: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let gate = Gate::new(threads);
+        let launching: Vec<_> = (0..threads)
+            .map(|thread| {
+                let gate = Arc::clone(&gate);
+                loom::thread::spawn(move || (0..launches).filter(|_| gate.launch(thread)).count())
+            })
+            .collect();
+        for _ in 0..closings {
+            gate.close_and_open(then_slow);
+        }
+        for (thread, launched) in gate.threads.iter().zip(launching) {
+            let launched = launched.join().unwrap();
+            // SAFETY: as in `launch`; its thread has ended.
+            let seen = thread.device.with_mut(|device| unsafe { *device });
+            assert_eq!(
+                seen as usize, launched,
+                "each launch that passed was made once"
+            );
+        }
+    });
+}
+
+#[test]
+fn no_launch_of_one_thread_slips_through_a_closing() {
+    run(1, 2, 1, false);
+    run(1, 2, 1, true);
+}
+
+#[test]
+fn no_launch_slips_through_the_second_closing_either() {
+    run(1, 1, 2, false);
+    run(1, 1, 2, true);
+}
+
+#[test]
+fn no_launch_of_two_threads_slips_through() {
+    run(2, 1, 1, true);
+}
+
+#[test]
+#[should_panic(expected = "oncurrent")]
+fn without_the_barrier_the_model_finds_one_that_does() {
+    sync::BARRIER.set(false);
+    run(1, 1, 1, false);
+}

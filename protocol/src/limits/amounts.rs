@@ -1,0 +1,111 @@
+//! Amounts of one kind (memory, time): what each owner says in an environment, and a node's defaults below it.
+
+use super::LimitError;
+use super::layer::{Entry, Layer, pick};
+use super::table::Whose;
+use crate::uuid::Uuid;
+use std::fmt;
+
+/// Layers by owner, first wins.
+#[derive(Clone, Debug)]
+pub(super) struct Amounts<const OWNERS: usize> {
+    own: [Layer; OWNERS],
+    defaults: [Layer; OWNERS],
+}
+
+impl<const OWNERS: usize> Default for Amounts<OWNERS> {
+    fn default() -> Self {
+        let none = || std::array::from_fn(|_| Layer::default());
+        Self {
+            own: none(),
+            defaults: none(),
+        }
+    }
+}
+
+impl<const OWNERS: usize> Amounts<OWNERS> {
+    /// Where what an owner says is kept.
+    pub(super) fn of(&mut self, whose: Whose, owner: usize) -> &mut Layer {
+        match whose {
+            Whose::Own => &mut self.own[owner],
+            Whose::Default => &mut self.defaults[owner],
+        }
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.own
+            .iter()
+            .chain(&self.defaults)
+            .any(|layer| !layer.is_empty())
+    }
+
+    /// Refuses a request above its owner's limit where that does not depend on a device.
+    pub(super) fn check(&self) -> Result<(), LimitError> {
+        self.own
+            .iter()
+            .chain(&self.defaults)
+            .try_for_each(Layer::check)
+    }
+
+    /// Limit and request of one device; a default only for the one of the two that the environment leaves open.
+    pub(super) fn on(&self, ordinal: u32, uuid: Uuid) -> (Option<Entry>, Option<Entry>) {
+        let (limit, request) = block(&self.own, ordinal, uuid);
+        let (usual_limit, usual_request) = block(&self.defaults, ordinal, uuid);
+        (limit.or(usual_limit), request.or(usual_request))
+    }
+
+    /// The layers that can apply, each after `kind`, and the defaults that can, named so where they stand below others. A layer
+    /// that does not `say` anything is left out where no default could stand in its place.
+    pub(super) fn write(
+        &self,
+        out: &mut fmt::Formatter<'_>,
+        kind: &str,
+        say: impl Fn(&Layer) -> bool,
+    ) -> fmt::Result {
+        let open = self.left_open();
+        let alone = open.iter().all(Layer::is_empty);
+        let mut below = "";
+        for layer in effective(&self.own) {
+            if say(layer) || !alone && !layer.is_empty() {
+                write!(out, " {kind}{layer}")?;
+                below = "default";
+            }
+        }
+        effective(&open)
+            .filter(|layer| say(layer))
+            .try_for_each(|layer| write!(out, " {kind}{below}{layer}"))
+    }
+
+    /// The defaults without what the environment answers for every device.
+    fn left_open(&self) -> [Layer; OWNERS] {
+        let first = self.own.iter().find(|layer| !layer.is_empty());
+        let mut open = self.defaults.clone();
+        for layer in &mut open {
+            if first.is_some_and(Layer::limits_all) {
+                layer.limit.clear();
+            }
+            if first.is_some_and(Layer::requests_for_all) {
+                layer.request.clear();
+            }
+        }
+        open
+    }
+}
+
+/// What the first owner that says anything of a device says of it.
+fn block(layers: &[Layer], ordinal: u32, uuid: Uuid) -> (Option<Entry>, Option<Entry>) {
+    let of = |layer: &Layer| {
+        let limit = pick(&layer.limit, ordinal, uuid).cloned();
+        let request = pick(&layer.request, ordinal, uuid).cloned();
+        (limit.is_some() || request.is_some()).then_some((limit, request))
+    };
+    layers.iter().find_map(of).unwrap_or_default()
+}
+
+/// The layers that can apply: none below one that answers for every device.
+fn effective(layers: &[Layer]) -> impl Iterator<Item = &Layer> {
+    let last = layers.iter().position(Layer::answers_for_all);
+    layers
+        .iter()
+        .take(last.map_or(layers.len(), |last| last + 1))
+}

@@ -1,0 +1,137 @@
+//! A device's time: the hard cap (`GPUSHARE_SM_LIMIT`) and the guaranteed share (`GPUSHARE_SM_REQUEST`).
+//!
+//! They are kept as parts of a whole in the same layers as memory, so that devices, precedence, refusals and the stable
+//! text follow one rule. A cap of 100 % is none, and reads as if it had not been said.
+
+use super::layer::{Entry, Layer, above};
+use super::table::Setting;
+use super::{LimitError, Limits};
+use crate::size::Size;
+use crate::units::Permille;
+use crate::uuid::Uuid;
+
+/// What our variables and flags take.
+pub(super) const ACCEPTED: &str =
+    "a percentage of the device's time, 1 to 100, with at most one decimal (30, 30%, 12.5)";
+
+/// Millionths of a percent, which [`Size::Percent`] counts, in a thousandth of the whole.
+const MILLIONTHS: u64 = 100_000;
+
+/// Who may say it by environment, first wins.
+#[derive(Clone, Copy)]
+enum Owner {
+    Gpushare,
+    Hami,
+}
+
+/// Owners of compute variables.
+pub(super) const OWNERS: usize = 2;
+
+/// A container's part of one device's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComputeLimits {
+    /// Most of the device's time, also when alone. `None`: no cap.
+    pub limit: Option<Permille>,
+    /// Guaranteed while others want the device too. `None`: an equal share.
+    pub request: Option<Permille>,
+}
+
+/// A percentage as people write it, in thousandths.
+pub(super) fn parse(text: &str) -> Option<Permille> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (whole, tenth) = match number.split_once('.') {
+        None => (number, "0"),
+        Some(parts) => parts,
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(tenth) || whole.len() > 3 || tenth.len() > 1 {
+        return None;
+    }
+    let tenths = whole.parse::<u16>().ok()? * 10 + tenth.parse::<u16>().ok()?;
+    Permille::new(tenths).filter(|_| tenths >= 10)
+}
+
+pub(super) fn sm_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let part = parse(set.value).ok_or_else(|| refused(set))?;
+    let entry = entry(set, part);
+    let ours = limits.time.of(set.whose, Owner::Gpushare as usize);
+    ours.limit.insert(set.device, entry);
+    Ok(())
+}
+
+pub(super) fn sm_request(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let part = parse(set.value).ok_or_else(|| refused(set))?;
+    let entry = entry(set, part);
+    let ours = limits.time.of(set.whose, Owner::Gpushare as usize);
+    ours.request.insert(set.device, entry);
+    limits.policy.needs_daemon(set);
+    Ok(())
+}
+
+/// HAMi: whole percentages; empty, 0 and 100 are off.
+pub(super) fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    let digits = set.value.bytes().all(|byte| byte.is_ascii_digit());
+    let percent = match set.value {
+        "" => Some(0),
+        value => value.parse::<u16>().ok().filter(|_| digits),
+    };
+    match percent.map(|percent| (percent, percent.checked_mul(10).and_then(Permille::new))) {
+        Some((0, _)) => Ok(()),
+        Some((_, Some(part))) => {
+            let entry = entry(set, part);
+            let theirs = limits.time.of(set.whose, Owner::Hami as usize);
+            theirs.limit.insert(set.device, entry);
+            Ok(())
+        }
+        _ => Err(set.refuse(
+            "not understood as a percentage",
+            "a whole percentage, 1 to 100; 0 or empty for no cap",
+        )),
+    }
+}
+
+fn refused(set: &Setting<'_>) -> LimitError {
+    set.refuse("not understood as a percentage", ACCEPTED)
+}
+
+fn entry(set: &Setting<'_>, part: Permille) -> Entry {
+    set.entry(Size::Percent(u64::from(part.get()) * MILLIONTHS))
+}
+
+fn part(entry: &Entry) -> Option<Permille> {
+    match entry.size {
+        Size::Percent(part) => Permille::new(u16::try_from(part / MILLIONTHS).ok()?),
+        Size::Bytes(_) => None,
+    }
+}
+
+/// What holds on one device.
+pub(super) fn limits(
+    limits: &Limits,
+    ordinal: u32,
+    uuid: Uuid,
+) -> Result<ComputeLimits, LimitError> {
+    let (limit, request) = limits.time.on(ordinal, uuid);
+    let found = ComputeLimits {
+        limit: limit
+            .as_ref()
+            .and_then(part)
+            .filter(|part| *part != Permille::WHOLE),
+        request: request.as_ref().and_then(part),
+    };
+    match (&limit, &request) {
+        (Some(limit), Some(request)) if found.limit.is_some() && found.request > found.limit => {
+            Err(above(request, limit))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Whether a layer says anything: caps of 100 % everywhere are none.
+pub(super) fn says_something(layer: &Layer) -> bool {
+    let caps = |entry: &Entry| part(entry) != Some(Permille::WHOLE);
+    !layer.request.is_empty() || layer.limit.values().any(caps)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! A node's defaults: they hold where a container says nothing on the subject, device by device, in whatever variables.
+
+use super::*;
+use crate::units::{GIB, Permille};
+
+const UUID: [u8; 16] = [7; 16];
+const UUID_LIMIT: &str = "GPUSHARE_MEM_LIMIT_GPU_07070707_0707_0707_0707_070707070707";
+/// As a device of 16 GiB shows it: no limit.
+const NONE: u64 = 0;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn read(own: Pairs<'_>, defaults: Pairs<'_>) -> Result<Limits, LimitError> {
+    let pairs = |set: Pairs<'_>| -> Vec<(OsString, OsString)> {
+        set.iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    };
+    Limits::from_env_over(pairs(own), pairs(defaults))
+}
+
+fn on(own: Pairs<'_>, defaults: Pairs<'_>, ordinal: u32) -> DeviceLimits {
+    read(own, defaults)
+        .and_then(|limits| limits.for_device(ordinal, &UUID, 16 * GIB))
+        .unwrap_or_else(|error| panic!("{own:?} over {defaults:?}: {error}"))
+}
+
+/// Limit and request of device 0.
+fn memory(own: Pairs<'_>, defaults: Pairs<'_>) -> (u64, u64) {
+    let device = on(own, defaults, 0);
+    (device.limit.unwrap_or(NONE), device.request)
+}
+
+/// Cap of device 0 in thousandths, 0 for none.
+fn cap(own: Pairs<'_>, defaults: Pairs<'_>) -> u16 {
+    on(own, defaults, 0).compute.limit.map_or(0, Permille::get)
+}
+
+const DEFAULT: Pairs<'_> = &[("GPUSHARE_MEM_LIMIT", "8GiB")];
+
+#[test]
+fn a_default_holds_where_a_container_says_nothing() {
+    assert_eq!(memory(&[], DEFAULT), (8 * GIB, 8 * GIB));
+    assert_eq!(memory(&[], &[]), (NONE, 0));
+    assert_eq!(memory(&[("PATH", "/bin")], DEFAULT), (8 * GIB, 8 * GIB));
+    // What switches an alias off says nothing.
+    for off in [
+        ("CUDA_DEVICE_MEMORY_LIMIT", "0"),
+        ("NVIDIA_GPU_MEMORY_LIMIT", ""),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""),
+    ] {
+        assert_eq!(memory(&[off], DEFAULT), (8 * GIB, 8 * GIB), "{off:?}");
+    }
+}
+
+#[test]
+fn a_containers_own_limit_wins_over_a_default_in_every_grammar() {
+    let defaults: [Pairs<'_>; 4] = [
+        DEFAULT,
+        &[("GPUSHARE_MEM_LIMIT_0", "8GiB")],
+        &[(UUID_LIMIT, "8GiB")],
+        &[("CUDA_DEVICE_MEMORY_LIMIT", "8g")],
+    ];
+    for own in [
+        ("GPUSHARE_MEM_LIMIT", "2GiB"),
+        ("GPUSHARE_MEM_LIMIT_0", "2GiB"),
+        (UUID_LIMIT, "2GiB"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "2g"),
+        ("CUDA_DEVICE_MEMORY_LIMIT_0", "2g"),
+        ("NVIDIA_GPU_MEMORY_LIMIT", "2048"),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"),
+    ] {
+        for default in defaults {
+            let found = memory(&[own], default);
+            assert_eq!(found, (2 * GIB, 2 * GIB), "{own:?} over {default:?}");
+        }
+    }
+}
+
+#[test]
+fn each_device_takes_the_default_that_a_container_leaves_it() {
+    for own in [
+        ("GPUSHARE_MEM_LIMIT_0", "2GiB"),
+        ("CUDA_DEVICE_MEMORY_LIMIT_0", "2g"),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"),
+    ] {
+        assert_eq!(on(&[own], DEFAULT, 0).limit, Some(2 * GIB), "{own:?}");
+        assert_eq!(on(&[own], DEFAULT, 1).limit, Some(8 * GIB), "{own:?}");
+    }
+}
+
+#[test]
+fn a_limit_and_a_request_are_two_subjects() {
+    let request = ("GPUSHARE_MEM_REQUEST", "1GiB");
+    assert_eq!(memory(&[request], DEFAULT), (8 * GIB, GIB));
+    let alias = ("NVIDIA_GPU_MEMORY_REQUEST", "1024");
+    assert_eq!(memory(&[alias], DEFAULT), (8 * GIB, GIB));
+    let own = ("CUDA_DEVICE_MEMORY_LIMIT", "2g");
+    assert_eq!(memory(&[own], &[request]), (2 * GIB, GIB));
+}
+
+#[test]
+fn a_request_above_the_limit_that_holds_is_refused_by_name() {
+    for own in [
+        ("GPUSHARE_MEM_REQUEST", "9GiB"),
+        ("NVIDIA_GPU_MEMORY_REQUEST", "9216"),
+    ] {
+        let error = read(&[own], DEFAULT)
+            .and_then(|limits| limits.for_device(0, &UUID, 16 * GIB))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(own.0), "{error}");
+        assert!(error.contains("GPUSHARE_MEM_LIMIT=8GiB"), "{error}");
+    }
+}
+
+#[test]
+fn time_follows_the_same_rule() {
+    let default: Pairs<'_> = &[("GPUSHARE_SM_LIMIT", "50")];
+    assert_eq!(cap(&[], default), 500);
+    assert_eq!(cap(&[("CUDA_DEVICE_SM_LIMIT", "0")], default), 500);
+    assert_eq!(cap(&[("CUDA_DEVICE_SM_LIMIT", "20")], default), 200);
+    assert_eq!(cap(&[("GPUSHARE_SM_LIMIT_0", "80")], default), 800);
+    assert_eq!(cap(&[("GPUSHARE_SM_LIMIT", "100")], default), 0);
+    assert_eq!(cap(&[("GPUSHARE_SM_LIMIT_1", "20")], default), 500);
+}
+
+#[test]
+fn other_terms_are_taken_one_by_one() {
+    let defaults: Pairs<'_> = &[
+        ("GPUSHARE_PRIORITY", "100"),
+        ("GPUSHARE_MEM_VIEW", "request"),
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ];
+    let limits = read(&[("GPUSHARE_PRIORITY", "900")], defaults).unwrap();
+    assert_eq!(limits.policy().priority, 900);
+    assert_eq!(read(&[], defaults).unwrap().policy().priority, 100);
+    assert_eq!(on(&[], defaults, 0).view_total, GIB);
+    let own: Pairs<'_> = &[("GPUSHARE_MEM_VIEW", "limit")];
+    assert_eq!(on(own, defaults, 0).view_total, 16 * GIB);
+    // A view of a request that only the default makes.
+    let own: Pairs<'_> = &[("GPUSHARE_MEM_VIEW", "request")];
+    let request: Pairs<'_> = &[("GPUSHARE_MEM_REQUEST", "1GiB")];
+    assert_eq!(on(own, request, 0).view_total, GIB);
+    // HAMi's switch is a container's own word; a default does not take it back.
+    let off: Pairs<'_> = &[("GPUSHARE_OVERSUBSCRIBE", "off")];
+    assert!(read(&[("CUDA_OVERSUBSCRIBE", "true")], off).is_err());
+    assert!(read(&[("CUDA_OVERSUBSCRIBE", "false")], off).is_ok());
+}
+
+#[test]
+fn the_text_tells_apart_what_holds_and_only_that() {
+    let text = |own, defaults| read(own, defaults).unwrap().to_string();
+    let own: Pairs<'_> = &[("CUDA_DEVICE_MEMORY_LIMIT", "2g")];
+    assert_eq!(text(own, DEFAULT), text(own, &[]));
+    assert_ne!(text(&[], DEFAULT), text(&[], &[]));
+    assert_eq!(text(&[], DEFAULT), text(DEFAULT, &[]));
+    let first: Pairs<'_> = &[("CUDA_DEVICE_MEMORY_LIMIT_0", "2g")];
+    assert_ne!(text(first, DEFAULT), text(first, &[]));
+    let cap: Pairs<'_> = &[("GPUSHARE_SM_LIMIT", "50")];
+    let whole: Pairs<'_> = &[("GPUSHARE_SM_LIMIT_0", "100")];
+    assert_ne!(text(whole, cap), text(&[], cap));
+    assert_eq!(text(whole, &[]), text(&[], &[]));
+}

@@ -1,0 +1,56 @@
+//! What only a daemon can do for a container: read, refused without one, told apart.
+
+use super::tests::read;
+use super::*;
+
+#[test]
+fn what_takes_a_daemon_is_read_with_one_and_refused_by_name_without() {
+    for (name, value) in [
+        ("GPUSHARE_PRIORITY", "900"),
+        ("GPUSHARE_ON_COLLISION", "priority,wait"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1500ms"),
+        ("GPUSHARE_IDLE_AFTER", "2m"),
+        ("GPUSHARE_PREEMPTIBLE", "kill"),
+        ("GPUSHARE_SM_REQUEST", "30"),
+    ] {
+        let limits = read(&[(name, value)]).unwrap();
+        let error = limits.without_daemon().unwrap_err();
+        assert_eq!(
+            (error.variable.as_str(), error.value.as_str()),
+            (name, value)
+        );
+    }
+    let kept = [
+        ("GPUSHARE_SM_LIMIT", "30"),
+        ("GPUSHARE_ON_COLLISION", "fail"),
+        ("GPUSHARE_PREEMPTIBLE", "never"),
+    ];
+    assert!(read(&kept).unwrap().without_daemon().is_ok());
+}
+
+#[test]
+fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
+    let limits = read(&[
+        ("GPUSHARE_PRIORITY", "900"),
+        ("GPUSHARE_ON_COLLISION", "priority,wait"),
+        ("GPUSHARE_WAIT_TIMEOUT", "2m"),
+    ])
+    .unwrap();
+    assert_eq!(limits.policy().priority, 900);
+    assert_eq!(
+        limits.policy().on_collision,
+        [Resolver::Priority, Resolver::Wait]
+    );
+    assert_eq!(limits.policy().wait_timeout.as_secs(), 120);
+    assert!(
+        limits
+            .to_string()
+            .ends_with(" priority=900 on-collision=priority,wait wait-timeout=120000ms")
+    );
+    let spelt_out = read(&[
+        ("GPUSHARE_PRIORITY", "500"),
+        ("GPUSHARE_WAIT_TIMEOUT", "30000ms"),
+    ])
+    .unwrap();
+    assert_eq!(spelt_out.to_string(), read(&[]).unwrap().to_string());
+}

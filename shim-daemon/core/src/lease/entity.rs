@@ -1,0 +1,183 @@
+//! A container on one device: its terms, its processes, its turn, and what it owes.
+
+use super::bucket::Bucket;
+use super::clock::Reading;
+use super::promise::Promise;
+use super::terms::Compute;
+use super::word::Lease;
+use crate::ids::ProcessId;
+use crate::time::Nanos;
+use gpushare_protocol::units::Permille;
+use std::collections::BTreeMap;
+
+/// How long after its turn a container that says nothing counts as one that has more to do.
+const GRACE: Nanos = Nanos::millis(1);
+
+/// Where a container stands in its turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Alone and without a cap: nothing is measured.
+    Free,
+    /// Its gates are closed and it has drained.
+    Out,
+    /// It holds the device.
+    Holding(Turn),
+    /// Its gates are closed; it drains, and nobody else is let in.
+    Closing {
+        /// Since when.
+        closed: Nanos,
+    },
+    /// It did not drain in the bound: others are let in beside it.
+    Overrun {
+        /// Since when its gates are closed.
+        closed: Nanos,
+        /// Whether it still pays for what it takes; not once it owes the most that can be owed.
+        billed: bool,
+    },
+}
+
+/// A turn under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Since when.
+    pub(super) since: Nanos,
+    /// Its clock at `read`.
+    pub(super) from: Reading,
+    /// When its clock was read: when the turn began, or later when its weight changed.
+    pub(super) read: Nanos,
+    /// The least it lasts while others wait.
+    pub(super) length: Nanos,
+    /// When its allowance will be used up.
+    pub(super) runs_dry: Option<Nanos>,
+    /// It was let in before a higher class, for its guarantee: that class waits until the turn is over.
+    pub(super) promoted: bool,
+}
+
+/// A process as its reports describe it. Only gated ones are asked to drain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) gated: bool,
+    /// A call waits at its gate.
+    pub(super) wants: bool,
+    /// It has nothing to do in this turn.
+    pub(super) idle: bool,
+    /// It closed and drained in this turn.
+    pub(super) drained: bool,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Entity {
+    /// Priority: strict, higher first.
+    pub(super) class: u16,
+    pub(super) compute: Compute,
+    /// Its part among those of its class, in thousandths; follows from everybody's requests.
+    pub(super) weight: u64,
+    pub(super) members: BTreeMap<ProcessId, Member>,
+    pub(super) phase: Phase,
+    /// Names its present or last turn.
+    pub(super) epoch: u64,
+    /// What its control page says.
+    pub(super) said: Lease,
+    pub(super) clock: Reading,
+    /// When it last got a turn: among equals the longest ago is next.
+    pub(super) granted: Nanos,
+    /// When its last turn ended.
+    pub(super) ended: Nanos,
+    pub(super) bucket: Option<Bucket>,
+    pub(super) promise: Option<Promise>,
+    /// Its last turn was cut short, by its cap or by a higher class, not by itself: it may come back a turn behind the
+    /// mark, which is what it lost.
+    pub(super) interrupted: bool,
+    /// All it was billed for since it came.
+    pub(super) held: Nanos,
+    /// When it last began to wait.
+    pub(super) asked: Nanos,
+    /// Turns it was given.
+    pub(super) turns: u64,
+    /// Times it did not drain in the bound.
+    pub(super) overruns: u64,
+    /// When an overrun was last told.
+    pub(super) told: Option<Nanos>,
+    /// Whether it was told that a process of it takes no turns.
+    pub(super) told_ungated: bool,
+}
+
+impl Entity {
+    /// A container that comes to a device: closed, and asked for nothing yet.
+    pub(super) fn new(class: u16, compute: Compute, clock: Reading, epoch: u64) -> Self {
+        Self {
+            class,
+            compute,
+            weight: super::clock::WHOLE,
+            members: BTreeMap::new(),
+            phase: Phase::Out,
+            epoch,
+            said: Lease::FREE,
+            clock,
+            granted: Nanos::ZERO,
+            ended: Nanos::ZERO,
+            bucket: compute.cap().map(Bucket::new),
+            promise: compute.request.map(Promise::new),
+            interrupted: false,
+            held: Nanos::ZERO,
+            asked: Nanos::ZERO,
+            turns: 0,
+            overruns: 0,
+            told: None,
+            told_ungated: false,
+        }
+    }
+
+    /// Whether it pays for the time that passes: its work may be on the device because of a turn it had.
+    pub(super) fn is_billed(&self) -> bool {
+        match self.phase {
+            Phase::Free | Phase::Out => false,
+            Phase::Holding(_) | Phase::Closing { .. } => true,
+            Phase::Overrun { billed, .. } => billed,
+        }
+    }
+
+    /// Whether it is in a turn, or should be out of one and is not yet.
+    pub(super) fn is_in_turn(&self) -> bool {
+        !matches!(self.phase, Phase::Free | Phase::Out)
+    }
+
+    /// Whether it has nothing to do here, and not only because its turn ended just now and its calls have not met the
+    /// closed gate yet.
+    pub(super) fn rests(&self, now: Nanos) -> bool {
+        self.phase == Phase::Out && !self.wants() && now >= self.ended + GRACE
+    }
+
+    pub(super) fn wants(&self) -> bool {
+        self.members.values().any(|member| member.wants)
+    }
+
+    /// Whether all its processes that have a gate closed it and drained.
+    pub(super) fn is_drained(&self) -> bool {
+        self.gated().all(|member| member.drained)
+    }
+
+    /// Whether all its processes that have a gate have nothing to do, one way or the other.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.gated().all(|member| member.drained || member.idle)
+    }
+
+    /// Its gates open: what its processes said before is over.
+    pub(super) fn reopen(&mut self) {
+        for member in self.members.values_mut() {
+            (member.wants, member.drained) = (false, false);
+        }
+    }
+
+    /// Its allowance under another cap.
+    pub(super) fn capped(&self, cap: Permille) -> Bucket {
+        let mut bucket = self.bucket.unwrap_or_else(|| Bucket::new(cap));
+        bucket.change(cap);
+        bucket
+    }
+
+    fn gated(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.gated)
+    }
+}

@@ -1,0 +1,144 @@
+//! Processes come to a device and go, and terms change: who is here, in which class, with which weight.
+
+use super::clock::WHOLE;
+use super::entity::{Entity, Member, Phase};
+use super::promise::Promise;
+use super::schedule::{Output, Schedule};
+use super::terms::Compute;
+use crate::ids::{ContainerId, ProcessId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The least weight of a container without a request of its own, when others' requests leave nothing: one percent.
+const LEAST_WEIGHT: u64 = 10;
+
+impl Schedule {
+    pub(super) fn joined(
+        &mut self,
+        container: ContainerId,
+        process: ProcessId,
+        gated: bool,
+        (class, compute): (u16, Compute),
+    ) {
+        if self
+            .owners
+            .get(&process)
+            .is_some_and(|owner| *owner != container)
+        {
+            return;
+        }
+        let fresh = !self.entities.contains_key(&container);
+        if fresh {
+            self.epochs += 1;
+            let came = Entity::new(class, compute, self.marks.of(class), self.epochs);
+            self.entities.insert(container, came);
+        }
+        let Some(entity) = self.entities.get_mut(&container) else {
+            return;
+        };
+        let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
+        self.owners.insert(process, container);
+        let member = entity.members.entry(process).or_insert(Member {
+            gated,
+            wants: false,
+            idle: false,
+            drained: !open,
+        });
+        member.gated = gated;
+        if fresh {
+            self.reweigh();
+        }
+        self.tell_ungated();
+    }
+
+    pub(super) fn left(&mut self, process: ProcessId) {
+        let Some(container) = self.owners.remove(&process) else {
+            return;
+        };
+        let Some(entity) = self.entities.get_mut(&container) else {
+            return;
+        };
+        entity.members.remove(&process);
+        if entity.members.is_empty() {
+            self.entities.remove(&container);
+            if self.holder == Some(container) {
+                self.holder = None;
+            }
+            self.reweigh();
+        }
+    }
+
+    pub(super) fn set(&mut self, container: ContainerId, class: u16, compute: Compute) {
+        let (old, new) = (
+            self.entities
+                .get(&container)
+                .map(|entity| self.marks.of(entity.class)),
+            self.marks.of(class),
+        );
+        let Some((entity, old)) = self.entities.get_mut(&container).zip(old) else {
+            return;
+        };
+        if entity.class != class {
+            // Its debt comes with it into the other class.
+            let debt = entity.clock.since(old, entity.weight);
+            entity.clock = new.after(debt, entity.weight);
+        }
+        (entity.class, entity.compute) = (class, compute);
+        entity.bucket = compute.cap().map(|cap| entity.capped(cap));
+        entity.promise = compute.request.map(|part| {
+            let mut promise = entity.promise.unwrap_or_else(|| Promise::new(part));
+            promise.change(part);
+            promise
+        });
+        if let Phase::Holding(turn) = &mut entity.phase {
+            turn.runs_dry = entity.bucket.map(|bucket| self.now + bucket.lasts());
+        }
+        self.reweigh();
+    }
+
+    /// Deals the weights of each class: a request is its own weight, and what is left is shared equally by those without.
+    /// Deficits stay what they are in time.
+    fn reweigh(&mut self) {
+        let mut requests: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+        for entity in self.entities.values() {
+            let (asked, without) = requests.entry(entity.class).or_default();
+            match entity.compute.request {
+                Some(request) => *asked += u64::from(request.get()),
+                None => *without += 1,
+            }
+        }
+        for entity in self.entities.values_mut() {
+            let (asked, without) = requests.get(&entity.class).copied().unwrap_or_default();
+            let weight = entity.compute.request.map_or_else(
+                || (WHOLE.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
+                |request| u64::from(request.get()),
+            );
+            let mark = self.marks.of(entity.class);
+            let (ahead, behind) = (
+                entity.clock.since(mark, entity.weight),
+                mark.since(entity.clock, entity.weight),
+            );
+            entity.clock = mark.after(ahead, weight).before(behind, weight);
+            if let Phase::Holding(turn) = &mut entity.phase {
+                (turn.from, turn.read) = (entity.clock, self.now);
+            }
+            entity.weight = weight;
+        }
+        let used: BTreeSet<u16> = requests.into_keys().collect();
+        self.marks.keep(|class| used.contains(&class));
+    }
+
+    /// Says of each container that shares the device and has a process without a gate that this one takes no turns.
+    fn tell_ungated(&mut self) {
+        if self.entities.len() < 2 {
+            return;
+        }
+        for (container, entity) in &mut self.entities {
+            let ungated = entity.members.values().any(|member| !member.gated);
+            if ungated && !std::mem::replace(&mut entity.told_ungated, true) {
+                self.outputs.push_back(Output::Ungated {
+                    container: *container,
+                });
+            }
+        }
+    }
+}

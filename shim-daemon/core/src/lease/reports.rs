@@ -1,0 +1,76 @@
+//! What clients report. A report names the turn it speaks of; about any other turn it is old news, or a lie, and ignored.
+//!
+//! What a lie can do: cut one's own turn short, have turns one does not use and pays for, or not drain, which others
+//! wait for once and no longer than the bound.
+
+use super::entity::{Member, Phase};
+use super::schedule::Schedule;
+use crate::ids::ProcessId;
+
+impl Schedule {
+    pub(super) fn wanted(&mut self, process: ProcessId, epoch: u64) {
+        let Some(container) = self.owners.get(&process).copied() else {
+            return;
+        };
+        let turn = self.length(container);
+        let Some(entity) = self.entities.get_mut(&container) else {
+            return;
+        };
+        if entity.phase == Phase::Free || entity.epoch != epoch {
+            return;
+        }
+        if !entity.wants() {
+            entity.asked = self.now;
+        }
+        if !entity.wants() && !entity.is_in_turn() {
+            // Idle time is not saved up; what an interrupted turn lacked is not lost.
+            let mark = self.marks.of(entity.class);
+            let floor = if std::mem::take(&mut entity.interrupted) {
+                mark.before(turn, entity.weight)
+            } else {
+                mark
+            };
+            entity.clock = entity.clock.max(floor);
+        }
+        if let Some(member) = entity
+            .members
+            .get_mut(&process)
+            .filter(|member| member.gated)
+        {
+            member.wants = true;
+        }
+    }
+
+    pub(super) fn drained(&mut self, process: ProcessId, epoch: u64) {
+        self.report(process, epoch, |member| member.drained = true);
+    }
+
+    pub(super) fn idle(&mut self, process: ProcessId, epoch: u64) {
+        self.report(process, epoch, |member| {
+            (member.idle, member.wants) = (true, false);
+        });
+    }
+
+    /// Believed whatever turn it speaks of: it takes nothing from anybody but who says it.
+    pub(super) fn busy(&mut self, process: ProcessId, _epoch: u64) {
+        let entity = self
+            .owners
+            .get(&process)
+            .and_then(|container| self.entities.get_mut(container));
+        if let Some(member) = entity.and_then(|entity| entity.members.get_mut(&process)) {
+            member.idle = false;
+        }
+    }
+
+    /// Takes a report about the present turn.
+    fn report(&mut self, process: ProcessId, epoch: u64, say: impl FnOnce(&mut Member)) {
+        let entity = self
+            .owners
+            .get(&process)
+            .and_then(|container| self.entities.get_mut(container))
+            .filter(|entity| entity.epoch == epoch && entity.is_in_turn());
+        if let Some(member) = entity.and_then(|entity| entity.members.get_mut(&process)) {
+            say(member);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A container's share of a device, for people to look at.
+
+use super::entity::{Entity, Phase};
+use super::schedule::Schedule;
+use crate::ids::ContainerId;
+use crate::time::Nanos;
+
+/// What a container has of a device's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareView {
+    /// What it gets while all on the device with its priority or a higher one want it, in thousandths.
+    pub weight: u32,
+    /// The time it was billed for since it came to the device, the running turn included.
+    pub held: Nanos,
+    /// What it is doing.
+    pub state: ShareState,
+    /// Since when. For [`ShareState::Free`] and [`ShareState::Idle`], when its last turn began.
+    pub since: Nanos,
+    /// Turns it was given.
+    pub turns: u64,
+    /// Times it had not drained when it should have.
+    pub overruns: u64,
+    /// Its processes without a gate.
+    pub ungated: u32,
+}
+
+/// What a container is doing on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareState {
+    /// Alone and without a cap: nothing is counted.
+    Free,
+    /// It neither has nor wants the device.
+    Idle,
+    /// It has the device.
+    Holding,
+    /// It was told to stop and has not drained.
+    Draining,
+    /// It waits for its turn.
+    Waiting,
+    /// It waits until its cap allows it a turn.
+    Capped,
+}
+
+impl Schedule {
+    /// A container's share, with the time from the last input to `now` billed as it will be.
+    pub fn share(&self, container: ContainerId, now: Nanos) -> Option<ShareView> {
+        let entity = self.entities.get(&container)?;
+        let payers = self.entities.values().filter(|entity| entity.is_billed());
+        let payers = u64::try_from(payers.count()).unwrap_or(1).max(1);
+        let running = if entity.is_billed() {
+            Nanos((now - self.now).0 / payers)
+        } else {
+            Nanos::ZERO
+        };
+        let (state, since) = self.state(container, entity);
+        let ungated = entity.members.values().filter(|member| !member.gated);
+        Some(ShareView {
+            weight: self.part(entity),
+            held: entity.held + running,
+            state,
+            since,
+            turns: entity.turns,
+            overruns: entity.overruns,
+            ungated: u32::try_from(ungated.count()).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn state(&self, container: ContainerId, entity: &Entity) -> (ShareState, Nanos) {
+        let capped = || self.held_back().any(|(held, _)| held == container);
+        match entity.phase {
+            Phase::Free => (ShareState::Free, entity.granted),
+            Phase::Holding(turn) => (ShareState::Holding, turn.since),
+            Phase::Closing { closed } | Phase::Overrun { closed, .. } => {
+                (ShareState::Draining, closed)
+            }
+            Phase::Out if !entity.wants() => (ShareState::Idle, entity.granted),
+            Phase::Out if capped() => (ShareState::Capped, entity.asked),
+            Phase::Out => (ShareState::Waiting, entity.asked),
+        }
+    }
+
+    /// Its part in thousandths: by weight among the highest class, less what lower ones are guaranteed; else what it is
+    /// guaranteed itself. Never more than its cap.
+    fn part(&self, own: &Entity) -> u32 {
+        let requests = |entity: &Entity| {
+            entity
+                .compute
+                .request
+                .map_or(0, |part| u64::from(part.get()))
+        };
+        let higher = self.entities.values().any(|other| other.class > own.class);
+        let part = if higher {
+            requests(own)
+        } else {
+            let lower = self
+                .entities
+                .values()
+                .filter(|other| other.class < own.class);
+            let left = 1000_u64.saturating_sub(lower.map(requests).sum());
+            let peers = self
+                .entities
+                .values()
+                .filter(|other| other.class == own.class);
+            let sum: u64 = peers.map(|peer| peer.weight).sum();
+            left * own.weight / sum.max(1)
+        };
+        let cap = own.compute.cap().map_or(1000, |cap| u64::from(cap.get()));
+        u32::try_from(part.min(cap)).unwrap_or(1000)
+    }
+}

@@ -1,0 +1,39 @@
+//! What a container's control page says of its turn on one device.
+
+use crate::time::Nanos;
+
+/// A container's turn on one device, as its clients must obey it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Names the turn: it rises with every grant and whenever a deadline moves to a later time, so that a report about
+    /// an earlier turn can be told from one about this. A deadline that moves to an earlier time keeps it.
+    pub epoch: u64,
+    /// What it allows.
+    pub kind: LeaseKind,
+}
+
+/// What a lease allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseKind {
+    /// Work without bounds: no other container is on the device and no cap binds.
+    Free,
+    /// The container holds the device.
+    Open {
+        /// When its clients stop launching by themselves. `None`: until they are told.
+        deadline: Option<Nanos>,
+        /// The most un-drained work by estimate.
+        window: Nanos,
+        /// Whether another container waits for the device.
+        contended: bool,
+    },
+    /// Stop launching, drain, and say so under this epoch.
+    Closed,
+}
+
+impl Lease {
+    /// What a control page of zeroes says, and what holds for a container before the first decision about it.
+    pub const FREE: Self = Self {
+        epoch: 0,
+        kind: LeaseKind::Free,
+    };
+}

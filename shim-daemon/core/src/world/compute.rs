@@ -1,0 +1,142 @@
+//! Compute in the world: which containers take turns on which device, and what their schedules decide.
+
+use super::World;
+use crate::decision::{Decision, Notice};
+use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::lease::{Input, Lease, LeasePolicy, Output, ShareView};
+use crate::spec::{ContainerSpec, SpecError};
+use crate::time::Nanos;
+use crate::timers::Timer;
+use gpushare_protocol::units::Permille;
+
+impl World {
+    /// A process has a context and obeys this daemon's page: it takes turns from now on. One that still obeys the
+    /// previous daemon's is bound by what that page said last.
+    pub(super) fn takes_turns(&mut self, process: ProcessId, device: DeviceId) {
+        let Some(known) = self.processes.get(&process).filter(|known| known.adopted) else {
+            return;
+        };
+        let (container, gated) = (known.container, known.gated);
+        let Some(owner) = self.containers.get(&container) else {
+            return;
+        };
+        let joined = Input::Joined {
+            container,
+            process,
+            gated,
+            class: owner.spec.priority,
+            compute: owner.spec.compute(device),
+        };
+        self.turn(device, joined);
+    }
+
+    /// A container's terms changed.
+    pub(super) fn change_turns(&mut self, container: ContainerId, device: DeviceId) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        let changed = Input::Set {
+            container,
+            class: known.spec.priority,
+            compute: known.spec.compute(device),
+        };
+        self.turn(device, changed);
+    }
+
+    /// Tells a device's schedule what happened.
+    pub(super) fn turn(&mut self, device: DeviceId, input: Input) {
+        if let Some(schedule) = self.schedules.get_mut(&device) {
+            schedule.handle(self.now, input);
+        }
+        self.take_turns(device);
+    }
+
+    /// The time a schedule asked for has come.
+    pub(super) fn turn_due(&mut self, device: DeviceId) {
+        if let Some(schedule) = self.schedules.get_mut(&device) {
+            schedule.advance(self.now);
+        }
+        self.take_turns(device);
+    }
+
+    /// Passes on what a schedule decided.
+    fn take_turns(&mut self, device: DeviceId) {
+        let Some(schedule) = self.schedules.get_mut(&device) else {
+            return;
+        };
+        let outputs: Vec<Output> = std::iter::from_fn(|| schedule.poll()).collect();
+        match schedule.next_timeout() {
+            Some(at) => self.timers.set(Timer::Turn(device), at),
+            None => self.timers.stop(Timer::Turn(device)),
+        }
+        for output in outputs {
+            match output {
+                Output::Lease { container, lease } => self.decide(Decision::Lease {
+                    container,
+                    device,
+                    lease,
+                }),
+                Output::Overrun { container, after } => self.notice(Notice::Overrun {
+                    container,
+                    device,
+                    after,
+                }),
+                Output::Ungated { container } => {
+                    self.notice(Notice::Ungated { container, device });
+                }
+            }
+        }
+    }
+
+    /// Whether what is guaranteed of each device's time fits beside what others were guaranteed, waiting ones included.
+    pub(super) fn check_compute(
+        &self,
+        container: ContainerId,
+        spec: &ContainerSpec,
+    ) -> Result<(), SpecError> {
+        for (device, compute) in &spec.compute {
+            let Some(request) = compute.request else {
+                continue;
+            };
+            let taken: u64 = self
+                .containers
+                .iter()
+                .filter(|(other, _)| **other != container)
+                .filter_map(|(_, known)| known.spec.compute(*device).request)
+                .map(|request| u64::from(request.get()))
+                .sum();
+            let over = (taken + u64::from(request.get())).saturating_sub(1000);
+            let short = u16::try_from(over.min(u64::from(request.get()))).ok();
+            if let Some(short) = short.and_then(Permille::new) {
+                return Err(SpecError::ComputeTaken {
+                    device: *device,
+                    request,
+                    short,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Other settings for turns, from now on.
+    pub fn set_lease_policy(&mut self, now: Nanos, policy: LeasePolicy) {
+        self.advance(now);
+        self.policy.lease = policy;
+        for device in self.schedules.keys().copied().collect::<Vec<_>>() {
+            if let Some(schedule) = self.schedules.get_mut(&device) {
+                schedule.set_policy(self.now, policy);
+            }
+            self.take_turns(device);
+        }
+    }
+
+    /// What a container's page says of its turn on a device. `None`: it has no context there.
+    pub fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
+        self.schedules.get(&device)?.lease(container)
+    }
+
+    /// A container's share of a device as it stands. `None`: it has no context there.
+    pub fn share(&self, container: ContainerId, device: DeviceId) -> Option<ShareView> {
+        self.schedules.get(&device)?.share(container, self.now)
+    }
+}

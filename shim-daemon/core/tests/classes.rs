@@ -1,0 +1,167 @@
+//! Priority in virtual time: how soon a higher class runs, what a lower one keeps, and how soon an idle device is given up.
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::float_arithmetic,
+    clippy::print_stdout,
+    reason = "figures for people; the schedule itself has no floats"
+)]
+
+mod machine;
+
+use gpushare_core::{Compute, ContainerId, Nanos};
+use machine::{Length, Machine, Program, request};
+
+const HIGH: u16 = 900;
+const LOW: u16 = 100;
+const EQUAL: Compute = Compute {
+    request: None,
+    limit: None,
+};
+
+fn fixed(micros: u64) -> Length {
+    Length::Fixed(Nanos::micros(micros))
+}
+
+/// Requests of a millisecond, some 50 a second.
+fn inference() -> Program {
+    Program::Requests(fixed(100), 10, Nanos::millis(20))
+}
+
+#[test]
+fn a_higher_class_runs_within_three_milliseconds() {
+    for micros in [5, 50, 500, 1_000] {
+        let mut machine = Machine::new(micros);
+        let serving = ContainerId(1);
+        machine.start(1, HIGH, EQUAL, inference());
+        machine.start(2, LOW, EQUAL, Program::Deep(fixed(micros)));
+        machine.run(Nanos::secs(20));
+        let (half, most) = (
+            machine.meter.wait(serving, 500),
+            machine.meter.wait(serving, 990),
+        );
+        println!("preemption of a deep queue of {micros} us kernels: p50 {half} us, p99 {most} us");
+        assert!(most <= 3_000, "kernels of {micros} us: p99 {most} us");
+        let share = machine.meter.share(ContainerId(2));
+        assert!(
+            share > 0.8,
+            "what the higher class leaves goes to the lower: {share}"
+        );
+    }
+}
+
+#[test]
+fn a_kernel_longer_than_the_bound_delays_a_higher_class_by_no_more_than_the_bound() {
+    let mut machine = Machine::new(3);
+    machine.start(1, HIGH, EQUAL, inference());
+    machine.start(2, LOW, EQUAL, Program::Deep(fixed(200_000)));
+    machine.run(Nanos::secs(20));
+    let longest = machine.meter.wait(ContainerId(1), 1000);
+    println!("preemption of kernels of 200 ms: longest wait {longest} us");
+    assert!(longest <= 10_000 + 500);
+}
+
+#[test]
+fn classes_are_strict() {
+    let mut machine = Machine::new(4);
+    machine.start(1, HIGH, EQUAL, Program::Deep(fixed(50)));
+    machine.start(2, LOW, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::secs(5));
+    let share = machine.meter.share(ContainerId(2));
+    println!(
+        "a lower class beside a higher one that never stops: {:.2} %",
+        100.0 * share
+    );
+    assert!(share <= 0.001);
+}
+
+#[test]
+fn a_request_is_kept_against_higher_classes_in_every_second() {
+    for percent in [5, 20, 50] {
+        for micros in [50, 5_000] {
+            let mut machine = Machine::new(5);
+            machine.start(1, HIGH, EQUAL, Program::Deep(fixed(200)));
+            machine.start(2, LOW, request(percent), Program::Deep(fixed(micros)));
+            machine.start(3, LOW, EQUAL, Program::Deep(fixed(50)));
+            machine.run(Nanos::secs(10));
+            let (least, most) = machine.meter.windows(ContainerId(2), Nanos::secs(1));
+            println!(
+                "{percent} % requested below a higher class, kernels of {micros} us: {:.2} to {:.2} % of a second",
+                100.0 * least,
+                100.0 * most
+            );
+            let want = f64::from(percent) / 100.0;
+            assert!(least >= want - 0.02 && most <= want + 0.02);
+        }
+    }
+}
+
+#[test]
+fn equals_share_beside_what_a_lower_class_is_guaranteed() {
+    let mut machine = Machine::new(6);
+    machine.start(1, HIGH, EQUAL, Program::Deep(fixed(200)));
+    machine.start(2, HIGH, EQUAL, Program::Deep(fixed(20_000)));
+    machine.start(3, LOW, request(30), Program::Deep(fixed(50)));
+    machine.run(Nanos::secs(10));
+    let shares = [1, 2, 3].map(|container| machine.meter.share(ContainerId(container)));
+    println!(
+        "two of a class above one with 30 %: {:.2?}",
+        shares.map(|share| 100.0 * share)
+    );
+    assert!((shares[0] - 0.35).abs() <= 0.01 && (shares[1] - 0.35).abs() <= 0.01);
+}
+
+#[test]
+fn an_idle_holder_gives_way_within_three_milliseconds() {
+    let mut machine = Machine::new(7);
+    machine.start(
+        1,
+        LOW,
+        EQUAL,
+        Program::Requests(fixed(100), 5, Nanos::millis(7)),
+    );
+    machine.start(
+        2,
+        LOW,
+        EQUAL,
+        Program::Requests(fixed(100), 5, Nanos::millis(11)),
+    );
+    machine.run(Nanos::secs(20));
+    for container in [1, 2].map(ContainerId) {
+        let (half, most) = (
+            machine.meter.wait(container, 500),
+            machine.meter.wait(container, 990),
+        );
+        println!("idle release, {container:?}: p50 {half} us, p99 {most} us");
+        assert!(most <= 3_000);
+    }
+}
+
+#[test]
+fn nobody_switches_while_only_one_wants() {
+    let mut machine = Machine::new(8);
+    machine.start(
+        1,
+        LOW,
+        EQUAL,
+        Program::Requests(fixed(100), 5, Nanos::millis(3)),
+    );
+    machine.start(2, LOW, EQUAL, Program::Sleeps);
+    machine.run(Nanos::secs(1));
+    let before = machine.grants;
+    machine.run(Nanos::secs(10));
+    assert_eq!(machine.grants, before, "it keeps the device, also idle");
+}
+
+#[test]
+fn a_handoff_costs_two_messages() {
+    let mut machine = Machine::new(9);
+    machine.start(1, LOW, EQUAL, Program::Deep(fixed(50)));
+    machine.start(2, LOW, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::secs(10));
+    let per_switch = machine.meter.wasted / machine.grants / 1000;
+    println!(
+        "the device is idle {per_switch} us a switch, {} switches in 10 s",
+        machine.grants
+    );
+    assert!(per_switch <= 100);
+}

@@ -1,0 +1,279 @@
+//! Compute in the world: who takes turns, from when to when, and which shares are refused. How turns are dealt is the
+//! schedule's own: see `shares.rs`, `caps.rs`, `classes.rs`, `holders.rs`, `turns.rs`.
+
+mod node;
+
+use gpushare_core::{
+    AskId, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec, Event,
+    Lease, LeaseKind, Nanos, Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
+};
+use node::{Node, gib, spec};
+
+fn percent(percent: u16) -> Option<Permille> {
+    Permille::new(percent * 10)
+}
+
+/// A container with a share on one device.
+fn sharing(device: DeviceId, request: Option<Permille>, limit: Option<Permille>) -> ContainerSpec {
+    ContainerSpec {
+        compute: vec![(device, Compute { request, limit })],
+        ..spec(device, 1, 4)
+    }
+}
+
+fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
+    let said = node.guests[&container].leases.get(&device).copied();
+    let said = said.unwrap_or(Lease::FREE);
+    assert_eq!(node.world.lease(container, device), Some(said));
+    said
+}
+
+fn wanted(node: &mut Node, container: ContainerId, process: ProcessId, device: DeviceId) {
+    let epoch = lease(node, container, device).epoch;
+    node.tell(Event::Wanted {
+        process,
+        device,
+        epoch,
+    });
+}
+
+#[test]
+fn alone_a_container_is_free_and_a_second_one_ends_that() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (first, _) = node.run(spec(device, 1, 4));
+    assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
+    let (second, process) = node.run(spec(device, 1, 4));
+    assert!(matches!(
+        lease(&node, first, device).kind,
+        LeaseKind::Open { deadline: None, .. }
+    ));
+    assert_eq!(lease(&node, second, device).kind, LeaseKind::Closed);
+    node.exit(process);
+    assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
+}
+
+#[test]
+fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
+    let mut world = World::new(Policy::default());
+    let (device, now) = (DeviceId(0), Nanos::ZERO);
+    let hardware = DeviceSpec {
+        capacity: gib(16),
+        reserve: gib(0),
+        class: CostClass(0),
+    };
+    world.handle(
+        now,
+        Event::DeviceAdded {
+            device,
+            spec: hardware,
+        },
+    );
+    let mut order = Vec::new();
+    for id in 1..=2 {
+        let (container, process) = (ContainerId(id), ProcessId(id));
+        let spec = spec(device, 1, 4);
+        world.handle(
+            now,
+            Event::Register {
+                container,
+                spec,
+                running: false,
+            },
+        );
+        world.handle(
+            now,
+            Event::ProcessStarted {
+                process,
+                container,
+                adopted: true,
+                gated: true,
+            },
+        );
+        world.handle(
+            now,
+            Event::Open {
+                process,
+                device,
+                ask: AskId(1),
+            },
+        );
+        order = std::iter::from_fn(|| world.poll_decision()).collect();
+    }
+    let closes = |decision: &Decision| matches!(decision, Decision::Lease { container: ContainerId(2), lease, .. } if lease.kind == LeaseKind::Closed);
+    let answers = |decision: &Decision| matches!(decision, Decision::Answer { .. });
+    let (closed, answered) = (
+        order.iter().position(closes),
+        order.iter().position(answers),
+    );
+    assert!(closed.is_some() && closed < answered, "{order:?}");
+}
+
+#[test]
+fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (first, holder) = node.run(spec(device, 1, 4));
+    let (second, waiter) = node.run(spec(device, 1, 4));
+    wanted(&mut node, second, waiter, device);
+    node.pass(Nanos::millis(20));
+    let closed = lease(&node, first, device);
+    assert_eq!(closed.kind, LeaseKind::Closed);
+    assert_eq!(
+        lease(&node, second, device).kind,
+        LeaseKind::Closed,
+        "not before it has drained"
+    );
+    node.tell(Event::Drained {
+        process: holder,
+        device,
+        epoch: closed.epoch,
+    });
+    assert!(matches!(
+        lease(&node, second, device).kind,
+        LeaseKind::Open { .. }
+    ));
+    wanted(&mut node, first, holder, device);
+    node.exit(waiter);
+    assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
+}
+
+#[test]
+fn a_process_of_the_previous_daemon_takes_turns_from_when_it_obeys_the_new_page() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (first, _) = node.run(spec(device, 1, 4));
+    let second = node.register(spec(device, 1, 4));
+    let process = ProcessId(node.fresh());
+    node.add(process, node::Proc::new(second));
+    node.tell(Event::ProcessStarted {
+        process,
+        container: second,
+        adopted: false,
+        gated: true,
+    });
+    node.open(process, device);
+    assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
+    node.tell(Event::Adopted { process });
+    assert_eq!(lease(&node, second, device).kind, LeaseKind::Closed);
+}
+
+#[test]
+fn a_cap_set_live_binds_at_once_and_one_lifted_frees() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (container, _) = node.run(spec(device, 1, 4));
+    let capped = sharing(device, None, percent(30));
+    node.tell(Event::Set {
+        container,
+        spec: capped,
+    });
+    let deadline = |lease: Lease| match lease.kind {
+        LeaseKind::Open { deadline, .. } => deadline,
+        _ => None,
+    };
+    assert!(
+        deadline(lease(&node, container, device)).is_some(),
+        "its allowance ends"
+    );
+    let free = spec(device, 1, 4);
+    node.tell(Event::Set {
+        container,
+        spec: free,
+    });
+    assert_eq!(lease(&node, container, device).kind, LeaseKind::Free);
+}
+
+#[test]
+fn more_than_all_of_a_device_cannot_be_promised() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (first, _) = node.run(sharing(device, percent(70), None));
+    let second = node.register(sharing(device, percent(40), None));
+    let refused = node.guests[&second].refused;
+    let (request, short) = (percent(40).unwrap(), percent(10).unwrap());
+    assert_eq!(
+        refused,
+        Some(SpecError::ComputeTaken {
+            device,
+            request,
+            short
+        })
+    );
+    let third = node.register(sharing(device, percent(30), None));
+    assert_eq!(node.guests[&third].refused, None);
+    let more = sharing(device, percent(71), None);
+    node.tell(Event::Set {
+        container: first,
+        spec: more,
+    });
+    assert!(matches!(
+        node.guests[&first].refused,
+        Some(SpecError::ComputeTaken { .. })
+    ));
+}
+
+#[test]
+fn a_request_above_the_cap_is_refused_and_one_as_large_is_not() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let above = node.register(sharing(device, percent(31), percent(30)));
+    assert!(matches!(
+        node.guests[&above].refused,
+        Some(SpecError::ComputeAboveLimit { .. })
+    ));
+    let even = node.register(sharing(device, percent(30), percent(30)));
+    assert_eq!(node.guests[&even].refused, None);
+}
+
+#[test]
+fn shares_are_shown_as_they_are_dealt() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (first, _) = node.run(sharing(device, percent(70), None));
+    let (second, waiter) = node.run(spec(device, 1, 4));
+    wanted(&mut node, second, waiter, device);
+    node.pass(Nanos::millis(5));
+    let share = |container| {
+        node.world
+            .share(container, device)
+            .expect("it has a context")
+    };
+    assert_eq!((share(first).weight, share(second).weight), (700, 300));
+    assert_eq!(
+        (share(first).state, share(second).state),
+        (ShareState::Holding, ShareState::Waiting)
+    );
+    assert_eq!(
+        (share(first).held, share(second).held),
+        (Nanos::millis(5), Nanos::ZERO)
+    );
+}
+
+#[test]
+fn a_process_without_a_gate_holds_nobody_up_and_is_told_of() {
+    let mut node = Node::new();
+    let device = node.device(16);
+    let (gated, process) = node.run(spec(device, 1, 4));
+    let old = node.register(spec(device, 1, 4));
+    let ungated = ProcessId(node.fresh());
+    node.add(ungated, node::Proc::new(old));
+    node.tell(Event::ProcessStarted {
+        process: ungated,
+        container: old,
+        adopted: true,
+        gated: false,
+    });
+    node.open(ungated, device);
+    assert!(node.notices.contains(&Notice::Ungated {
+        container: old,
+        device
+    }));
+    wanted(&mut node, old, ungated, device);
+    wanted(&mut node, gated, process, device);
+    node.pass(Nanos::secs(1));
+    assert!(matches!(
+        lease(&node, gated, device).kind,
+        LeaseKind::Open { .. }
+    ));
+}

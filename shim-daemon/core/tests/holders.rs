@@ -1,0 +1,172 @@
+//! Holders that are stopped, killed, hung or lie: what they cost others, in virtual time.
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::float_arithmetic,
+    clippy::print_stdout,
+    reason = "figures for people; the schedule itself has no floats"
+)]
+
+mod machine;
+
+use gpushare_core::lease::Input;
+use gpushare_core::{Compute, ContainerId, LeaseKind, Nanos};
+use machine::{Length, Machine, Manners, Program};
+
+const PRIORITY: u16 = 500;
+const EQUAL: Compute = Compute {
+    request: None,
+    limit: None,
+};
+const GOOD: ContainerId = ContainerId(2);
+
+fn fixed(micros: u64) -> Length {
+    Length::Fixed(Nanos::micros(micros))
+}
+
+/// A bad tenant and a good one with deep queues; the bad one turns bad after a second and the good one is run on.
+fn beside(manners: Manners) -> Machine {
+    let mut machine = Machine::new(1);
+    let bad = machine.start(1, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::secs(1));
+    machine.clients[bad].manners = manners;
+    machine
+}
+
+/// What the good tenant's kernels had of a time.
+fn had(machine: &mut Machine, time: Nanos) -> f64 {
+    let before = machine.meter.ran[&GOOD];
+    machine.run(time);
+    (machine.meter.ran[&GOOD] - before) as f64 / time.0 as f64
+}
+
+#[test]
+fn a_stopped_holder_costs_others_its_turn_and_the_bound() {
+    let mut machine = beside(Manners::Stopped);
+    let first = had(&mut machine, Nanos::millis(200));
+    let then = had(&mut machine, Nanos::secs(1));
+    println!(
+        "beside a stopped tenant: {:.2} % of the first 200 ms, {:.2} % of the second after",
+        100.0 * first,
+        100.0 * then
+    );
+    // A turn it may be in, the bound, and one turn more for a call that waited at its gate.
+    assert!(first >= 0.65 && then >= 0.98);
+}
+
+#[test]
+fn a_holder_that_never_says_drained_costs_no_more_than_its_share_and_bounds() {
+    let mut machine = beside(Manners::Mute);
+    let had = had(&mut machine, Nanos::secs(10));
+    println!(
+        "beside a tenant that never says it has drained: {:.2} %",
+        100.0 * had
+    );
+    assert!(had >= 0.45);
+}
+
+#[test]
+fn a_process_that_ignores_its_gate_gets_what_hardware_gives_it_and_its_container_pays() {
+    let mut machine = beside(Manners::Deaf);
+    let had = had(&mut machine, Nanos::secs(10));
+    println!(
+        "beside a tenant that ignores its gate: {:.2} %",
+        100.0 * had
+    );
+    assert!(had >= 0.45, "time slices of the hardware are the least");
+}
+
+#[test]
+fn a_killed_holder_frees_the_device_at_once() {
+    let mut machine = beside(Manners::Good);
+    machine.kill(0);
+    let had = had(&mut machine, Nanos::millis(100));
+    println!("after the other was killed: {:.2} %", 100.0 * had);
+    assert!(had >= 0.99);
+    let lease = machine.schedule.lease(GOOD).expect("it is here");
+    assert_eq!(lease.kind, LeaseKind::Free, "alone it is free");
+}
+
+#[test]
+fn a_kernel_that_never_ends_costs_its_owner_not_the_device() {
+    let mut machine = Machine::new(1);
+    machine.start(1, PRIORITY, EQUAL, Program::Deep(fixed(3_600_000_000)));
+    machine.start(2, PRIORITY, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::millis(100));
+    let had = had(&mut machine, Nanos::secs(10));
+    println!(
+        "beside a kernel of an hour: {:.2} % (the hardware gives each half)",
+        100.0 * had
+    );
+    assert!(had >= 0.48);
+    let overruns = machine.overruns.len();
+    assert_eq!(overruns, 1, "one overrun is told once, not every turn");
+}
+
+#[test]
+fn a_stopped_container_that_goes_on_owes_no_more_than_can_be_owed() {
+    let mut machine = beside(Manners::Stopped);
+    machine.run(Nanos::secs(30));
+    let bad = &mut machine.clients[0];
+    bad.manners = Manners::Good;
+    let lease = machine.schedule.lease(ContainerId(1)).expect("it is here");
+    machine.wake(0, lease);
+    machine.run(Nanos::secs(2));
+    let before = machine.meter.ran[&ContainerId(1)];
+    machine.run(Nanos::secs(1));
+    let share = (machine.meter.ran[&ContainerId(1)] - before) as f64 / 1e9;
+    println!("three seconds after it went on: {:.2} %", 100.0 * share);
+    assert!(share >= 0.45);
+}
+
+#[test]
+fn reports_of_others_and_of_other_turns_change_nothing() {
+    let mut machine = beside(Manners::Good);
+    let epoch = machine.schedule.lease(GOOD).expect("it is here").epoch;
+    let stranger = gpushare_core::ProcessId(77);
+    let process = machine.clients[0].process;
+    for input in [
+        Input::Drained {
+            process: stranger,
+            epoch,
+        },
+        Input::Wanted {
+            process: stranger,
+            epoch,
+        },
+        Input::Drained {
+            process,
+            epoch: epoch + 1000,
+        },
+        Input::Drained { process, epoch: 0 },
+        Input::Idle {
+            process,
+            epoch: epoch + 1000,
+        },
+        Input::Busy { process, epoch: 0 },
+        Input::Left { process: stranger },
+    ] {
+        let said = machine.said.len();
+        machine.input(input);
+        assert_eq!(machine.said.len(), said, "{input:?}");
+    }
+}
+
+#[test]
+fn forged_drains_gain_no_more_than_the_work_under_way() {
+    let mut machine = beside(Manners::Good);
+    let process = machine.clients[0].process;
+    for _ in 0..5_000 {
+        machine.run(Nanos::millis(1));
+        let lease = machine.schedule.lease(ContainerId(1));
+        let epoch = lease.expect("it is here").epoch;
+        machine.input(Input::Drained { process, epoch });
+    }
+    let had = machine.meter.ran[&GOOD] as f64 / machine.meter.total as f64;
+    println!(
+        "beside a tenant that says it has drained every millisecond: {:.2} %",
+        100.0 * had
+    );
+    // Up to a window runs on beside each next turn and is billed to nobody; the hardware's time slices are the least.
+    assert!(had >= 1.0 / 3.0);
+}

@@ -1,0 +1,74 @@
+//! What was really had of a device, from the device's side: who ran when, who was in whose way, and what was wasted.
+
+use gpushare_core::{ContainerId, Nanos};
+use std::collections::BTreeMap;
+
+/// A millisecond: the grain of sliding windows.
+pub const GRAIN: u64 = 1_000_000;
+
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// Time of the device that each container had: its kernels ran, or it was its turn and it left the device idle.
+    pub had: BTreeMap<ContainerId, u64>,
+    /// Kernels' time alone.
+    pub ran: BTreeMap<ContainerId, u64>,
+    /// What a perfect scheduler would have given: each instant split by weight among those who demand.
+    pub ideal: BTreeMap<ContainerId, f64>,
+    /// Kernels' time by grains of a millisecond.
+    pub grains: BTreeMap<ContainerId, Vec<u64>>,
+    /// All of the time, that in which somebody had a launch waiting or running, and that in which one waited and
+    /// nothing ran.
+    pub total: u64,
+    pub wanted: u64,
+    pub wasted: u64,
+    /// From a launch that had to wait to its start, by container.
+    pub waits: BTreeMap<ContainerId, Vec<u64>>,
+    /// Marks' time.
+    pub marks: u64,
+}
+
+impl Meter {
+    pub fn run(&mut self, container: ContainerId, at: Nanos, time: u64) {
+        *self.had.entry(container).or_default() += time;
+        *self.ran.entry(container).or_default() += time;
+        let grains = self.grains.entry(container).or_default();
+        let grain = usize::try_from(at.0 / GRAIN).expect("a short test");
+        if grains.len() <= grain {
+            grains.resize(grain + 1, 0);
+        }
+        grains[grain] += time;
+    }
+
+    /// A container's part of all that was had.
+    pub fn share(&self, container: ContainerId) -> f64 {
+        let all: u64 = self.had.values().sum();
+        self.had.get(&container).copied().unwrap_or(0) as f64 / all.max(1) as f64
+    }
+
+    /// How far a container is from its ideal, in parts of the total time.
+    pub fn error(&self, container: ContainerId) -> f64 {
+        let had = self.had.get(&container).copied().unwrap_or(0) as f64;
+        (had - self.ideal.get(&container).copied().unwrap_or(0.0)) / self.total.max(1) as f64
+    }
+
+    /// The least and the most a container's kernels ran in any window of a second after `from`, in parts of it.
+    pub fn windows(&self, container: ContainerId, from: Nanos) -> (f64, f64) {
+        let grains =
+            &self.grains[&container][usize::try_from(from.0 / GRAIN).expect("a short test")..];
+        let mut sum: u64 = grains[..1000].iter().sum();
+        let (mut least, mut most) = (sum, sum);
+        for end in 1000..grains.len() - 1 {
+            sum = sum + grains[end] - grains[end - 1000];
+            (least, most) = (least.min(sum), most.max(sum));
+        }
+        (least as f64 / 1e9, most as f64 / 1e9)
+    }
+
+    /// A quantile of the waits, in microseconds.
+    pub fn wait(&mut self, container: ContainerId, permille: usize) -> u64 {
+        let waits = self.waits.entry(container).or_default();
+        waits.sort_unstable();
+        let at = (waits.len() * permille / 1000).min(waits.len().saturating_sub(1));
+        waits.get(at).copied().unwrap_or(0) / 1000
+    }
+}

@@ -1,0 +1,433 @@
+//! A device in virtual time: the schedule under test, processes whose gates keep the rules with realistic latencies, and
+//! hardware that slices time among all that is submitted. The schedule's invariants are checked after every input.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test file uses its own part of the harness"
+)]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    clippy::float_arithmetic,
+    clippy::print_stdout,
+    reason = "figures for people; the schedule itself has no floats"
+)]
+
+mod client;
+mod gate;
+mod gpu;
+mod meter;
+#[path = "../node/rng.rs"]
+mod rng;
+
+pub use client::{Client, Length, Manners, Program};
+pub use meter::Meter;
+pub use rng::Rng;
+
+use gpu::{Batch, Gpu};
+use gpushare_core::lease::{Input, Output, Schedule};
+use gpushare_core::{
+    Compute, ContainerId, Lease, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId,
+};
+use std::collections::BTreeMap;
+
+/// How long a client is open with nothing to do before it says so.
+const IDLE: Nanos = Nanos::micros(500);
+/// From the answer to an `Open` to the first launch.
+const CONTEXT: Nanos = Nanos::millis(1);
+/// What a mark takes on the device.
+const MARK: u64 = 1_000;
+
+/// Something on its way.
+#[derive(Clone, Copy, Debug)]
+enum Mail {
+    /// To the daemon.
+    Input(Input),
+    /// A gate sees a word.
+    Word(usize, Lease),
+    /// A client learns that a batch is complete.
+    Complete(usize),
+    /// A batch reaches the device.
+    Arrive(usize, Batch),
+    /// A program goes on.
+    Ready(usize),
+    /// A client looks whether it is idle, or its deadline has come.
+    Look(usize),
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    pub schedule: Schedule,
+    pub policy: LeasePolicy,
+    pub now: Nanos,
+    pub meter: Meter,
+    pub clients: Vec<Client>,
+    pub weights: BTreeMap<ContainerId, f64>,
+    gpu: Gpu,
+    mail: BTreeMap<(Nanos, u64), Mail>,
+    /// Whose turn it is.
+    owner: Option<ContainerId>,
+    pub grants: u64,
+    pub overruns: Vec<(ContainerId, Nanos)>,
+    rng: Rng,
+    sent: u64,
+    trace: bool,
+    /// Watches every decision, for tests of their own.
+    pub said: Vec<(Nanos, ContainerId, Lease)>,
+}
+
+impl Machine {
+    pub fn new(seed: u64) -> Self {
+        Self::with(LeasePolicy::default(), seed)
+    }
+
+    pub fn with(policy: LeasePolicy, seed: u64) -> Self {
+        Self {
+            schedule: Schedule::new(policy),
+            policy,
+            now: Nanos::ZERO,
+            meter: Meter::default(),
+            clients: Vec::new(),
+            weights: BTreeMap::new(),
+            gpu: Gpu::default(),
+            mail: BTreeMap::new(),
+            owner: None,
+            grants: 0,
+            overruns: Vec::new(),
+            rng: Rng(seed | 1),
+            sent: 0,
+            trace: std::env::var_os("MACHINE_TRACE").is_some(),
+            said: Vec::new(),
+        }
+    }
+
+    /// A process of a container opens a context and starts its program.
+    pub fn start(
+        &mut self,
+        container: u64,
+        class: u16,
+        compute: Compute,
+        program: Program,
+    ) -> usize {
+        let container = ContainerId(container);
+        let at = self.gpu.add();
+        let process = ProcessId(1000 + at as u64);
+        let rng = Rng(self.rng.below(u64::MAX) | 1);
+        let mut client = Client::new(process, container, program, rng);
+        client.lease = self.schedule.lease(container).unwrap_or(Lease::FREE);
+        self.clients.push(client);
+        self.input(Input::Joined {
+            container,
+            process,
+            gated: true,
+            class,
+            compute,
+        });
+        // Its first sight of the page is what the page says when its context is there.
+        self.clients[at].lease = self.schedule.lease(container).expect("it joined");
+        self.clients[at].said_drained = self.clients[at].lease.kind == LeaseKind::Closed;
+        self.post(CONTEXT, Mail::Ready(at));
+        at
+    }
+
+    /// A process dies: its queue with it.
+    pub fn kill(&mut self, at: usize) {
+        self.clients[at].gone = true;
+        self.clients[at].flying.clear();
+        self.gpu.forget(at);
+        let process = self.clients[at].process;
+        self.input(Input::Left { process });
+    }
+
+    /// A stopped client goes on: it sees its page as it is now.
+    pub fn wake(&mut self, at: usize, lease: Lease) {
+        self.sees(at, lease);
+        self.completed(at);
+    }
+
+    pub fn run(&mut self, time: Nanos) {
+        self.watch(time, |_| ());
+    }
+
+    /// Runs, and looks after everything that happens.
+    pub fn watch(&mut self, time: Nanos, mut look: impl FnMut(&Self)) {
+        let end = self.now + time;
+        while self.step(end) {
+            look(self);
+        }
+    }
+
+    /// Goes to the next thing that happens before `end`, or to `end`.
+    fn step(&mut self, end: Nanos) -> bool {
+        let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
+        let times = [mail, self.schedule.next_timeout(), self.gpu.next(self.now)];
+        let at = times.into_iter().flatten().min().unwrap_or(Nanos::MAX);
+        if at > end {
+            self.elapse(end);
+            return false;
+        }
+        self.elapse(at.max(self.now));
+        if self
+            .schedule
+            .next_timeout()
+            .is_some_and(|wake| wake <= self.now)
+        {
+            self.schedule.advance(self.now);
+            self.react();
+        }
+        while let Some(entry) = self
+            .mail
+            .first_entry()
+            .filter(|entry| entry.key().0 <= self.now)
+        {
+            let mail = entry.remove();
+            self.deliver(mail);
+        }
+        true
+    }
+
+    /// Lets time pass on the device, and counts it.
+    fn elapse(&mut self, to: Nanos) {
+        let time = (to - self.now).0;
+        let waits = self.clients.iter().any(Client::could_run);
+        let busy = self.gpu.is_busy();
+        self.meter.total += time;
+        self.meter.wanted += if waits || busy { time } else { 0 };
+        self.meter.wasted += if waits && !busy { time } else { 0 };
+        self.count_ideal(time);
+        // Keeping the device while nobody wants it takes nothing from anybody.
+        let demanded = self.clients.iter().any(Client::demands);
+        if !busy
+            && demanded
+            && let Some(owner) = self.owner
+        {
+            *self.meter.had.entry(owner).or_default() += time;
+        }
+        let (ran, complete) = self.gpu.pass(time);
+        for (process, ran) in ran.into_iter().enumerate().filter(|(_, ran)| *ran > 0) {
+            let container = self.clients[process].container;
+            self.spread(container, self.now, to, ran);
+        }
+        self.now = to;
+        for process in complete {
+            let delay = Nanos::micros(4 + self.rng.below(8));
+            self.post(delay, Mail::Complete(process));
+        }
+    }
+
+    /// Counts running time evenly over the grains it spans.
+    fn spread(&mut self, container: ContainerId, from: Nanos, to: Nanos, ran: u64) {
+        let (mut at, span) = (from.0, (to.0 - from.0).max(1));
+        let mut left = ran;
+        while at < to.0 {
+            let next = ((at / meter::GRAIN + 1) * meter::GRAIN).min(to.0);
+            let part = if next == to.0 {
+                left
+            } else {
+                ran * (next - at) / span
+            };
+            self.meter.run(container, Nanos(at), part);
+            (at, left) = (next, left - part);
+        }
+    }
+
+    fn count_ideal(&mut self, time: u64) {
+        let mut demanding: BTreeMap<ContainerId, f64> = BTreeMap::new();
+        for client in self.clients.iter().filter(|client| client.demands()) {
+            let weight = self.weights.get(&client.container).copied().unwrap_or(1.0);
+            demanding.insert(client.container, weight);
+        }
+        let sum: f64 = demanding.values().sum();
+        for (container, weight) in demanding {
+            *self.meter.ideal.entry(container).or_default() += time as f64 * weight / sum;
+        }
+    }
+
+    fn post(&mut self, delay: Nanos, mail: Mail) {
+        self.sent += 1;
+        self.mail.insert((self.now + delay, self.sent), mail);
+    }
+
+    /// A message to the daemon. Those of one client arrive in their order.
+    fn send(&mut self, at: usize, input: Input) {
+        let arrives = self.now + Nanos::micros(8 + self.rng.below(15));
+        let arrives = arrives.max(self.clients[at].arrives);
+        self.clients[at].arrives = arrives;
+        self.post(arrives - self.now, Mail::Input(input));
+    }
+
+    pub fn input(&mut self, input: Input) {
+        if self.trace {
+            println!("{:>12} in  {input:?}", self.now.0);
+        }
+        self.schedule.handle(self.now, input);
+        self.react();
+    }
+
+    fn react(&mut self) {
+        self.schedule
+            .check()
+            .unwrap_or_else(|broken| panic!("at {:?}: {broken}", self.now));
+        while let Some(output) = self.schedule.poll() {
+            if self.trace {
+                println!("{:>12} out {output:?}", self.now.0);
+            }
+            match output {
+                Output::Lease { container, lease } => self.publish(container, lease),
+                Output::Overrun { container, .. } => self.overruns.push((container, self.now)),
+                Output::Ungated { .. } => (),
+            }
+        }
+    }
+
+    fn publish(&mut self, container: ContainerId, lease: Lease) {
+        self.said.push((self.now, container, lease));
+        if lease.kind == LeaseKind::Closed {
+            self.owner = self
+                .owner
+                .filter(|owner| *owner != container || self.is_draining(container));
+        } else {
+            self.owner = Some(container);
+            self.grants += 1;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].container == container && !self.clients[at].gone {
+                let delay = Nanos::micros(6 + self.rng.below(20));
+                self.post(delay, Mail::Word(at, lease));
+            }
+        }
+    }
+
+    fn is_draining(&self, container: ContainerId) -> bool {
+        let mine = self
+            .clients
+            .iter()
+            .filter(|client| client.container == container);
+        mine.into_iter().any(|client| !client.flying.is_empty())
+    }
+
+    fn deliver(&mut self, mail: Mail) {
+        match mail {
+            Mail::Input(input) => self.input(input),
+            Mail::Word(at, lease) => self.sees(at, lease),
+            Mail::Complete(at) => self.completed(at),
+            Mail::Arrive(at, batch) if !self.clients[at].gone => self.gpu.submit(at, batch),
+            Mail::Arrive(..) => (),
+            Mail::Ready(at) => self.ready(at),
+            Mail::Look(at) => self.look(at),
+        }
+    }
+
+    fn is_silent(&self, at: usize) -> bool {
+        self.clients[at].gone || self.clients[at].manners == Manners::Stopped
+    }
+
+    /// A gate sees its page.
+    fn sees(&mut self, at: usize, lease: Lease) {
+        if self.is_silent(at) {
+            return;
+        }
+        let client = &mut self.clients[at];
+        // Words overtake each other on this bus and not in memory.
+        if lease.epoch < client.lease.epoch {
+            return;
+        }
+        let closes = lease.kind == LeaseKind::Closed;
+        if lease.epoch == client.lease.epoch && client.lease.kind == LeaseKind::Closed && !closes {
+            return;
+        }
+        if lease.epoch != client.lease.epoch {
+            (client.landed, client.launched_in_turn) = (false, false);
+            (client.said_drained, client.said_wanted, client.said_idle) = (false, false, false);
+        }
+        client.lease = lease;
+        if let LeaseKind::Open { deadline, .. } = lease.kind {
+            if let Some(deadline) = deadline {
+                self.post(deadline - self.now, Mail::Look(at));
+            }
+            self.post(IDLE, Mail::Look(at));
+        }
+        self.launch(at);
+        self.report_drained(at);
+    }
+
+    fn completed(&mut self, at: usize) {
+        if self.clients[at].gone {
+            return;
+        }
+        let client = &mut self.clients[at];
+        client.flying.pop_front();
+        if client.flying.is_empty() && client.manners != Manners::Stopped {
+            let pause = match client.program {
+                Program::Loop(_, think) => Some(think),
+                Program::Requests(_, _, pause) if client.left == 0 => {
+                    Some(Nanos(pause.0 / 2 + client.rng.below(pause.0)))
+                }
+                _ => None,
+            };
+            if let Some(pause) = pause {
+                self.post(pause, Mail::Ready(at));
+            }
+            self.post(IDLE, Mail::Look(at));
+        }
+        self.launch(at);
+        self.report_drained(at);
+    }
+
+    fn ready(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        match client.program {
+            Program::Bursts(_, on, off) => {
+                client.on = !client.on;
+                // A call that waits at the gate waits on when the burst is over.
+                client.ready = client.on || client.waits_since.is_some();
+                let next = if client.on { on } else { off };
+                self.post(next, Mail::Ready(at));
+            }
+            Program::Requests(_, count, _) => (client.left, client.ready) = (count, true),
+            _ => client.ready = true,
+        }
+        self.launch(at);
+        self.post(IDLE, Mail::Look(at));
+    }
+
+    /// Whether its deadline has come, or it is idle.
+    fn look(&mut self, at: usize) {
+        if self.is_silent(at) {
+            return;
+        }
+        let now = self.now;
+        let client = &mut self.clients[at];
+        let LeaseKind::Open { deadline, .. } = client.lease.kind else {
+            return;
+        };
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            client.landed = true;
+            self.launch(at);
+            return self.report_drained(at);
+        }
+        let rests = client.flying.is_empty() && !client.landed && now >= client.submitted + IDLE;
+        if rests && !client.said_idle && client.waits_since.is_none() {
+            client.said_idle = true;
+            let (process, epoch) = (client.process, client.lease.epoch);
+            self.send(at, Input::Idle { process, epoch });
+        }
+    }
+}
+
+/// An explicit request, in percent.
+pub fn request(percent: u16) -> Compute {
+    Compute {
+        request: Permille::new(percent * 10),
+        limit: None,
+    }
+}
+
+/// A hard cap, in percent.
+pub fn cap(percent: u16) -> Compute {
+    Compute {
+        request: None,
+        limit: Permille::new(percent * 10),
+    }
+}

@@ -1,0 +1,357 @@
+//! Fences: which cgroups the driver itself shall hold to how much ([ADR 15](../../../docs/adr/0015-the-drivers-fence-stands-outside-the-limit.md)).
+//!
+//! A fence stands around a cgroup that is a container's alone: one a container runtime made, with processes of one container of ours in it and not
+//! the command that registered it. It is set when the first process of it comes, moved as limit and overhead move, taken away with the container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use gpushare_core::{ContainerId, DeviceId};
+use gpushare_protocol::units::{Bytes, GIB, MIB};
+use serde::{Deserialize, Serialize};
+
+use super::container::index;
+use super::{ConnId, Effect, Node};
+use crate::cgroup;
+use crate::devices::{FenceError, Order, Outcome};
+
+/// Above limit, overhead and one more context: what contexts may grow by between two looks. Generous, because a fence that is hit by a program
+/// within its limit is the failure this project exists to prevent.
+const SLACK: Bytes = Bytes(GIB);
+/// Fences are multiples of this, and lowered only by twice as much at once.
+const STEP: u64 = 256 * MIB;
+
+/// Which fence: of a container, on a device, around a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FenceKey {
+    /// Whose.
+    pub container: ContainerId,
+    /// The device's index in the node.
+    pub device: usize,
+    /// The cgroup, as `/proc/<pid>/cgroup` has it.
+    pub group: String,
+}
+
+/// A fence that the next daemon has to know for its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// The cgroup.
+    pub group: String,
+    /// The device's UUID.
+    pub device: [u8; 16],
+}
+
+#[derive(Debug, Default)]
+struct Fence {
+    /// What the driver holds the cgroup to, as far as this daemon knows.
+    stands: Option<Bytes>,
+    /// Whether a limit that is found there is ours.
+    ours: bool,
+    under_way: bool,
+    /// Nothing more is tried: another's limit, or no such cgroup.
+    given_up: bool,
+    /// Whether the last failure was told.
+    told: bool,
+}
+
+/// All fences of the node.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    /// The unified hierarchy, where fences are wanted and possible.
+    mount: Option<PathBuf>,
+    /// Containers that have, or had, a process in a runtime's cgroup.
+    groups: BTreeMap<String, BTreeSet<ContainerId>>,
+    standing: BTreeMap<FenceKey, Fence>,
+    /// The runtime's cgroups that commands came from.
+    commands: BTreeMap<ConnId, String>,
+}
+
+impl Fences {
+    /// Fences below this mount of the unified hierarchy, or none.
+    pub(super) fn new(mount: Option<PathBuf>) -> Self {
+        Self {
+            mount,
+            ..Self::default()
+        }
+    }
+}
+
+impl Node {
+    /// A command said hello from this cgroup: what it registers is not alone there. `user` is `None` for who may do everything.
+    pub fn command_came(&mut self, connection: ConnId, cgroup: &str, user: Option<u32>) {
+        self.users.came(connection, user);
+        if let Some(group) = cgroup::of_container(cgroup) {
+            self.fences.commands.insert(connection, group.to_owned());
+        }
+    }
+
+    pub(super) fn command_left(&mut self, connection: ConnId) {
+        self.users.left(connection);
+        self.fences.commands.remove(&connection);
+    }
+
+    /// A command made the container or joined it.
+    pub(super) fn note_owner(&mut self, container: ContainerId, command: ConnId) {
+        let group = self.fences.commands.get(&command).cloned();
+        if let (Some(group), Some(known)) = (group, self.containers.get_mut(&container))
+            && !known.registration.commands.contains(&group)
+        {
+            known.registration.commands.push(group);
+            if known.admitted {
+                self.write_down(container);
+            }
+        }
+    }
+
+    /// Has the server remember all registrations again: what it had written is gone.
+    pub fn write_down_all(&mut self) {
+        let admitted = self.containers.iter().filter(|(_, known)| known.admitted);
+        for container in admitted.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.write_down(container);
+        }
+    }
+
+    /// The server could not write a container's registration; it tries again.
+    pub fn not_remembered(&mut self, container: ContainerId, error: &std::io::Error) {
+        let text = format!(
+            "its limits could not be written down ({error}): a daemon that is started now would not know them as they are"
+        );
+        self.event("unsaved", Some(container), None, text);
+    }
+
+    /// Has the server remember the container's registration as it is now.
+    pub fn write_down(&mut self, container: ContainerId) {
+        if let Some(known) = self.containers.get(&container) {
+            let registration = known.registration.clone();
+            self.effects.push_back(Effect::Listen {
+                container,
+                registration,
+            });
+        }
+    }
+
+    /// A process of the container is in this cgroup.
+    pub(super) fn entered(&mut self, container: ContainerId, cgroup: &str) {
+        if self.fences.mount.is_none() {
+            return;
+        }
+        let Some(group) = cgroup::of_container(cgroup) else {
+            return;
+        };
+        let inside = self.fences.groups.entry(group.to_owned()).or_default();
+        if inside.insert(container) {
+            self.mind_fences();
+        }
+    }
+
+    /// The previous daemon's fences are this one's.
+    pub(super) fn inherit_fences(&mut self, container: ContainerId) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        for Remembered { group, device } in known.registration.fences.clone() {
+            let Some(device) = self.devices.iter().position(|own| own.uuid == device) else {
+                continue;
+            };
+            let inside = self.fences.groups.entry(group.clone()).or_default();
+            inside.insert(container);
+            let key = FenceKey {
+                container,
+                device,
+                group,
+            };
+            let fence = Fence {
+                ours: true,
+                ..Fence::default()
+            };
+            self.fences.standing.insert(key, fence);
+        }
+    }
+
+    /// Sets, moves and takes away what has to be.
+    pub(super) fn mind_fences(&mut self) {
+        if self.fences.mount.is_none() {
+            return;
+        }
+        let mut wanted = Vec::new();
+        for (group, inside) in &self.fences.groups {
+            for container in inside {
+                let Some(known) = self.containers.get(container) else {
+                    continue;
+                };
+                let alone = inside.len() == 1 && !known.registration.commands.contains(group);
+                for device in known.columns.iter().filter_map(|device| index(*device)) {
+                    let height = alone.then(|| self.height(*container, device)).flatten();
+                    let key = FenceKey {
+                        container: *container,
+                        device,
+                        group: group.clone(),
+                    };
+                    wanted.push((key, height));
+                }
+            }
+        }
+        for (key, height) in wanted {
+            self.mind_fence(key, height);
+        }
+    }
+
+    /// How much the driver may let a container's cgroup hold: its limit, what the driver itself takes, room for that to grow; never less than what
+    /// is held. `None` where no fence is needed or possible.
+    fn height(&self, container: ContainerId, device: usize) -> Option<Bytes> {
+        let described = self.devices.get(device)?;
+        let id = DeviceId(device as u64);
+        let account = self.world.account(container, id)?;
+        if !described.capabilities.driver_limits || account.quota.limit >= described.capacity {
+            return None;
+        }
+        let own = account.quota.limit + account.overhead;
+        let due = own + account.limbo + self.world.context_cost(id) + SLACK;
+        let held = self.used_by(container, id).unwrap_or_default() + account.limbo;
+        let height = Bytes(due.max(held).0.checked_next_multiple_of(STEP)?);
+        (height < described.capacity).then_some(height)
+    }
+
+    fn mind_fence(&mut self, key: FenceKey, height: Option<Bytes>) {
+        let fence = self.fences.standing.entry(key.clone()).or_default();
+        if fence.under_way || fence.given_up {
+            return;
+        }
+        let stays = match (height, fence.stands) {
+            (None, None) => !fence.ours,
+            (Some(height), Some(stands)) => stands >= height && stands.0 - height.0 < 2 * STEP,
+            _ => false,
+        };
+        if stays {
+            return;
+        }
+        fence.under_way = true;
+        let order = Order {
+            hard: height,
+            ours: fence.ours,
+        };
+        if !order.ours {
+            self.remember_fence(&key, true);
+        }
+        self.order(key, order);
+    }
+
+    /// Notes a fence, or that there is none, for the next daemon: before it is set, so that it is never mistaken for another's.
+    fn remember_fence(&mut self, key: &FenceKey, stands: bool) {
+        let Some(device) = self.devices.get(key.device).map(|device| device.uuid) else {
+            return;
+        };
+        let Some(known) = self.containers.get_mut(&key.container) else {
+            return;
+        };
+        let fence = Remembered {
+            group: key.group.clone(),
+            device,
+        };
+        let fences = &mut known.registration.fences;
+        fences.retain(|other| *other != fence);
+        if stands {
+            fences.push(fence);
+        }
+        self.write_down(key.container);
+    }
+
+    fn order(&mut self, key: FenceKey, order: Order) {
+        let Some(mount) = &self.fences.mount else {
+            return;
+        };
+        let path = mount.join(key.group.trim_start_matches('/'));
+        self.effects.push_back(Effect::Fence { key, path, order });
+    }
+
+    /// What became of an [`Effect::Fence`].
+    pub fn fenced(&mut self, key: &FenceKey, outcome: Outcome) {
+        let Some(fence) = self.fences.standing.get_mut(key) else {
+            // Its container has ended; so has, or will, its cgroup.
+            return;
+        };
+        fence.under_way = false;
+        let device = Some(DeviceId(key.device as u64));
+        let container = Some(key.container);
+        match outcome {
+            Outcome::Stands(hard) => {
+                let first = fence.stands.is_none();
+                (fence.stands, fence.ours, fence.told) = (hard, hard.is_some(), false);
+                match hard {
+                    Some(hard) if first => {
+                        let text = format!("the driver holds {} to {}", key.group, hard.human());
+                        self.event("fence", container, device, text);
+                    }
+                    None => self.remember_fence(key, false),
+                    Some(_) => {}
+                }
+            }
+            Outcome::Foreign(hard) => {
+                fence.given_up = true;
+                let text = format!(
+                    "somebody else has the driver hold {}, or a cgroup above it, to {}: left alone",
+                    key.group,
+                    hard.human()
+                );
+                self.remember_fence(key, false);
+                self.event("fence-foreign", container, device, text);
+            }
+            Outcome::Failed(error) => self.fence_failed(key, &error),
+        }
+    }
+
+    fn fence_failed(&mut self, key: &FenceKey, error: &FenceError) {
+        let Some(fence) = self.fences.standing.get_mut(key) else {
+            return;
+        };
+        let told = std::mem::replace(&mut fence.told, true);
+        let device = Some(DeviceId(key.device as u64));
+        match error {
+            FenceError::NotPermitted => {
+                self.fences = Fences::default();
+                let text = format!("no fences: {error}");
+                tracing::warn!("{text}");
+                return self.event("fence-off", None, None, text);
+            }
+            FenceError::NotSupported => {
+                fence.given_up = true;
+                if let Some(described) = self.devices.get_mut(key.device)
+                    && std::mem::take(&mut described.capabilities.driver_limits)
+                {
+                    self.event("fence-off", None, device, format!("no fences: {error}"));
+                }
+                return;
+            }
+            FenceError::NotFound => fence.given_up = true,
+            FenceError::Failed(_) => {}
+        }
+        if !told {
+            let text = format!("no fence around {}: {error}", key.group);
+            self.event("fence-failed", Some(key.container), device, text);
+        }
+    }
+
+    /// The container is over: its fences are taken away, so that nothing is left of them where its cgroup outlives it.
+    pub(super) fn remove_fences(&mut self, container: ContainerId) {
+        self.fences.groups.retain(|_, inside| {
+            inside.remove(&container);
+            !inside.is_empty()
+        });
+        let keys = self.fences.standing.keys();
+        let own: Vec<FenceKey> = keys
+            .filter(|key| key.container == container)
+            .cloned()
+            .collect();
+        for key in own {
+            let fence = self.fences.standing.remove(&key);
+            // One that is being set is ours by the time this order is carried out.
+            if fence.is_some_and(|fence| fence.ours || (fence.under_way && !fence.given_up)) {
+                let order = Order {
+                    hard: None,
+                    ours: true,
+                };
+                self.order(key, order);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Turns on devices: what gates report, checked, to the brain; what it decides, into the control pages.
+//!
+//! Reports come from tenants. One is taken only from a registered process, about a device of its container and a turn
+//! its page has shown; the brain believes those of now. How many one process may send is bounded where they are read. A lie about one's own state can
+//! shorten or lengthen one's own turn and no more: what the others wait for, the brain bounds by its clock.
+
+use gpushare_core::{
+    ContainerId, ContainerSpec, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId,
+};
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::wire::Request;
+
+use super::Node;
+use super::container::Container;
+
+/// How long a holder has nothing in flight before it says that it is idle: long enough that a gap between two launches is
+/// none, short against the shortest turn.
+const IDLE_AFTER: Nanos = Nanos::micros(500);
+
+/// The epochs of this daemon's pages, seen from the brain, which counts from 0.
+///
+/// They begin at the microseconds of the monotonic clock at the daemon's start. No turn is that short, so they are above
+/// all of its predecessor's, and what a process says of an old turn is never taken for one of now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Epochs {
+    first: u64,
+}
+
+impl Epochs {
+    pub(super) fn since(now: Nanos) -> Self {
+        Self {
+            first: now.0 / 1_000,
+        }
+    }
+
+    fn shown(self, epoch: u64) -> u64 {
+        self.first.saturating_add(epoch)
+    }
+
+    fn told(self, shown: u64) -> Option<u64> {
+        shown.checked_sub(self.first)
+    }
+}
+
+impl Node {
+    /// A gate's report, if it is one. False for any other request.
+    pub(super) fn reported(
+        &mut self,
+        now: Nanos,
+        container: ContainerId,
+        process: ProcessId,
+        request: &Request,
+    ) -> bool {
+        let (Request::Wanted { column, epoch }
+        | Request::Drained { column, epoch }
+        | Request::Idle { column, epoch }
+        | Request::Busy { column, epoch }) = *request
+        else {
+            return false;
+        };
+        let Some((device, epoch)) = self.turn_of(container, column, epoch) else {
+            return true;
+        };
+        let event = match request {
+            Request::Wanted { .. } => Event::Wanted {
+                process,
+                device,
+                epoch,
+            },
+            Request::Drained { .. } => Event::Drained {
+                process,
+                device,
+                epoch,
+            },
+            Request::Idle { .. } => Event::Idle {
+                process,
+                device,
+                epoch,
+            },
+            _ => Event::Busy {
+                process,
+                device,
+                epoch,
+            },
+        };
+        self.happened(now, event);
+        true
+    }
+
+    /// The device and the brain's epoch, if there has been the turn that `shown` names.
+    fn turn_of(&self, container: ContainerId, column: u8, shown: u64) -> Option<(DeviceId, u64)> {
+        let known = self.containers.get(&container)?;
+        let column = usize::from(column);
+        let device = *known.columns.get(column)?;
+        let page = known.control.view().devices.get(column)?;
+        let epoch = self.epochs.told(shown)?;
+        (shown <= page.turn().word.epoch()).then_some((device, epoch))
+    }
+
+    /// Stores a lease where the container's gates see it, and wakes them.
+    pub(super) fn set_lease(&self, container: ContainerId, device: DeviceId, lease: Lease) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        let page = known
+            .column(device)
+            .and_then(|column| known.control.view().devices.get(column));
+        let Some(page) = page else { return };
+        let epoch = self.epochs.shown(lease.epoch);
+        let turn = Turn {
+            // What holds whosever turn it is.
+            deadline: NO_DEADLINE,
+            window: 0,
+            contended: false,
+            ..page.turn()
+        };
+        page.publish(&match lease.kind {
+            LeaseKind::Free => Turn {
+                word: LeaseWord::new(epoch, LeaseState::Free),
+                ..turn
+            },
+            LeaseKind::Open {
+                deadline,
+                window,
+                contended,
+            } => Turn {
+                word: LeaseWord::new(epoch, LeaseState::Open),
+                deadline: deadline.map_or(NO_DEADLINE, |at| at.0),
+                window: window.0,
+                contended,
+                ..turn
+            },
+            LeaseKind::Closed => Turn {
+                word: LeaseWord::new(epoch, LeaseState::Closed),
+                contended: true,
+                ..turn
+            },
+        });
+        known.control.announce();
+    }
+
+    /// Deals turns by another policy from now on.
+    pub(super) fn deal(&mut self, now: Nanos, policy: LeasePolicy) {
+        self.lease = policy;
+        for known in self.containers.values() {
+            self.show_terms(known);
+        }
+        self.world.set_lease_policy(now, policy);
+        self.carry_out(now);
+    }
+
+    /// Takes a container's shares of its devices' time.
+    pub(super) fn set_shares(&mut self, container: ContainerId, spec: &ContainerSpec) {
+        if let Some(known) = self.containers.get_mut(&container) {
+            let shares = known.columns.iter().map(|device| spec.compute(*device));
+            known.compute = shares.collect();
+        }
+        if let Some(known) = self.containers.get(&container) {
+            self.show_terms(known);
+        }
+    }
+
+    /// Stores what a container's gates need to know whosever turn it is, and wakes them.
+    fn show_terms(&self, known: &Container) {
+        let pages = known.control.view().devices.iter();
+        for (page, compute) in pages.zip(&known.compute) {
+            page.publish(&Turn {
+                cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
+                quantum: self.lease.quantum.0,
+                idle_after: IDLE_AFTER.0,
+                ..page.turn()
+            });
+        }
+        known.control.announce();
+    }
+}

@@ -1,0 +1,135 @@
+//! How devices' time is shared, for `ps`: what the brain counts, and how much of it was lately.
+
+use std::collections::VecDeque;
+
+use gpushare_core::{ContainerId, DeviceId, Nanos, Permille, ShareState as State, ShareView};
+use gpushare_protocol::wire::{ShareRow, ShareState};
+
+use super::Node;
+use super::container::{Container, index};
+
+/// Over how many looks, one a second, a share is counted.
+const LOOKS: usize = 10;
+
+/// The time a container had held a device at the last few looks.
+#[derive(Debug, Default)]
+pub(super) struct Past(VecDeque<(Nanos, Nanos)>);
+
+impl Past {
+    fn note(&mut self, now: Nanos, held: Nanos) {
+        // Less than before: it left the device in between and came back.
+        if self.0.back().is_some_and(|(_, before)| *before > held) {
+            self.0.clear();
+        }
+        if self.0.len() >= LOOKS {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, held));
+    }
+
+    /// Thousandths held since the oldest look, and for how many milliseconds that is.
+    fn lately(&self, now: Nanos, held: Nanos) -> (u32, u64) {
+        let Some((since, before)) = self.0.front().filter(|(_, before)| *before <= held) else {
+            return (0, 0);
+        };
+        let (over, held) = ((now - *since).0, (held - *before).0);
+        let thousandths = u128::from(held) * 1000 / u128::from(over.max(1));
+        let part = u32::try_from(thousandths).unwrap_or(u32::MAX).min(1000);
+        (part, over / 1_000_000)
+    }
+}
+
+impl Node {
+    /// Notes what a container has held until now.
+    pub(super) fn note_shares(&mut self, now: Nanos, container: ContainerId) {
+        let Some(known) = self.containers.get_mut(&container) else {
+            return;
+        };
+        for (device, past) in known.columns.iter().zip(&mut known.shares) {
+            match self.world.share(container, *device) {
+                Some(share) => past.note(now, share.held),
+                None => past.0.clear(),
+            }
+        }
+    }
+
+    pub(super) fn share_rows(&self, now: Nanos) -> Vec<ShareRow> {
+        let mut rows = Vec::new();
+        for (id, known) in &self.containers {
+            for (column, device) in known.columns.iter().enumerate() {
+                rows.extend(self.share_row(now, (*id, known), (column, *device)));
+            }
+        }
+        rows
+    }
+
+    fn share_row(
+        &self,
+        now: Nanos,
+        (container, known): (ContainerId, &Container),
+        (column, device): (usize, DeviceId),
+    ) -> Option<ShareRow> {
+        let described = index(device).and_then(|at| self.devices.get(at))?;
+        let terms = known.compute.get(column).copied().unwrap_or_default();
+        let part = |part: Option<Permille>| part.map(|part| u32::from(part.get()));
+        let view = self.world.share(container, device);
+        let held = view.map_or(Nanos::ZERO, |view| view.held);
+        let past = known.shares.get(column).filter(|_| view.is_some());
+        let (lately, over_ms) = past.map_or((0, 0), |past| past.lately(now, held));
+        Some(ShareRow {
+            name: known.registration.name.clone(),
+            device: described.uuid,
+            weight: view.map_or(0, |view| view.weight),
+            request: part(terms.request),
+            cap: part(terms.cap()),
+            held: lately,
+            over_ms,
+            state: view.map_or(ShareState::Idle, |view| state(now, &view)),
+            turns: view.map_or(0, |view| view.turns),
+            overruns: view.map_or(0, |view| view.overruns),
+            ungated: view.map_or(0, |view| view.ungated),
+        })
+    }
+}
+
+fn state(now: Nanos, view: &ShareView) -> ShareState {
+    let for_us = (now - view.since).0 / 1_000;
+    match view.state {
+        State::Free => ShareState::Free,
+        State::Idle => ShareState::Idle,
+        State::Holding => ShareState::Holding { for_us },
+        State::Draining => ShareState::Draining { for_us },
+        State::Waiting => ShareState::Waiting { for_us },
+        State::Capped => ShareState::Capped { for_us },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_held_is_counted_over_the_last_looks() {
+        let mut past = Past::default();
+        assert_eq!(past.lately(Nanos::secs(1), Nanos::ZERO), (0, 0));
+        // Half of the first ten seconds, all of the next ten.
+        for second in 0..=20 {
+            let held = Nanos::millis(second * 500) + Nanos::millis(second.saturating_sub(10) * 500);
+            past.note(Nanos::secs(second), held);
+        }
+        assert_eq!(
+            past.lately(Nanos::secs(21), Nanos::secs(16)),
+            (1000, 10_000)
+        );
+    }
+
+    #[test]
+    fn one_that_left_and_came_back_is_counted_anew() {
+        let mut past = Past::default();
+        past.note(Nanos::secs(1), Nanos::secs(1));
+        past.note(Nanos::secs(2), Nanos::millis(100));
+        assert_eq!(past.lately(Nanos::secs(3), Nanos::millis(350)), (250, 1000));
+        // Before the next look has noticed.
+        assert_eq!(past.lately(Nanos::secs(3), Nanos::ZERO), (0, 0));
+    }
+}

@@ -1,0 +1,228 @@
+//! The doors: the sockets people connect to. One that was removed is put back, one that could not be made is tried again, and while no
+//! descriptor is left for those who knock, nobody waits at the doors: the loop would do nothing else.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use gpushare_core::ContainerId;
+
+use super::folder::Folder;
+use super::poller::{Poller, Source};
+
+/// All doors, and the lock that says whose the folder is.
+#[derive(Debug)]
+pub(super) struct Doors {
+    control: UnixListener,
+    containers: BTreeMap<ContainerId, Door>,
+    lock: File,
+    /// No descriptor was left; nothing is polled until [`Doors::tend`].
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Door {
+    name: String,
+    /// The socket, or why there is none.
+    listener: Result<UnixListener, String>,
+}
+
+impl Doors {
+    /// Opens the control door, as the only daemon of this folder.
+    pub(super) fn open(folder: &Folder, poller: &Poller) -> io::Result<Self> {
+        let lock = folder.lock()?;
+        let control = folder.listen_control()?;
+        poller.add(control.as_fd(), Source::Control)?;
+        Ok(Self {
+            control,
+            containers: BTreeMap::new(),
+            lock,
+            closed: false,
+        })
+    }
+
+    /// Whether there are none but the control door.
+    pub(super) fn is_empty(&self) -> bool {
+        self.containers.is_empty()
+    }
+
+    /// Who knocks at the container's door, or at the control door.
+    pub(super) fn accept(
+        &mut self,
+        container: Option<ContainerId>,
+        poller: &Poller,
+    ) -> Option<UnixStream> {
+        let listener = match container {
+            None => Some(&self.control),
+            Some(id) => self
+                .containers
+                .get(&id)
+                .and_then(|door| door.listener.as_ref().ok()),
+        };
+        match listener?.accept() {
+            Ok((socket, _)) => Some(socket),
+            Err(error) => {
+                if lacks(&error) {
+                    tracing::error!(%error, "nobody can connect until somebody leaves; raise the limit of open files (LimitNOFILE)");
+                    self.close(poller);
+                }
+                None
+            }
+        }
+    }
+
+    /// Opens a door for a container that has none.
+    pub(super) fn add(
+        &mut self,
+        container: ContainerId,
+        name: &str,
+        folder: &Folder,
+        poller: &Poller,
+    ) {
+        if self.containers.contains_key(&container) {
+            return;
+        }
+        let listener = self.make(container, name, folder, poller);
+        if let Err(error) = &listener {
+            tracing::error!(container = name, error, "no socket");
+        }
+        let name = name.to_owned();
+        self.containers.insert(container, Door { name, listener });
+    }
+
+    fn make(
+        &self,
+        container: ContainerId,
+        name: &str,
+        folder: &Folder,
+        poller: &Poller,
+    ) -> Result<UnixListener, String> {
+        let listener = folder.listen(name).map_err(|error| error.to_string())?;
+        if !self.closed {
+            poller
+                .add(listener.as_fd(), Source::Container(container))
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(listener)
+    }
+
+    /// Closes a container's door for good.
+    pub(super) fn remove(&mut self, container: ContainerId, poller: &Poller) {
+        let door = self.containers.remove(&container);
+        if let Some(Ok(listener)) = door.map(|door| door.listener)
+            && !self.closed
+        {
+            poller.remove(listener.as_fd());
+        }
+    }
+
+    /// Why the container of this name cannot be reached, if it cannot.
+    pub(super) fn trouble(&self, name: &str) -> Option<&str> {
+        let door = self.containers.values().find(|door| door.name == name)?;
+        door.listener.as_ref().err().map(String::as_str)
+    }
+
+    /// Once a second: opens doors again that were closed for want of descriptors, and makes anew what was removed from the folder.
+    ///
+    /// Returns whether the folder had been emptied: what was written into it is gone, too.
+    ///
+    /// # Errors
+    /// If another daemon has taken the folder: two must not share out the same devices.
+    pub(super) fn tend(&mut self, folder: &Folder, poller: &Poller) -> io::Result<bool> {
+        if std::mem::take(&mut self.closed) {
+            self.poll_all(poller);
+        }
+        let emptied = !folder.is_locked_by(&self.lock);
+        if emptied {
+            match folder.make().and_then(|()| folder.lock()) {
+                Ok(lock) => {
+                    tracing::error!(
+                        "the runtime folder was emptied; what belongs there is made anew"
+                    );
+                    self.lock = lock;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, "the runtime folder is gone");
+                    return Ok(false);
+                }
+            }
+        }
+        if !folder.has_control() {
+            match folder.listen_control() {
+                Ok(control) => {
+                    tracing::error!(
+                        "the control socket was removed from the runtime folder and is made anew"
+                    );
+                    self.swap_control(control, poller);
+                }
+                Err(error) => tracing::error!(%error, "no control socket"),
+            }
+        }
+        self.tend_containers(folder, poller);
+        Ok(emptied)
+    }
+
+    fn swap_control(&mut self, control: UnixListener, poller: &Poller) {
+        poller.remove(self.control.as_fd());
+        self.control = control;
+        if let Err(error) = poller.add(self.control.as_fd(), Source::Control) {
+            tracing::error!(%error, "commands are not heard");
+        }
+    }
+
+    fn tend_containers(&mut self, folder: &Folder, poller: &Poller) {
+        let amiss: Vec<(ContainerId, String)> = self
+            .containers
+            .iter()
+            .filter(|(_, door)| door.listener.is_err() || !folder.has(&door.name))
+            .map(|(container, door)| (*container, door.name.clone()))
+            .collect();
+        for (container, name) in amiss {
+            let listener = self.make(container, &name, folder, poller);
+            let Some(door) = self.containers.get_mut(&container) else {
+                continue;
+            };
+            if let Ok(old) = &door.listener {
+                tracing::error!(
+                    container = name,
+                    "its socket was removed from the runtime folder"
+                );
+                poller.remove(old.as_fd());
+            }
+            door.listener = listener;
+        }
+    }
+
+    fn close(&mut self, poller: &Poller) {
+        self.closed = true;
+        poller.remove(self.control.as_fd());
+        for door in self.containers.values() {
+            if let Ok(listener) = &door.listener {
+                poller.remove(listener.as_fd());
+            }
+        }
+    }
+
+    fn poll_all(&self, poller: &Poller) {
+        let containers = self.containers.iter().filter_map(|(container, door)| {
+            let listener = door.listener.as_ref().ok()?;
+            Some((listener, Source::Container(*container)))
+        });
+        for (listener, source) in containers.chain([(&self.control, Source::Control)]) {
+            if let Err(error) = poller.add(listener.as_fd(), source) {
+                tracing::error!(%error, ?source, "nobody is heard there");
+            }
+        }
+    }
+}
+
+/// Whether it is descriptors or memory that is lacking, and not the one who knocked that is gone.
+fn lacks(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
+}

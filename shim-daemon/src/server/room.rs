@@ -1,0 +1,35 @@
+//! What a daemon's settings leave of its devices.
+
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::uuid::Uuid;
+
+use crate::devices::Device;
+use crate::node::Settings;
+
+/// Says of which devices nothing is left to give out.
+///
+/// # Errors
+/// If that is so of all: nothing could ever run.
+pub(super) fn left(devices: &[Device], settings: &Settings) -> Result<(), String> {
+    let capacity = |device: &Device| settings.capacity.unwrap_or(Bytes::MAX).min(device.capacity);
+    let none_left = |device: &&Device| capacity(device) <= settings.reserve;
+    let empty: Vec<String> = devices
+        .iter()
+        .filter(none_left)
+        .map(|device| {
+            let (had, reserve) = (capacity(device).human(), settings.reserve.human());
+            let uuid = Uuid(device.uuid);
+            format!(
+                "reserve = {reserve} leaves nothing of the {had} of {uuid} ({})",
+                device.name
+            )
+        })
+        .collect();
+    if !empty.is_empty() && empty.len() == devices.len() {
+        return Err(format!("{}; give a smaller reserve", empty.join("; ")));
+    }
+    for text in empty {
+        tracing::warn!("{text}: nothing can run there");
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The sockets people connect to: what becomes of those that are removed, cannot be made, or have more callers than descriptors.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/binary.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
+mod binary;
+mod support;
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use binary::Binary;
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::*;
+use gpushared::server::{CONTROL, Folder, Server, Start};
+use nix::sys::eventfd::EventFd;
+use support::{Client, Daemon, FakeDevices, create};
+
+const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+
+/// Waits for what the daemon does at its next tick.
+fn until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+#[test]
+fn a_socket_that_was_removed_is_put_back_and_who_is_inside_notices_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    for removed in [socket.clone(), folder.path().join(CONTROL)] {
+        fs::remove_file(&removed).unwrap();
+        until("it is put back", || answers(&removed));
+    }
+    assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
+    assert!(matches!(
+        Client::register(&socket).open(),
+        Reply::Granted { .. }
+    ));
+    daemon.container("two", &LIMIT);
+}
+
+#[test]
+fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let daemon = Daemon::start(&root);
+    let (_owner, socket) = daemon.container("one", &LIMIT);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    fs::remove_dir_all(&root).unwrap();
+    until("the control socket is back", || {
+        answers(&root.join(CONTROL))
+    });
+    until("the container's socket is back", || answers(&socket));
+    until("the registration is back", || {
+        root.join("registered/one.json").exists()
+    });
+    let start = Start {
+        folder: Folder::open(root, true).unwrap(),
+        settings: gpushared::node::Settings::default(),
+        stop: EventFd::new().unwrap().into(),
+        reload: None,
+        transient: false,
+        starter: None,
+    };
+    let second = Server::new(start, Box::new(FakeDevices::default()));
+    assert!(second.is_err_and(|error| error.contains("another daemon")));
+    assert!(matches!(client.grow(0, GIB), Reply::Granted { .. }));
+}
+
+#[test]
+fn a_container_that_cannot_have_a_socket_is_refused_and_has_one_when_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    // Something that is no socket, and that cannot be removed as one.
+    let way = folder.path().join("sockets/one/gpushare.sock/in the way");
+    fs::create_dir_all(&way).unwrap();
+    let mut command = daemon.command();
+    let refused: ControlReply = command.call(&create("one", &LIMIT));
+    let ControlReply::Error(error) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(error.message.contains("socket"), "{error:?}");
+    fs::remove_dir_all(folder.path().join("sockets/one")).unwrap();
+    until("it is made", || {
+        let again: ControlReply = daemon.command().call(&create("one", &LIMIT));
+        matches!(again, ControlReply::Created { .. })
+    });
+}
+
+#[test]
+fn limits_that_could_not_be_written_down_are_told_of_and_written_when_they_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut command, _socket) = daemon.container("one", &LIMIT);
+    let written = || fs::read_to_string(folder.path().join("registered/one.json")).unwrap();
+    assert!(written().contains("4GiB"));
+    // In the way of the file that is written before it takes the old one's place.
+    let way = folder.path().join("registered/one.new");
+    fs::create_dir(&way).unwrap();
+    let set = Control::Set {
+        container: "one".to_owned(),
+        changes: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "2GiB".to_owned())],
+    };
+    assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+    let mut follower = daemon.command();
+    let id = follower.ask(&Control::Follow { past: 1024 });
+    loop {
+        let ControlReply::Event(event) = follower.answer(id) else {
+            panic!("an event")
+        };
+        if event.kind == "unsaved" {
+            assert_eq!(event.container.as_deref(), Some("one"));
+            break;
+        }
+    }
+    assert!(written().contains("4GiB"));
+    fs::remove_dir(way).unwrap();
+    until("it is written", || written().contains("2GiB"));
+}
+
+/// CPU time the process has used, in clock ticks (of 10 ms).
+fn used(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn more_callers_than_descriptors_cost_no_time_and_the_next_are_heard_when_those_have_left() {
+    let daemon = Binary::with(&[], "ulimit -n 48");
+    let mut greeted = daemon.command();
+    let callers: Vec<UnixStream> = (0..100)
+        .map(|_| UnixStream::connect(daemon.control()).unwrap())
+        .collect();
+    let full = || {
+        let held = fs::read_dir(format!("/proc/{}/fd", daemon.child.id()));
+        held.unwrap().count() >= 48
+    };
+    until("all descriptors are taken", full);
+    let before = used(daemon.child.id());
+    std::thread::sleep(Duration::from_secs(2));
+    let spent = used(daemon.child.id()) - before;
+    assert!(spent < 30, "{spent} of 200 ticks, for nobody");
+    assert!(matches!(
+        greeted.call(&Control::Devices),
+        ControlReply::Devices(_)
+    ));
+    drop(callers);
+    assert!(matches!(
+        daemon.command().call(&Control::Devices),
+        ControlReply::Devices(_)
+    ));
+}
+
+#[test]
+fn a_reserve_that_leaves_nothing_of_any_device_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |reserve| {
+        let start = Start {
+            folder: Folder::open(folder.path().to_owned(), true).unwrap(),
+            settings: gpushared::node::Settings {
+                reserve: gpushare_protocol::units::Bytes(reserve),
+                ..gpushared::node::Settings::default()
+            },
+            stop: EventFd::new().unwrap().into(),
+            reload: None,
+            transient: false,
+            starter: None,
+        };
+        Server::new(start, Box::new(FakeDevices::default())).map(drop)
+    };
+    let refused = start(16 * GIB).unwrap_err();
+    assert!(
+        refused.contains("reserve = 16 GiB") && refused.contains("GPU-"),
+        "{refused}"
+    );
+    assert_eq!(start(15 * GIB), Ok(()));
+}

@@ -1,0 +1,122 @@
+//! MIG: each instance is a device of its own, and the GPU it is part of is none. The daemon is real, NVML is a C double
+//! (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/binary.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
+mod binary;
+mod support;
+
+use binary::Binary;
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};
+
+fn devices(daemon: &Binary) -> Vec<DeviceRow> {
+    match daemon.command().call(&Control::Devices) {
+        ControlReply::Devices(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn uuid(text: &str) -> [u8; 16] {
+    Uuid::parse(text, '-').unwrap().0
+}
+
+const SMALL: &str = "MIG-11111111-1111-1111-1111-111111111111";
+const LARGE: &str = "MIG-22222222-2222-2222-2222-222222222222";
+const WHOLE: &str = "GPU-00000000-0000-0000-0000-0000000000bb";
+
+#[test]
+fn instances_are_devices_with_their_own_memory_and_the_gpu_they_are_part_of_is_none() {
+    let daemon = Binary::start();
+    let rows = devices(&daemon);
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                row.uuid,
+                row.capacity / GIB,
+                row.capabilities.iter().any(|name| name == "mig"),
+            )
+        })
+        .collect();
+    // What NVML keeps for itself is nobody's.
+    let wanted = [(SMALL, 9, true), (LARGE, 40, true), (WHOLE, 79, false)];
+    assert_eq!(shown, wanted.map(|(text, gib, mig)| (uuid(text), gib, mig)));
+}
+
+#[test]
+fn what_a_process_holds_on_one_instance_is_not_held_on_another() {
+    let daemon = Binary::start();
+    assert_eq!(unmanaged(&daemon, |first| first > 0), [GIB, 0, 0]);
+}
+
+#[test]
+fn an_older_driver_is_asked_by_the_functions_it_has() {
+    let daemon = Binary::with(&["-DOLD"], "");
+    let capacities: Vec<u64> = devices(&daemon)
+        .iter()
+        .map(|row| row.capacity / GIB)
+        .collect();
+    assert_eq!(capacities, [10, 40, 80]);
+    // It counts what it keeps itself as used.
+    assert_eq!(unmanaged(&daemon, |first| first > GIB), [2 * GIB, 0, GIB]);
+    let capabilities = &devices(&daemon)[0].capabilities;
+    assert!(
+        capabilities.contains(&"process-memory".to_owned()),
+        "{capabilities:?}"
+    );
+}
+
+/// What nobody of ours holds on each device, once it is as wanted on the first: the first look is under way when the daemon serves.
+fn unmanaged(daemon: &Binary, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let unmanaged: Vec<u64> = devices(daemon).iter().map(|row| row.unmanaged).collect();
+        if wanted(unmanaged[0]) || std::time::Instant::now() > end {
+            return unmanaged;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_container_is_registered_on_an_instance_by_its_uuid_and_by_part_of_its_memory() {
+    let daemon = Binary::start();
+    let mut wire = daemon.command();
+    let create = |name: &str, device: &str| Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![
+            (
+                format!("GPUSHARE_MEM_LIMIT_{}", LARGE.replace('-', "_")),
+                "50%".to_owned(),
+            ),
+            ("GPUSHARE_MEM_REQUEST".to_owned(), "0.25GiB".to_owned()),
+        ],
+        devices: vec![uuid(device)],
+    };
+    let created: ControlReply = wire.call(&create("one", LARGE));
+    assert!(
+        matches!(created, ControlReply::Created { .. }),
+        "{created:?}"
+    );
+    let ControlReply::Containers(rows) = wire.call(&Control::List) else {
+        panic!("a list")
+    };
+    assert_eq!((rows[0].device, rows[0].limit), (uuid(LARGE), 20 * GIB));
+    let whole = "GPU-00000000-0000-0000-0000-0000000000aa";
+    let refused: ControlReply = wire.call(&create("two", whole));
+    assert!(matches!(refused, ControlReply::Error(_)), "{refused:?}");
+}
+
+#[test]
+fn a_gpu_that_is_lost_at_the_start_does_not_keep_the_others_from_being_served() {
+    let daemon = Binary::with(&["-DLOST"], "");
+    let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
+    assert_eq!(shown, [uuid(WHOLE)]);
+}

@@ -1,0 +1,122 @@
+//! A GPU that falls off the bus: what is asked there is refused, and nothing else ends for it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::*;
+use support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};
+
+const LIMITS: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_MEM_LIMIT", "12GiB"),
+];
+
+fn two() -> FakeDevices {
+    let devices = FakeDevices::default();
+    devices.0.lock().unwrap().second = true;
+    devices
+}
+
+fn ask(wire: &mut Wire, column: u8, bytes: u64) -> u32 {
+    wire.ask(&Request::Ask(Ask {
+        column,
+        held: 0,
+        bytes,
+        patience_ms: None,
+    }))
+}
+
+/// Loses the first device and waits until the daemon has noticed.
+fn lose(daemon: &Daemon, command: &mut Wire) {
+    daemon.devices.0.lock().unwrap().lost = true;
+    daemon.devices.until_looked_at();
+    let ControlReply::Devices(rows) = command.call(&Control::Devices) else {
+        panic!("devices")
+    };
+    let left: Vec<_> = rows.iter().map(|row| row.uuid).collect();
+    assert_eq!(left, [SECOND]);
+}
+
+#[test]
+fn who_waits_there_is_told_and_goes_on_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let (mut command, a) = daemon.container("a", &LIMITS);
+    let (_b, b) = daemon.container("b", &LIMITS);
+    let (mut a, mut b) = (Client::register(&a), Client::register(&b));
+    assert!(matches!(a.open(), Reply::Granted { .. }));
+    assert!(matches!(a.grow(0, 10 * GIB), Reply::Granted { .. }));
+    a.charge(10 * GIB);
+    let waits = ask(&mut b.wire, 0, 10 * GIB);
+    lose(&daemon, &mut command);
+    let lost = Reply::Refused(Refusal::DeviceLost);
+    assert_eq!(b.wire.answer::<Reply>(waits), lost);
+    let again = ask(&mut b.wire, 0, GIB);
+    assert_eq!(b.wire.answer::<Reply>(again), lost);
+    for client in [&mut a, &mut b] {
+        let elsewhere = ask(&mut client.wire, 1, 4 * GIB);
+        let answer: Reply = client.wire.answer(elsewhere);
+        assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
+    }
+    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+        panic!("a list")
+    };
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| (row.name.as_str(), row.device))
+        .collect();
+    assert_eq!(shown, [("a", SECOND), ("b", SECOND)]);
+}
+
+#[test]
+fn a_new_container_gets_what_is_left_and_one_that_names_the_lost_device_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let mut command = daemon.command();
+    lose(&daemon, &mut command);
+    let all: ControlReply = command.call(&create("all", &LIMITS));
+    assert!(matches!(all, ControlReply::Created { .. }), "{all:?}");
+    let ControlReply::Containers(rows) = command.call(&Control::List) else {
+        panic!("a list")
+    };
+    let devices: Vec<_> = rows.iter().map(|row| row.device).collect();
+    assert_eq!(devices, [SECOND]);
+    let named = Control::Create {
+        name: Some("named".to_owned()),
+        environment: vec![],
+        devices: vec![GPU],
+    };
+    let ControlReply::Error(error) = command.call(&named) else {
+        panic!("an error")
+    };
+    assert!(
+        error.message.contains(&Uuid(GPU).to_string()) && error.message.contains("lost"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn who_is_queued_for_the_lost_device_is_told_and_waits_no_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::with(folder.path(), two());
+    let wants = |name: &str| Control::Create {
+        name: Some(name.to_owned()),
+        environment: vec![("GPUSHARE_MEM_LIMIT".to_owned(), "12GiB".to_owned())],
+        devices: vec![GPU],
+    };
+    let mut command = daemon.command();
+    let first: ControlReply = command.call(&wants("a"));
+    assert!(matches!(first, ControlReply::Created { .. }), "{first:?}");
+    let mut waiter = daemon.command();
+    let id = waiter.ask(&wants("b"));
+    let queued: ControlReply = waiter.answer(id);
+    assert!(matches!(queued, ControlReply::Queued { .. }), "{queued:?}");
+    lose(&daemon, &mut command);
+    let told: ControlReply = waiter.answer(id);
+    let ControlReply::Error(error) = told else {
+        panic!("{told:?}")
+    };
+    assert!(error.message.contains("gone"), "{error:?}");
+}

@@ -1,0 +1,61 @@
+//! `gpushared` itself, on a C double of NVML (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::Wire;
+
+/// Killed when dropped.
+pub struct Binary {
+    pub child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Binary {
+    pub fn start() -> Self {
+        Self::with(&[], "")
+    }
+
+    /// On the double built with these flags, after this line of a shell.
+    pub fn with(flags: &[&str], before: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/nvml_of_mig.c");
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
+            .arg(folder.path().join("libnvidia-ml.so.1"))
+            .arg(source)
+            .args(flags);
+        assert!(cc.status().unwrap().success());
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{before}\nexec \"$0\" \"$@\"")])
+            .arg(env!("CARGO_BIN_EXE_gpushared"))
+            .args(["--private", "--runtime-dir"])
+            .arg(folder.path().join("run"))
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("STUB_PID", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let serving = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("serving")));
+        assert!(serving.is_some(), "it ended before it served");
+        std::thread::spawn(move || lines.count());
+        Self { child, folder }
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.folder.path().join("run/control.sock")
+    }
+
+    pub fn command(&self) -> Wire {
+        Wire::connect(&self.control())
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}

@@ -1,0 +1,394 @@
+//! Turns on a device, over real sockets and pages: gates played by hand, the daemon as it is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpushare_core::{LeasePolicy, Nanos, Policy};
+use gpushare_protocol::page::lease::LeaseState;
+use gpushare_protocol::wire::*;
+use gpushared::node::Settings;
+use gpushared::server::Reload;
+use nix::sys::eventfd::EventFd;
+use support::gate::Gated;
+use support::{Client, Daemon, FakeDevices, Wire};
+
+const HOUR: Nanos = Nanos::secs(3600);
+
+/// A daemon that waits this long for a container to drain.
+fn daemon(folder: &Path, overrun: Nanos) -> Daemon {
+    let lease = LeasePolicy {
+        overrun,
+        ..LeasePolicy::default()
+    };
+    let base = Settings::default();
+    let policy = Policy {
+        lease,
+        ..base.policy
+    };
+    let settings = Settings { policy, ..base };
+    Daemon::with_settings(folder, FakeDevices::default(), settings)
+}
+
+fn share(percent: &'static str) -> [(&'static str, &'static str); 2] {
+    [
+        ("GPUSHARE_MEM_LIMIT", "2GiB"),
+        ("GPUSHARE_SM_REQUEST", percent),
+    ]
+}
+
+const PLAIN: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "2GiB")];
+
+fn shares(wire: &mut Wire) -> Vec<ShareRow> {
+    match wire.call(&Control::Shares) {
+        ControlReply::Shares(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for an event of this kind about this container.
+fn event(daemon: &Daemon, kind: &str, container: &str) -> EventRow {
+    let mut wire = daemon.command();
+    let id = wire.ask(&Control::Follow { past: 1000 });
+    loop {
+        match wire.answer(id) {
+            ControlReply::Event(row)
+                if row.kind == kind && row.container.as_deref() == Some(container) =>
+            {
+                return row;
+            }
+            ControlReply::Event(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Set for ever when it is dropped, also by a panic: nobody goes on working for a test that has ended.
+#[derive(Default)]
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// From when to when a program held the device, turn by turn: until it ends or has had so many turns.
+fn take_turns(gate: &mut Gated, ends: &AtomicBool, turns: usize) -> Vec<(u64, u64)> {
+    let (mut last, mut held) = (0, Vec::new());
+    while held.len() < turns
+        && let Some((epoch, from, to)) = gate.take_turn(last, ends)
+    {
+        last = epoch;
+        held.push((from, to));
+    }
+    held
+}
+
+fn sum(held: &[(u64, u64)]) -> u64 {
+    held.iter().map(|(from, to)| to - from).sum()
+}
+
+/// Lets two programs that always have work take `turns` of the first one's. What each held.
+fn contend(first: &mut Gated, second: &mut Gated, turns: usize) -> [Vec<(u64, u64)>; 2] {
+    std::thread::scope(|scope| {
+        let ends = Ends::default();
+        let flag = Arc::clone(&ends.0);
+        let other = scope.spawn(move || take_turns(second, &flag, usize::MAX));
+        let held = take_turns(first, &AtomicBool::new(false), turns);
+        drop(ends);
+        [held, other.join().unwrap()]
+    })
+}
+
+#[test]
+fn one_alone_is_free_and_two_take_turns_by_their_weights_and_never_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_a, a) = daemon.container("a", &share("70"));
+    let (_b, b) = daemon.container("b", &share("30"));
+    let mut a = Gated::join(&a);
+    assert_eq!(a.turn().word.state(), LeaseState::Free);
+    let mut b = Gated::join(&b);
+    let [first, mut second] = contend(&mut a, &mut b, 30);
+    let end = first.last().unwrap().1;
+    second.retain(|(_, to)| *to <= end);
+    let part = sum(&first) as f64 / (sum(&first) + sum(&second)) as f64;
+    assert!((0.6..0.8).contains(&part), "{part}: {first:?} {second:?}");
+    let mut all = [first, second].concat();
+    all.sort_unstable();
+    for pair in all.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two held at once: {pair:?}");
+    }
+    let rows = shares(&mut daemon.command());
+    let weights: Vec<_> = rows.iter().map(|row| (row.weight, row.overruns)).collect();
+    assert_eq!(weights, [(700, 0), (300, 0)]);
+    assert!(rows.iter().all(|row| row.turns > 5), "{rows:?}");
+}
+
+#[test]
+fn the_last_one_left_is_free_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_a, a) = daemon.container("a", &PLAIN);
+    let (_b, b) = daemon.container("b", &PLAIN);
+    let mut gate = Gated::join(&a);
+    let mut other = Keeper::start(&b);
+    gate.make_way();
+    other.holds();
+    other.kill();
+    gate.until(|turn| turn.word.state() == LeaseState::Free);
+}
+
+#[test]
+fn a_holder_that_says_nothing_is_passed_over_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), Nanos::millis(10));
+    let (_a, a) = daemon.container("mute", &PLAIN);
+    let (_b, b) = daemon.container("other", &PLAIN);
+    let mute = Gated::join(&a);
+    let mut other = Gated::join(&b);
+    // It had the device for itself and goes on as if it had.
+    other.get_turn(0, &AtomicBool::new(false)).unwrap();
+    assert_eq!(mute.turn().word.state(), LeaseState::Closed);
+    let row = event(&daemon, "overrun", "mute");
+    assert!(row.text.contains("not drained"), "{}", row.text);
+    let rows = shares(&mut daemon.command());
+    assert!(rows[0].overruns >= 1 && rows[1].overruns == 0, "{rows:?}");
+}
+
+#[test]
+fn a_holder_that_dies_frees_the_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_a, a) = daemon.container("dies", &PLAIN);
+    let (_b, b) = daemon.container("lives", &PLAIN);
+    let mut lives = Gated::join(&b);
+    let mut holder = Keeper::start(&a);
+    lives.make_way();
+    holder.holds();
+    let closed = lives.turn().word;
+    assert_eq!(closed.state(), LeaseState::Closed, "one at a time");
+    let epoch = closed.epoch();
+    lives.say(&Request::Wanted { column: 0, epoch });
+    holder.kill();
+    lives.until(|turn| turn.word.state() != LeaseState::Closed);
+}
+
+#[test]
+fn a_cap_is_shown_and_kept_by_one_alone_and_set_changes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_owner, socket) = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "30")]);
+    let mut gate = Gated::join(&socket);
+    let shown = gate.until(|turn| turn.word.state() != LeaseState::Free);
+    assert_eq!((shown.cap, shown.quantum), (300, 20_000_000));
+    assert!(gate.heartbeat() > 0, "a new page is no stale one");
+    let held = take_turns(&mut gate, &AtomicBool::new(false), 40);
+    let over = held.last().unwrap().1 - held.first().unwrap().0;
+    let part = sum(&held) as f64 / over as f64;
+    // The bucket may be full at first, and a late wake-up only makes it less.
+    assert!(part < 0.9, "{part}: {held:?}");
+    let mut command = daemon.command();
+    let limit = |value: &str| Control::Set {
+        container: "capped".to_owned(),
+        changes: vec![("GPUSHARE_SM_LIMIT".to_owned(), value.to_owned())],
+    };
+    let reply: ControlReply = command.call(&limit("100"));
+    assert_eq!(reply, ControlReply::Done);
+    let free = gate.until(|turn| turn.word.state() == LeaseState::Free);
+    assert_eq!(free.cap, 0);
+    let reply: ControlReply = command.call(&limit("half"));
+    assert!(matches!(reply, ControlReply::Error(_)), "{reply:?}");
+}
+
+#[test]
+fn a_file_read_again_changes_how_long_turns_are_while_programs_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let bell = Arc::new(EventFd::new().unwrap());
+    let ours = Arc::clone(&bell);
+    let reload = Reload {
+        bell: bell.as_fd().try_clone_to_owned().unwrap(),
+        read: Box::new(move || {
+            ours.read().unwrap();
+            gpushared::config::read("[compute]\nprofile = \"interactive\"", Settings::default())
+        }),
+    };
+    let (devices, settings) = (FakeDevices::default(), Settings::default());
+    let daemon = Daemon::with_file(folder.path(), devices, settings, Some(reload));
+    let (_a, a) = daemon.container("a", &PLAIN);
+    let (_b, b) = daemon.container("b", &PLAIN);
+    let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
+    assert_eq!(a.turn().quantum, 20_000_000);
+    bell.write(1).unwrap();
+    a.until(|turn| turn.quantum == 5_000_000);
+    contend(&mut a, &mut b, 3);
+}
+
+#[test]
+fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_a, a) = daemon.container("old", &PLAIN);
+    let (_b, b) = daemon.container("new", &PLAIN);
+    let mut old = Client::register(&a);
+    assert!(matches!(old.open(), Reply::Granted { .. }));
+    let mut gate = Gated::join(&b);
+    event(&daemon, "ungated", "old");
+    // Alone among those who take turns, it is not held up.
+    gate.get_turn(0, &AtomicBool::new(false)).unwrap();
+    let rows = shares(&mut daemon.command());
+    assert_eq!(
+        rows.iter().map(|row| row.ungated).collect::<Vec<_>>(),
+        [1, 0]
+    );
+}
+
+/// Everything a gate can say, of turns that were, may be and never will be.
+fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
+    let mut frames = Vec::new();
+    for forged in [0, 1, epoch, epoch + 1, epoch + 1000, u64::MAX] {
+        for column in [0, 1, 15, 16, 255] {
+            let epoch = forged;
+            for request in [
+                Request::Wanted { column, epoch },
+                Request::Idle { column, epoch },
+                Request::Busy { column, epoch },
+                Request::Drained { column, epoch },
+            ] {
+                encode(7, &request, &mut frames).unwrap();
+            }
+        }
+    }
+    let mut sent = 0;
+    while !ends.load(Ordering::Relaxed) {
+        // The daemon reads it slower than it is written: that is what bounds it.
+        sent += std::io::Write::write(&mut wire.socket, &frames[sent..]).unwrap_or(0);
+        sent %= frames.len();
+    }
+}
+
+#[test]
+fn floods_of_forged_reports_cost_others_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), HOUR);
+    let (_a, a) = daemon.container("a", &PLAIN);
+    let (_b, b) = daemon.container("b", &PLAIN);
+    let (_c, c) = daemon.container("liar", &PLAIN);
+    let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
+    // The liar has no context: all it says is about turns it has not.
+    let mut liars: Vec<Wire> = (0..4)
+        .map(|_| Client::register_with(&c, Hello::GATED).wire)
+        .collect();
+    let epoch = a.turn().word.epoch();
+    let held = std::thread::scope(|scope| {
+        let ends = Ends::default();
+        for liar in &mut liars {
+            let ends = Arc::clone(&ends.0);
+            let bound = Some(std::time::Duration::from_millis(100));
+            liar.socket.set_write_timeout(bound).unwrap();
+            scope.spawn(move || flood(liar, epoch, &ends));
+        }
+        contend(&mut a, &mut b, 20)
+    });
+    let [first, second] = held.map(|held| sum(&held) as f64);
+    let part = first / (first + second);
+    assert!((0.35..0.65).contains(&part), "{part}");
+    let rows = shares(&mut daemon.command());
+    assert_eq!(rows.iter().map(|row| row.overruns).sum::<u64>(), 0);
+    assert_eq!(rows[2].turns, 0, "{rows:?}");
+}
+
+#[test]
+fn turns_of_a_new_daemon_are_above_those_of_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = daemon(folder.path(), HOUR);
+    let (_a, a) = first.container("a", &PLAIN);
+    let (_b, b) = first.container("b", &PLAIN);
+    let (mut gate, mut other) = (Gated::join(&a), Gated::join(&b));
+    contend(&mut gate, &mut other, 3);
+    let old = gate.turn().word.epoch();
+    drop(first);
+    let second = daemon(folder.path(), HOUR);
+    let mut client = gate.client;
+    let reply = client.reconnect_with(&a, Hello::GATED);
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    client.wire.descriptors.truncate(1);
+    let mut gate = Gated::map(client);
+    assert_eq!(gate.turn().word.state(), LeaseState::Free);
+    assert!(gate.heartbeat() > 0, "a new page is no stale one");
+    assert!(matches!(gate.client.open(), Reply::Granted { .. }));
+    // New processes come once the old ones have had their time.
+    let (_d, d) = second.container("d", &PLAIN);
+    let mut newcomer = Gated::join_after_recovery(&d);
+    // What was said of an old turn moves nothing.
+    gate.drained(old);
+    gate.until(|turn| turn.word.state() != LeaseState::Free);
+    assert!(gate.turn().word.epoch() > old);
+    contend(&mut gate, &mut newcomer, 3);
+}
+
+/// A process that takes one turn and never gives it back.
+struct Keeper {
+    process: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Keeper {
+    /// Starts it and waits until it has a context.
+    fn start(socket: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_that_keeps_its_turn", "--ignored"])
+            .arg("--nocapture")
+            .env(CHILD, socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(process.stdout.take().unwrap());
+        let mut keeper = Self { process, says };
+        keeper.until("joined");
+        keeper
+    }
+
+    fn until(&mut self, word: &str) {
+        let mut line = String::new();
+        while line.trim_end() != word {
+            line.clear();
+            assert!(self.says.read_line(&mut line).unwrap() > 0, "no {word}");
+        }
+    }
+
+    /// Waits until it has its turn.
+    fn holds(&mut self) {
+        self.until("holds");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// Set for a child: where its container's socket is.
+const CHILD: &str = "GPUSHARE_TEST_TURNS_CHILD";
+
+/// The child: a process that takes one turn, says so, and never gives it back.
+#[test]
+#[ignore = "the process other tests start"]
+fn a_process_that_keeps_its_turn() {
+    let Some(socket) = std::env::var_os(CHILD).map(PathBuf::from) else {
+        return;
+    };
+    let mut gate = Gated::join(&socket);
+    println!("\njoined");
+    gate.get_turn(0, &AtomicBool::new(false)).unwrap();
+    println!("\nholds");
+    std::io::stdin().lines().for_each(drop);
+}

@@ -1,0 +1,181 @@
+//! One daemon for all users of a machine: everybody registers and sees, each changes what is theirs, and nobody takes what is root's to give.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/driver.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
+mod driver;
+
+use driver::{Backend, Driver, FIRST};
+use gpushare_core::{ContainerId, Nanos};
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Register, Reply};
+use gpushared::devices::Devices as _;
+use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
+use gpushared::peer::{Peer, inspect};
+
+const ALICE: Option<u32> = Some(1001);
+const BOB: Option<u32> = Some(1002);
+const ROOT: Option<u32> = None;
+
+/// A node whose commands are told apart by user.
+struct Machine {
+    node: Node,
+    last: u64,
+    made: Vec<(ContainerId, Registration)>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let devices = Driver::of(Backend::Misc).list().unwrap();
+        let node = Node::new(&Settings::default(), devices, 1, Nanos::secs(100), false);
+        let (last, made) = (0, Vec::new());
+        Self { node, last, made }
+    }
+
+    fn connection(&mut self) -> ConnId {
+        self.last += 1;
+        ConnId(self.last)
+    }
+
+    /// What a command of this user is answered.
+    fn ask(&mut self, user: Option<u32>, request: &Control) -> ControlReply {
+        let from = self.connection();
+        self.node.command_came(from, "/user.slice", user);
+        self.node.command(Nanos::secs(100), from, 1, request);
+        let mut answer = None;
+        while let Some(effect) = self.node.poll_effect() {
+            match effect {
+                Effect::Command { to, reply, .. } if to == from => answer = Some(reply),
+                Effect::Listen {
+                    container,
+                    registration,
+                } => self.made.push((container, registration)),
+                _ => {}
+            }
+        }
+        answer.unwrap()
+    }
+
+    fn create(&mut self, user: Option<u32>, more: &[(&str, &str)]) -> ControlReply {
+        let limits = [("GPUSHARE_MEM_LIMIT", "1GiB")];
+        let environment = limits.iter().chain(more);
+        let create = Control::Create {
+            name: Some("shared".to_owned()),
+            environment: environment
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            devices: vec![FIRST],
+        };
+        self.ask(user, &create)
+    }
+
+    fn set(&mut self, user: Option<u32>, variable: &str, value: &str) -> ControlReply {
+        let set = Control::Set {
+            container: "shared".to_owned(),
+            changes: vec![(variable.to_owned(), value.to_owned())],
+        };
+        self.ask(user, &set)
+    }
+
+    /// Whether a process of this user may join the container.
+    fn joins(&mut self, uid: u32) -> bool {
+        let pid = std::process::id();
+        let client = Client {
+            connection: self.connection(),
+            container: self.made[0].0,
+            process: None,
+            gated: false,
+        };
+        let peer = Peer {
+            pid: pid.cast_signed(),
+            uid,
+            pidfd: inspect(pid).unwrap().pidfd,
+            cgroup: "/user.slice".to_owned(),
+        };
+        let register = Register {
+            pid,
+            presents_page: false,
+            slot: None,
+        };
+        let registered = self
+            .node
+            .register(Nanos::secs(100), client, (1, &register), peer, None);
+        let refused = std::iter::from_fn(|| self.node.poll_effect()).any(|effect| {
+            matches!(effect, Effect::Client { reply: Reply::Error(error), .. } if error.code == ErrorCode::Forbidden)
+        });
+        assert_ne!(registered.is_some(), refused);
+        registered.is_some()
+    }
+}
+
+#[track_caller]
+fn forbidden(reply: &ControlReply) -> &str {
+    match reply {
+        ControlReply::Error(error) if error.code == ErrorCode::Forbidden => &error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_user_registers_joins_and_changes_what_is_theirs() {
+    let mut machine = Machine::new();
+    for _ in 0..2 {
+        let reply = machine.create(ALICE, &[]);
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    }
+    assert_eq!(machine.made[0].1.owner, ALICE);
+    assert_eq!(
+        machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"),
+        ControlReply::Done
+    );
+    assert!(machine.joins(1001) && machine.joins(0));
+}
+
+#[test]
+fn another_user_sees_it_and_neither_joins_nor_changes_it() {
+    let mut machine = Machine::new();
+    machine.create(ALICE, &[]);
+    let attach = Control::Attach {
+        container: "shared".to_owned(),
+    };
+    forbidden(&machine.create(BOB, &[]));
+    forbidden(&machine.set(BOB, "GPUSHARE_MEM_LIMIT", "2GiB"));
+    forbidden(&machine.ask(BOB, &attach));
+    assert!(!machine.joins(1002));
+    let rows = machine.ask(BOB, &Control::List);
+    assert!(matches!(rows, ControlReply::Containers(rows) if rows[0].name == "shared"));
+    assert_eq!(
+        machine.set(ROOT, "GPUSHARE_MEM_LIMIT", "2GiB"),
+        ControlReply::Done
+    );
+}
+
+#[test]
+fn the_machines_own_container_takes_processes_of_any_user_and_commands_of_none() {
+    let mut machine = Machine::new();
+    machine.create(ROOT, &[]);
+    assert!(machine.joins(1001) && machine.joins(65_534));
+    forbidden(&machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"));
+}
+
+#[test]
+fn a_priority_above_the_usual_is_for_root_to_give() {
+    let mut machine = Machine::new();
+    let refused = machine.create(ALICE, &[("GPUSHARE_PRIORITY", "501")]);
+    assert!(forbidden(&refused).contains("GPUSHARE_PRIORITY=501"));
+    let reply = machine.create(ALICE, &[("GPUSHARE_PRIORITY", "400")]);
+    assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    forbidden(&machine.set(ALICE, "GPUSHARE_PRIORITY", "1000"));
+    assert_eq!(
+        machine.set(ROOT, "GPUSHARE_PRIORITY", "1000"),
+        ControlReply::Done
+    );
+    // What root gave stays, whatever else its owner changes.
+    assert_eq!(
+        machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"),
+        ControlReply::Done
+    );
+}

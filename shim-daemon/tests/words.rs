@@ -1,0 +1,43 @@
+//! What people are told names devices as they know them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use gpushare_protocol::wire::{Control, ControlReply};
+use support::{Daemon, create};
+
+fn refusal(reply: ControlReply) -> String {
+    match reply {
+        ControlReply::Error(error) => error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_request_that_no_device_can_guarantee_is_refused_with_the_device_and_what_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let mut command = daemon.command();
+    let all = [("GPUSHARE_MEM_REQUEST", "16GiB")];
+    let said = refusal(command.call(&create("one", &all)));
+    assert_eq!(
+        said,
+        "device 0 (Fact 1) can guarantee at most 15.5 GiB beside a context; 16 GiB were requested"
+    );
+}
+
+#[test]
+fn a_change_that_does_not_fit_now_is_refused_with_the_device_and_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let half = [("GPUSHARE_MEM_REQUEST", "7GiB")];
+    let (mut command, _one) = daemon.container("one", &half);
+    let (_other, _two) = daemon.container("two", &half);
+    let set = Control::Set {
+        container: "one".to_owned(),
+        changes: vec![("GPUSHARE_MEM_REQUEST".to_owned(), "9GiB".to_owned())],
+    };
+    let said = refusal(command.call(&set));
+    assert!(said.starts_with("on device 0 (Fact 1) "), "{said}");
+    assert!(said.contains("1 GiB are missing"), "{said}");
+}

@@ -1,0 +1,302 @@
+//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on writing.
+//!
+//! Each context has a *seat*. A seat says how much work it certainly has without a pause (its *claim*); the turns that follow from the
+//! claims are the same whoever works them out, so a process whose threads sleep gets its turns all the same, and one that wakes late
+//! reads what it had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is at most [`SLICE`] long and never
+//! longer than the claim; seats take turns in a circle. There is no lock: a process may be stopped or killed anywhere.
+//!
+//! The words: where the log ends (a hint), seats ever used, the log, the seats' owners, the claims.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The longest a context holds an engine before others get their turn (ns). NVIDIA documents no value; 2 ms is the
+/// order of magnitude reported for its default time slice.
+pub const SLICE: u64 = 2_000_000;
+
+/// Turns that are remembered. Who falls further behind than that loses what it had.
+const LOG: usize = 2048;
+/// Contexts that share an engine, at most.
+pub(super) const SEATS: usize = 240;
+/// Words of one engine.
+pub(crate) const WORDS: usize = 2 + LOG + 2 * SEATS;
+
+/// A turn is its end and, from this bit on, its seat and one; none for a time when nobody wanted the engine.
+const SEAT_AT: u32 = 56;
+/// A claim is nanoseconds and, from this bit on, the place in the log behind which they are wanted.
+const PLACE_AT: u32 = 44;
+
+/// A turn in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turn {
+    seat: Option<usize>,
+    end: u64,
+}
+
+impl Turn {
+    fn of(word: u64) -> Self {
+        let seat = usize::try_from(word >> SEAT_AT).unwrap_or(0).checked_sub(1);
+        let end = word & ((1 << SEAT_AT) - 1);
+        Self { seat, end }
+    }
+
+    fn word(self) -> u64 {
+        (self.seat.map_or(0, |seat| seat as u64 + 1) << SEAT_AT) | self.end
+    }
+}
+
+/// A number from the words as an index.
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("addresses are 64 bits here")
+}
+
+/// The turns on one engine.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns<'a> {
+    words: &'a [AtomicU64],
+    /// Whether the owner of a seat lives.
+    lives: &'a dyn Fn(u64) -> bool,
+}
+
+impl<'a> Turns<'a> {
+    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a turn.
+    pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool) -> Self {
+        Self { words, lives }
+    }
+
+    fn at(&self, place: u64) -> &AtomicU64 {
+        &self.words[2 + index(place % LOG as u64)]
+    }
+
+    fn owner(&self, seat: usize) -> &AtomicU64 {
+        &self.words[2 + LOG + seat]
+    }
+
+    fn claim_of(&self, seat: usize) -> &AtomicU64 {
+        &self.words[2 + LOG + SEATS + seat]
+    }
+
+    /// Takes a seat for `owner`, which is not 0; `None` if all are taken.
+    pub(super) fn sit(&self, owner: u64) -> Option<usize> {
+        let free = |seat: &usize| {
+            let taken =
+                self.owner(*seat)
+                    .compare_exchange(0, owner, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        let seat = (0..SEATS).find(free)?;
+        self.words[1].fetch_max(seat as u64 + 1, Ordering::AcqRel);
+        Some(seat)
+    }
+
+    /// Gives a seat back.
+    pub(super) fn rise(&self, seat: usize) {
+        self.claim_of(seat).store(0, Ordering::Release);
+        self.owner(seat).store(0, Ordering::Release);
+    }
+
+    fn clear(&self, seat: usize, owner: u64) {
+        self.claim_of(seat).store(0, Ordering::Release);
+        let _ = self
+            .owner(seat)
+            .compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The place and the turn the log ends with.
+    fn last(&self) -> (u64, Turn) {
+        let mut place = self.words[0].load(Ordering::Acquire);
+        loop {
+            let last = Turn::of(self.at(place).load(Ordering::Acquire));
+            let next = Turn::of(self.at(place + 1).load(Ordering::Acquire));
+            let known = self.words[0].load(Ordering::Acquire);
+            // Ends only grow, so a place that has been written for this round of the log ends later than the one before.
+            if known > place {
+                place = known;
+            } else if next.end > last.end {
+                place += 1;
+                self.words[0].fetch_max(place, Ordering::AcqRel);
+            } else {
+                return (place, last);
+            }
+        }
+    }
+
+    /// Where the log ends now.
+    pub(super) fn place(&self) -> u64 {
+        self.last().0
+    }
+
+    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a pause.
+    pub(super) fn claim(&self, seat: usize, place: u64, ns: u64) {
+        let ns = ns.min((1 << PLACE_AT) - 1);
+        let word = if ns == 0 { 0 } else { (place << PLACE_AT) | ns };
+        self.claim_of(seat).store(word, Ordering::Release);
+    }
+
+    /// What a seat still wants behind the end of the log at `place`.
+    fn wanted(&self, seat: usize, place: u64) -> u64 {
+        let word = self.claim_of(seat).load(Ordering::Acquire);
+        if word == 0 {
+            return 0;
+        }
+        let age = place.wrapping_sub(word >> PLACE_AT) & ((1 << (64 - PLACE_AT)) - 1);
+        if age >= LOG as u64 - 1 {
+            return 0;
+        }
+        let had = (place - age + 1..=place).map(|at| self.length(at, seat));
+        (word & ((1 << PLACE_AT) - 1)).saturating_sub(had.sum())
+    }
+
+    /// How long the turn at `place` is if it is the seat's.
+    fn length(&self, place: u64, seat: usize) -> u64 {
+        let turn = Turn::of(self.at(place).load(Ordering::Acquire));
+        if turn.seat != Some(seat) {
+            return 0;
+        }
+        turn.end
+            .saturating_sub(Turn::of(self.at(place - 1).load(Ordering::Acquire)).end)
+    }
+
+    /// How long the seat that had the last turn has had the engine without a pause, as far as that matters.
+    fn held(&self, place: u64, seat: usize) -> u64 {
+        let mut held = 0;
+        for at in (place.saturating_sub(LOG as u64 / 2) + 1..=place).rev() {
+            let length = self.length(at, seat);
+            held += length;
+            if length == 0 || held >= SLICE {
+                break;
+            }
+        }
+        held
+    }
+
+    /// Who comes next behind the turn at `place`, in order, each with what it may have: first who has begun a slice and not had all of it.
+    fn order(&self, place: u64, last: Turn) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let seats = index(self.words[1].load(Ordering::Acquire)).min(SEATS);
+        let held = last.seat.map_or(SLICE, |seat| self.held(place, seat));
+        let first = last
+            .seat
+            .filter(|_| held < SLICE)
+            .map(|seat| (seat, SLICE - held));
+        let from = last.seat.map_or(0, |seat| seat + 1);
+        let circle = (0..seats).map(move |at| ((from + at) % seats, SLICE));
+        let open = circle.filter(move |(seat, _)| first.is_none_or(|(first, _)| first != *seat));
+        first
+            .into_iter()
+            .chain(open)
+            .filter_map(move |(seat, most)| {
+                let wanted = self.wanted(seat, place).min(most);
+                (wanted > 0).then_some((seat, wanted))
+            })
+    }
+
+    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked at.
+    fn write_next(&self, own: usize) -> bool {
+        let (place, last) = self.last();
+        let old = self.at(place + 1).load(Ordering::Acquire);
+        let Some((seat, ns)) = self.order(place, last).find(|(seat, _)| {
+            let owner = self.owner(*seat).load(Ordering::Acquire);
+            let lives = *seat == own || (self.lives)(owner);
+            if !lives {
+                self.clear(*seat, owner);
+            }
+            lives
+        }) else {
+            return false;
+        };
+        if Turn::of(old).end <= last.end {
+            self.write(
+                place + 1,
+                old,
+                Turn {
+                    seat: Some(seat),
+                    end: last.end + ns,
+                },
+            );
+        }
+        true
+    }
+
+    fn write(&self, place: u64, old: u64, turn: Turn) {
+        if self
+            .at(place)
+            .compare_exchange(old, turn.word(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.words[0].fetch_max(place, Ordering::AcqRel);
+        }
+    }
+
+    /// Lets the engine work until its last turn begins after `moment`, or nobody wants one.
+    pub(super) fn run(&self, moment: u64, own: usize) {
+        while self.last().1.end <= moment && self.write_next(own) {}
+    }
+
+    /// As [`run`](Self::run); then the log reaches `moment`, with a pause if need be.
+    pub(super) fn reach(&self, moment: u64, own: usize) {
+        loop {
+            self.run(moment.saturating_sub(1), own);
+            let (place, last) = self.last();
+            if last.end >= moment {
+                return;
+            }
+            let old = self.at(place + 1).load(Ordering::Acquire);
+            if Turn::of(old).end <= last.end {
+                self.write(
+                    place + 1,
+                    old,
+                    Turn {
+                        seat: None,
+                        end: moment,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The seat's next turn behind `place`, which moves to it.
+    pub(super) fn next(&self, seat: usize, place: &mut u64) -> Option<(u64, u64)> {
+        let (end, _) = self.last();
+        if end - *place >= LOG as u64 - 1 {
+            *place = end;
+        }
+        while *place < end {
+            let begin = Turn::of(self.at(*place).load(Ordering::Acquire)).end;
+            *place += 1;
+            let turn = Turn::of(self.at(*place).load(Ordering::Acquire));
+            if turn.seat == Some(seat) {
+                return Some((begin, turn.end));
+            }
+        }
+        None
+    }
+
+    /// When the seat's next turn begins, at the earliest, if it wants one.
+    pub(super) fn expected(&self, seat: usize) -> u64 {
+        let (place, last) = self.last();
+        let before = self
+            .order(place, last)
+            .take_while(|(other, _)| *other != seat);
+        last.end + before.map(|(_, ns)| ns).sum::<u64>()
+    }
+
+    /// Until when the engine is busy.
+    #[cfg(test)]
+    pub(super) fn until(&self) -> u64 {
+        self.last().1.end
+    }
+}
+
+/// The end of a log in `words`, for who only watches.
+pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
+    Turns::new(words, &|_| true).last().1.end
+}
+
+/// Frees the seats a dead process left.
+pub(crate) fn evict(words: &[AtomicU64], owner: u64) {
+    let turns = Turns::new(words, &|_| true);
+    for seat in 0..SEATS {
+        if turns.owner(seat).load(Ordering::Acquire) == owner {
+            turns.clear(seat, owner);
+        }
+    }
+}

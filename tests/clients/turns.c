@@ -1,0 +1,215 @@
+/* A CUDA driver program that keeps a device busy from threads of its own while it answers one command a line on its standard
+ * input. It knows nothing of gpushare.
+ *
+ *   init                 -> init RESULT             cuInit, device 0, its primary context, streams 0 (the default one), 1 and 2 (non-blocking)
+ *   launch COUNT NS      -> launch RESULT           COUNT kernels of NS nanoseconds in stream 1, by this thread
+ *   post NS              -> post 0                  a thread launches one kernel of NS nanoseconds in stream 2 and waits for it
+ *   posted               -> posted DONE             whether that is complete
+ *   work NS              -> work 0                  a thread launches kernels of NS nanoseconds in stream 1 until it is told to stop
+ *   each NS              -> each 0                  the same, waiting for each
+ *   count                -> count NUMBER            launches of that thread so far
+ *   stop                 -> stop RESULT             it has stopped; its first error
+ *   pid                  -> pid NUMBER
+ *   sync STREAM          -> sync RESULT
+ *   query STREAM         -> query RESULT            600 while there is work
+ *   copies               -> copies RESULT           memory is made, set, copied both ways and freed
+ *   capture COUNT MODE   -> capture GOOD RESULT     captures graphs of three kernels in stream 2 and launches each; how many went well
+ *   threads COUNT NS     -> threads RESULT          COUNT threads, each 20 kernels of NS nanoseconds in its own default stream, then waits
+ *   contexts COUNT NS    -> contexts RESULT         COUNT times: a context, a stream, 5 kernels of NS nanoseconds, both destroyed at once
+ *   reset                -> reset RESULT            cuDevicePrimaryCtxReset, and everything is made anew
+ *   fork NS              -> fork STATUS             a child begins CUDA anew, runs 5 kernels of NS nanoseconds and ends
+ *
+ * RESULT is the first CUresult that is not success, as a number. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef unsigned long long dptr;
+
+static void *driver, *context, *function, *streams[3];
+static pthread_t worker;
+static atomic_int stopping, posted, failed;
+static atomic_long launched;
+static uint64_t work_ns;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
+#define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
+
+static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }
+
+static int load(void) {
+    void *module;
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    return CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin");
+}
+
+static int begin(void) {
+    int device;
+    TRY(CALL("cuInit", (unsigned))(0));
+    TRY(CALL("cuDeviceGet", (int *, int))(&device, 0));
+    TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, device));
+    TRY(current());
+    for (int i = 1; i < 3; i++) TRY(CALL("cuStreamCreate", (void **, unsigned))(&streams[i], 1));
+    return load();
+}
+
+static int spin_by(const char *name, void *kernel, uint64_t ns, void *stream) {
+    void *parameters[] = {&ns};
+    return CALL(name, LAUNCH)(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+static int spin(uint64_t ns, void *stream) { return spin_by("cuLaunchKernel", function, ns, stream); }
+static int wait_for(void *stream) { return CALL("cuStreamSynchronize", (void *))(stream); }
+
+static void *work(void *each) {
+    failed = current();
+    while (!stopping && !failed) {
+        failed = spin(work_ns, streams[1]);
+        if (each && !failed) failed = wait_for(streams[1]);
+        launched++;
+    }
+    return NULL;
+}
+
+static void *post(void *ns) {
+    int result = current();
+    if (!result) result = spin((uintptr_t)ns, streams[2]);
+    if (!result) result = wait_for(streams[2]);
+    posted = result ? -result : 1;
+    return NULL;
+}
+
+static int copies(void) {
+    static char bytes[4096];
+    dptr at;
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, sizeof bytes));
+    TRY(CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(at, bytes, sizeof bytes));
+    TRY(CALL("cuMemsetD8Async", (dptr, unsigned char, size_t, void *))(at, 7, sizeof bytes, NULL));
+    TRY(wait_for(NULL));
+    TRY(CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(bytes, at, sizeof bytes));
+    if (bytes[4095] != 7) return 999;
+    return CALL("cuMemFree_v2", (dptr))(at);
+}
+
+static int capture_one(int mode) {
+    void *graph, *exec;
+    struct timespec pause = {0, 1000000};
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(streams[2], mode));
+    for (int i = 0; i < 3; i++) {
+        TRY(spin(1000, streams[2]));
+        nanosleep(&pause, NULL);
+    }
+    TRY(CALL("cuStreamEndCapture", (void *, void **))(streams[2], &graph));
+    TRY(CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0));
+    TRY(CALL("cuGraphLaunch", (void *, void *))(exec, streams[2]));
+    TRY(wait_for(streams[2]));
+    TRY(CALL("cuGraphExecDestroy", (void *))(exec));
+    return CALL("cuGraphDestroy", (void *))(graph);
+}
+
+static void *own_stream(void *ns) {
+    int result = current();
+    for (int i = 0; i < 20 && !result; i++) result = spin_by("cuLaunchKernel_ptsz", function, (uintptr_t)ns, NULL);
+    if (!result) result = CALL("cuStreamSynchronize_ptsz", (void *))(NULL);
+    return (void *)(intptr_t)result;
+}
+
+static int own_streams(int count, uint64_t ns) {
+    pthread_t threads[64];
+    int result = 0;
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, own_stream, (void *)ns);
+    for (int i = 0; i < count; i++) {
+        void *answer;
+        pthread_join(threads[i], &answer);
+        if (!result) result = (int)(intptr_t)answer;
+    }
+    return result;
+}
+
+static int passing_context(uint64_t ns) {
+    void *passing, *stream, *module, *kernel;
+    TRY(CALL("cuCtxCreate_v2", (void **, unsigned, int))(&passing, 0, 0));
+    TRY(CALL("cuStreamCreate", (void **, unsigned))(&stream, 0));
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    TRY(CALL("cuModuleGetFunction", (void **, void *, const char *))(&kernel, module, "spin"));
+    for (int i = 0; i < 5; i++) TRY(spin_by("cuLaunchKernel", kernel, ns, stream));
+    TRY(CALL("cuStreamDestroy_v2", (void *))(stream));
+    TRY(CALL("cuCtxDestroy_v2", (void *))(passing));
+    return current();
+}
+
+static int in_child(uint64_t ns) {
+    pid_t child = fork();
+    if (child == 0) {
+        int result = begin();
+        for (int i = 0; i < 5 && !result; i++) result = spin(ns, streams[1]);
+        _exit(result ? result : wait_for(streams[1]));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+}
+
+int main(void) {
+    char line[256], word[32];
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long one = 0, two = 0;
+        int result = 0;
+        if (sscanf(line, "%31s %llu %llu", word, &one, &two) < 1) continue;
+#define IS(name) (!strcmp(word, name))
+        if (IS("init")) result = begin();
+        else if (IS("launch")) for (unsigned long long i = 0; i < one && !result; i++) result = spin(two, streams[1]);
+        else if (IS("post")) {
+            pthread_t thread;
+            posted = 0;
+            pthread_create(&thread, NULL, post, (void *)(uintptr_t)one);
+            pthread_detach(thread);
+        } else if (IS("posted")) result = posted;
+        else if (IS("work") || IS("each")) {
+            stopping = failed = 0;
+            launched = 0;
+            work_ns = one;
+            pthread_create(&worker, NULL, work, IS("each") ? (void *)1 : NULL);
+        } else if (IS("count")) result = (int)launched;
+        else if (IS("stop")) {
+            stopping = 1;
+            pthread_join(worker, NULL);
+            result = failed;
+        } else if (IS("pid")) result = (int)getpid();
+        else if (IS("sync")) result = wait_for(streams[one % 3]);
+        else if (IS("query")) result = CALL("cuStreamQuery", (void *))(streams[one % 3]);
+        else if (IS("copies")) result = copies();
+        else if (IS("capture")) {
+            unsigned long long good = 0;
+            while (good < one && !(result = capture_one((int)two))) good++;
+            printf("capture %llu %d\n", good, result);
+            continue;
+        } else if (IS("threads")) result = own_streams((int)one, two);
+        else if (IS("contexts")) for (unsigned long long i = 0; i < one && !result; i++) result = passing_context(two);
+        else if (IS("reset")) {
+            result = CALL("cuDevicePrimaryCtxReset_v2", (int))(0);
+            if (!result) result = begin();
+        } else if (IS("fork")) result = in_child(one);
+        else result = 998;
+        printf("%s %d\n", word, result);
+    }
+    return 0;
+}

@@ -1,0 +1,47 @@
+// The kernels softgpu knows by name, for real GPUs: same names, same parameters, same results.
+//
+//   nvcc -cubin -arch=native tests/kernels/builtins.cu     or -ptx, for cuModuleLoadData
+//
+// Each does its whole work whatever the grid. `spin` is written by hand as PTX too (cli/sys/src/spin.ptx): keep the two in step.
+#include <cstdint>
+
+static __device__ uint64_t globaltimer() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
+
+static __device__ uint64_t first() { return blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; }
+static __device__ uint64_t stride() { return gridDim.x * uint64_t(blockDim.x); }
+
+// A longer step between two looks is time that other contexts had (ns).
+static const uint64_t AWAY = 100000;
+
+extern "C" __global__ void spin(uint64_t ns) {
+    uint64_t had = 0, last = globaltimer();
+    while (had < ns) {
+        uint64_t now = globaltimer(), step = now - last;
+        last = now;
+        if (step <= AWAY) had += step;
+    }
+}
+
+extern "C" __global__ void fill(uint32_t *dst, uint64_t n, uint32_t value) {
+    for (uint64_t i = first(); i < n; i += stride()) dst[i] = value;
+}
+
+extern "C" __global__ void vadd(const float *a, const float *b, float *out, uint64_t n) {
+    for (uint64_t i = first(); i < n; i += stride()) out[i] = a[i] + b[i];
+}
+
+extern "C" __global__ void saxpy(float a, const float *x, float *y, uint64_t n) {
+    for (uint64_t i = first(); i < n; i += stride()) y[i] = fmaf(a, x[i], y[i]);
+}
+
+// FNV-1a with 64 bits: each byte needs the hash of those before it, so one thread does it.
+extern "C" __global__ void checksum(const uint8_t *src, uint64_t n, uint64_t *out) {
+    if (first() != 0) return;
+    uint64_t hash = 0xcbf29ce484222325;
+    for (uint64_t i = 0; i < n; i++) hash = (hash ^ src[i]) * 0x00000100000001b3;
+    *out = hash;
+}

@@ -1,0 +1,104 @@
+//! `gpushare bench share`: real tenants on the software GPU, with and without gpushare. What is asserted of shares is wide, because this may run on a
+//! loaded machine; the figures are printed, and those of a quiet one are in docs/results.
+
+use gpushare_tests::Home;
+use serde_json::Value;
+use std::fs;
+
+/// The experiment of these tenants, as JSON.
+fn measured(home: &Home, flags: &[&str]) -> Value {
+    let file = home.folder().join("bench.json");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let path = file.display().to_string();
+    let always = [
+        "bench",
+        "share",
+        "--gpu",
+        &gpu,
+        "--seconds",
+        "2",
+        "--alone",
+        "0",
+        "--json",
+        &path,
+    ];
+    let output = home.gpushare(&[&always[..], flags].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    show(&said);
+    let all: Value =
+        serde_json::from_slice(&fs::read(file).expect("it was written")).expect("it is JSON");
+    all["experiments"][0].clone()
+}
+
+/// The figures, for who reads the test's output.
+#[allow(clippy::print_stdout, reason = "they are what this test is for")]
+fn show(said: &str) {
+    println!("{said}");
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+#[test]
+fn the_driver_alone_shares_by_processes_whatever_their_kernels() {
+    let home = Home::new("");
+    let tenants = [
+        "--bare",
+        "--tenant",
+        "name=short,kernel=50us",
+        "--tenant",
+        "name=long,kernel=20ms,procs=2",
+    ];
+    let outcome = measured(&home, &tenants);
+    let share = number(&outcome["tenants"][0], "share");
+    assert!((share - 1.0 / 3.0).abs() < 0.1, "{share}");
+    assert!(
+        outcome["idle"].is_null(),
+        "kernels overlap: ends say nothing of beginnings"
+    );
+}
+
+#[test]
+fn shares_go_by_weight_and_a_cap_holds() {
+    let home = Home::new("");
+    let outcome = measured(
+        &home,
+        &["--tenant", "name=a,share=75", "--tenant", "name=b,share=25"],
+    );
+    let [a, b] = [0, 1].map(|at| number(&outcome["tenants"][at], "share"));
+    assert!(a > b && (a - 0.75).abs() < 0.2, "{a}:{b}");
+    let outcome = measured(&home, &["--tenant", "name=a,cap=30"]);
+    let device = number(&outcome["tenants"][0], "device");
+    assert!((0.02..0.4).contains(&device), "{device}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_starts() {
+    let home = Home::new("");
+    for (flags, blamed) in [
+        (&["--gpu", "soft"][..], "nothing to run"),
+        (&["--gpu", "soft", "--preset", "none"], "accepted: equal"),
+        (
+            &["--gpu", "soft", "--tenant", "name=a,share=0"],
+            "share=\"0\"",
+        ),
+        (
+            &["--gpu", "soft", "--tenant", "name=a", "--tenant", "name=a"],
+            "two tenants",
+        ),
+        (&["--gpu", "7", "--tenant", "name=a"], "there is no GPU"),
+    ] {
+        let output = home.gpushare(&[&["bench", "share"], flags].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains(blamed), "{said}");
+    }
+}

@@ -1,0 +1,228 @@
+//! A hard cap without a daemon: the gate closes and opens by itself, for all of a container's processes together, and nothing but
+//! launches notices.
+
+use std::time::{Duration, Instant};
+
+use gpushare_tests::guest::command;
+use gpushare_tests::{Gpu, Guest, clients};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use softgpu::inspect;
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+fn started(gpu: &Gpu, flags: &[&str]) -> Guest {
+    let mut guest = Guest::client(gpu, flags, "turns");
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+fn in_container(gpu: &Gpu, name: &str, flags: &[&str]) -> Guest {
+    let mut command = command(gpu, flags);
+    command.env("GPUSHARE_CONTAINER", name);
+    command.arg(clients::compile("turns", &[]));
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// Nanoseconds of the multiprocessors that all processes have had.
+fn served(gpu: &Gpu) -> u64 {
+    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
+    let devices = snapshot.expect("a guest holds it").devices;
+    let processes = devices.iter().flat_map(|device| &device.processes);
+    processes.map(|process| process.served[0]).sum()
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The share of the device that is used while `body` runs, over a second and a half at least.
+fn share(gpu: &Gpu, guests: &mut [Guest]) -> f64 {
+    until("every guest has launched", || {
+        guests
+            .iter_mut()
+            .all(|guest| guest.ask("count") != "count 0")
+    });
+    let (began, before) = (Instant::now(), served(gpu));
+    std::thread::sleep(Duration::from_millis(1500));
+    let used = served(gpu) - before;
+    used as f64 / began.elapsed().as_nanos() as f64
+}
+
+/// 200 ms at one percent are paid for after twenty seconds: time enough to look at a closed gate.
+fn closed(gpu: &Gpu) -> Guest {
+    let mut guest = started(gpu, &["--sm-limit", "1"]);
+    assert_eq!(guest.ask(&format!("launch 1 {}", 200 * MS)), "launch 0");
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+    guest
+}
+
+#[test]
+fn a_closed_gate_keeps_launches_and_nothing_else() {
+    let gpu = Gpu::new("");
+    let mut guest = closed(&gpu);
+    let before = served(&gpu);
+    assert_eq!(guest.ask(&format!("post {}", 5 * MS)), "post 0");
+    for line in ["sync 0", "sync 1", "sync 2", "query 1", "copies"] {
+        let word = line.split(' ').next().expect("a word");
+        assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
+    }
+    assert_eq!(guest.ask("posted"), "posted 0", "the launch waits");
+    assert!(served(&gpu) < before + MS, "and does not run");
+    guest.kill();
+}
+
+#[test]
+fn a_program_ends_while_its_launch_waits() {
+    let gpu = Gpu::new("");
+    let mut guest = closed(&gpu);
+    assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
+    let ended = guest.finish();
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
+fn a_launch_that_waited_goes_when_the_gate_opens() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, &["--sm-limit", "20"]);
+    assert_eq!(guest.ask(&format!("launch 1 {}", 100 * MS)), "launch 0");
+    assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
+    until("the launch goes", || guest.ask("posted") == "posted 1");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
+    for how in ["work", "each"] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu, &["--sm-limit", "30"]);
+        guest.ask(&format!("{how} {}", 500 * US));
+        let mut guests = [guest];
+        let share = share(&gpu, &mut guests);
+        println!(
+            "{how}: {:.1} % of the device under a cap of 30 %",
+            share * 100.0
+        );
+        assert!(share <= 0.40, "{how}: {share}");
+        let [mut guest] = guests;
+        assert_eq!(guest.ask("stop"), "stop 0");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn two_processes_have_one_cap_together() {
+    let gpu = Gpu::new("");
+    let name = format!("capped-{}", gpu.name());
+    let start = || {
+        let mut guest = in_container(&gpu, &name, &["--sm-limit", "20"]);
+        guest.ask(&format!("work {}", 500 * US));
+        guest
+    };
+    let mut guests = [start(), start()];
+    let share = share(&gpu, &mut guests);
+    println!(
+        "two processes: {:.1} % of the device under a cap of 20 %",
+        share * 100.0
+    );
+    assert!(share <= 0.30, "{share}");
+    for mut guest in guests {
+        assert_eq!(guest.ask("stop"), "stop 0");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_or_killed_costs_its_sibling_nothing() {
+    let gpu = Gpu::new("");
+    let name = format!("siblings-{}", gpu.name());
+    let flags = ["--sm-limit", "30"];
+    let mut stopped = in_container(&gpu, &name, &flags);
+    let mut other = in_container(&gpu, &name, &flags);
+    stopped.ask(&format!("work {}", 500 * US));
+    until("it works", || stopped.ask("count") != "count 0");
+    let pid = stopped
+        .ask("pid")
+        .split(' ')
+        .nth(1)
+        .and_then(|pid| pid.parse().ok());
+    let pid = Pid::from_raw(pid.expect("a number"));
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    other.ask(&format!("work {}", 500 * US));
+    until("the sibling works", || {
+        let count = other.ask("count");
+        count.split(' ').nth(1).and_then(|count| count.parse().ok()) > Some(100)
+    });
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    let mut guests = [other];
+    let share = share(&gpu, &mut guests);
+    assert!(share <= 0.40, "{share}");
+    let [mut other] = guests;
+    assert_eq!(other.ask("stop"), "stop 0");
+    other.finish().silently();
+}
+
+#[test]
+fn captures_survive_hundreds_of_closes() {
+    for mode in [0, 1, 2] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu, &["--sm-limit", "60"]);
+        guest.ask(&format!("work {}", 200 * US));
+        let answer = guest.ask(&format!("capture 60 {mode}"));
+        assert_eq!(answer, "capture 60 0", "mode {mode}");
+        assert_eq!(guest.ask("stop"), "stop 0");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn threads_own_streams_are_drained_too() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, &["--sm-limit", "50"]);
+    for _ in 0..3 {
+        let answer = guest.ask(&format!("threads 4 {}", 300 * US));
+        assert_eq!(answer, "threads 0");
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn contexts_that_go_while_they_are_drained_harm_nobody() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, &["--sm-limit", "50"]);
+    guest.ask(&format!("work {}", 200 * US));
+    let answer = guest.ask(&format!("contexts 30 {}", 200 * US));
+    assert_eq!(answer, "contexts 0");
+    assert_eq!(guest.ask("stop"), "stop 0");
+    assert_eq!(guest.ask("reset"), "reset 0");
+    assert_eq!(guest.ask(&format!("launch 30 {}", 200 * US)), "launch 0");
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_forked_child_begins_with_an_open_gate_and_the_same_cap() {
+    let gpu = Gpu::new("");
+    let mut guest = Guest::client(&gpu, &["--sm-limit", "30"], "turns");
+    for _ in 0..3 {
+        assert_eq!(guest.ask(&format!("fork {MS}")), "fork 0");
+    }
+    assert_eq!(guest.ask("init"), "init 0");
+    guest.ask(&format!("work {}", 500 * US));
+    let mut guests = [guest];
+    assert!(share(&gpu, &mut guests) <= 0.40);
+    let [mut guest] = guests;
+    assert_eq!(guest.ask("stop"), "stop 0");
+    guest.finish().silently();
+}

@@ -1,0 +1,214 @@
+//! Turns given by a daemon, to real processes: who holds the device for too long, dies, stops or lies costs others a bounded time; a
+//! daemon that goes takes nobody along.
+
+use std::time::{Duration, Instant};
+
+use gpushare_tests::{Container, Daemon, Gpu, Guest};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use softgpu::inspect;
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+fn started(container: &Container) -> Guest {
+    let mut guest = container.client("turns", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+fn working(container: &Container, ns: u64) -> Guest {
+    let mut guest = started(container);
+    assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
+    guest
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn number(guest: &mut Guest, question: &str) -> u64 {
+    let answer = guest.ask(question);
+    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    number.unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// Waits until the guest's worker has launched `more` kernels.
+#[track_caller]
+fn goes_on(guest: &mut Guest, more: u64) {
+    let before = number(guest, "count");
+    until("it goes on", || number(guest, "count") >= before + more);
+}
+
+fn pid(guest: &mut Guest) -> Pid {
+    let number = number(guest, "pid");
+    Pid::from_raw(i32::try_from(number).expect("a pid"))
+}
+
+fn served(gpu: &Gpu) -> u64 {
+    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
+    let devices = snapshot.expect("a guest holds it").devices;
+    let processes = devices.iter().flat_map(|device| &device.processes);
+    processes.map(|process| process.served[0]).sum()
+}
+
+fn stops(mut guest: Guest) {
+    assert_eq!(guest.ask("stop"), "stop 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn two_containers_take_turns() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    for _ in 0..3 {
+        goes_on(&mut a, 50);
+        goes_on(&mut b, 50);
+    }
+    stops(a);
+    stops(b);
+}
+
+#[test]
+fn the_first_preemption_of_a_deep_queue_is_bounded() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let mut deep = started(&one);
+    // Ten seconds of work, submitted while nobody else was there.
+    assert_eq!(deep.ask(&format!("launch 1000 {}", 10 * MS)), "launch 0");
+    let mut late = started(&two);
+    let began = Instant::now();
+    assert_eq!(late.ask(&format!("launch 1 {MS}")), "launch 0");
+    assert_eq!(late.ask("sync 1"), "sync 0");
+    println!("first preemption of 10 s of work: {:?}", began.elapsed());
+    assert_eq!(
+        deep.ask("query 1"),
+        "query 600",
+        "the deep queue is not done"
+    );
+    late.finish().silently();
+    deep.kill();
+}
+
+#[test]
+fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    goes_on(&mut a, 20);
+    let holder = pid(&mut a);
+    kill(holder, Signal::SIGSTOP).expect("it lives");
+    goes_on(&mut b, 200);
+    kill(holder, Signal::SIGCONT).expect("it lives");
+    goes_on(&mut a, 20);
+    goes_on(&mut b, 20);
+    kill(holder, Signal::SIGKILL).expect("it lives");
+    goes_on(&mut b, 200);
+    stops(b);
+}
+
+#[test]
+fn a_kernel_that_does_not_end_costs_its_owner() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let mut hung = started(&one);
+    let mut other = working(&two, 500 * US);
+    goes_on(&mut other, 20);
+    assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+    goes_on(&mut other, 200);
+    assert_eq!(hung.ask("query 1"), "query 600");
+    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls go on");
+    hung.kill();
+    stops(other);
+}
+
+#[test]
+fn captures_survive_the_turns_of_others() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, b) = (working(&one, 200 * US), working(&two, 200 * US));
+    assert_eq!(a.ask("capture 40 0"), "capture 40 0");
+    stops(a);
+    stops(b);
+}
+
+#[test]
+fn the_next_daemon_gives_turns_to_who_was_there() {
+    let gpu = Gpu::new("");
+    let mut daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    goes_on(&mut a, 20);
+    goes_on(&mut b, 20);
+    daemon.kill();
+    for guest in [&mut a, &mut b] {
+        goes_on(guest, 200);
+    }
+    daemon.restart();
+    daemon.until("one", |row| row.processes.len() == 1);
+    for _ in 0..2 {
+        goes_on(&mut a, 100);
+        goes_on(&mut b, 100);
+    }
+    stops(a);
+    stops(b);
+}
+
+#[test]
+fn a_daemon_that_hangs_leaves_nobody_waiting() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    goes_on(&mut a, 20);
+    let hung = Pid::from_raw(daemon.pid().cast_signed());
+    kill(hung, Signal::SIGSTOP).expect("it lives");
+    for guest in [&mut a, &mut b] {
+        assert_eq!(guest.ask("sync 2"), "sync 0");
+        goes_on(guest, 400);
+    }
+    kill(hung, Signal::SIGCONT).expect("it lives");
+    for guest in [&mut a, &mut b] {
+        goes_on(guest, 100);
+    }
+    stops(a);
+    stops(b);
+}
+
+#[test]
+fn without_its_daemon_a_container_keeps_its_cap() {
+    let gpu = Gpu::new("");
+    let mut daemon = Daemon::start(&gpu);
+    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let (mut a, mut b) = (working(&capped, 500 * US), working(&capped, 500 * US));
+    for guest in [&mut a, &mut b] {
+        goes_on(guest, 10);
+    }
+    for state in ["with its daemon", "without"] {
+        let (began, before) = (Instant::now(), served(&gpu));
+        std::thread::sleep(Duration::from_millis(1500));
+        let used = (served(&gpu) - before) as f64 / began.elapsed().as_nanos() as f64;
+        println!("{state}: {:.1} % under a cap of 20 %", used * 100.0);
+        assert!((0.02..=0.35).contains(&used), "{state}: {used}");
+        daemon.kill();
+    }
+    for guest in [&mut a, &mut b] {
+        goes_on(guest, 10);
+    }
+    stops(a);
+    stops(b);
+}

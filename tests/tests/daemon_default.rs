@@ -1,0 +1,143 @@
+//! `gpushare run` is under a daemon unless told otherwise; where none can be had, and where a container lives without one.
+
+use gpushare_tests::{Ended, GIB, Guest, Home, MIB, artefacts, clients};
+use std::process::Command;
+
+/// `gpushare run --gpu … <flags> -- quota`.
+fn run(home: &Home, flags: &[&str]) -> Command {
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let mut run = home.command(&[&["run", "--gpu", &gpu], flags, &["--"]].concat());
+    run.arg(clients::compile("quota", &[]));
+    run
+}
+
+fn ready(command: Command) -> Guest {
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// What is left where the program was not to start.
+fn not_started(command: Command) -> String {
+    let ended = Guest::start(command).finish();
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    ended.stderr
+}
+
+#[test]
+fn a_program_is_under_a_daemon_unless_told_otherwise() {
+    let home = Home::new("mem=16GiB");
+    let alone = ready(run(&home, &["--daemon", "off", "--name", "alone"]));
+    assert!(home.daemons().is_empty());
+    let guest = ready(run(&home, &["--name", "plain"]));
+    assert_eq!(home.daemons().len(), 1);
+    assert!(home.row("plain").is_some() && home.row("alone").is_none());
+    guest.finish().silently();
+    alone.finish().silently();
+    home.until_no_daemon();
+}
+
+/// Runs with a limit, then what needs a daemon, where none can be had; the words that say why.
+fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
+    let mut guest = ready(run(&["--mem-limit", "1GiB"]));
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    let Ended { status, stderr, .. } = guest.finish();
+    assert!(status.success());
+    for word in ["note: no daemon can be had here", "--daemon off", why] {
+        assert!(stderr.contains(word), "{word}: {stderr}");
+    }
+    for flags in [["--daemon", "on"], ["--priority", "7"]] {
+        let told = not_started(run(&flags));
+        assert!(told.contains(why) && !told.contains("note"), "{told}");
+    }
+    assert!(home.daemons().is_empty());
+}
+
+#[test]
+fn where_the_daemons_folder_cannot_be_made_the_library_keeps_the_limits_alone_and_run_says_so() {
+    let home = Home::new("mem=16GiB");
+    ready(run(&home, &["--daemon", "off"])).finish().silently();
+    std::fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
+    without(&home, |flags| run(&home, flags), "cannot make a folder");
+}
+
+#[test]
+fn where_the_daemon_is_not_installed_the_library_keeps_the_limits_alone_and_run_says_so() {
+    let home = Home::new("mem=16GiB");
+    let installed = tempfile::tempdir().unwrap();
+    let parts = [
+        artefacts::gpushare(),
+        artefacts::interposer(),
+        artefacts::soft_cuda(),
+        artefacts::soft_nvml(),
+    ];
+    for part in &parts {
+        let name = part.file_name().expect("a file");
+        std::fs::copy(part, installed.path().join(name)).unwrap();
+    }
+    let bare = |flags: &[&str]| {
+        let whole = run(&home, flags);
+        let mut command = Command::new(installed.path().join("gpushare"));
+        command.args(whole.get_args());
+        for (name, value) in whole.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    };
+    without(&home, bare, "gpushared is neither in");
+}
+
+#[test]
+fn a_program_inside_a_container_without_a_daemon_stays_in_it() {
+    let home = Home::new("mem=16GiB");
+    let inner = run(&home, &[]);
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let flags = [
+        "run",
+        "--daemon",
+        "off",
+        "--gpu",
+        &gpu,
+        "--mem-limit",
+        "1GiB",
+        "--",
+    ];
+    let mut outer = home.command(&flags);
+    outer.arg(inner.get_program()).args(inner.get_args());
+    let mut guest = ready(outer);
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    assert!(home.daemons().is_empty());
+    guest.finish().silently();
+}
+
+#[test]
+fn a_name_that_lives_without_a_daemon_is_joined_there_and_never_doubled() {
+    let home = Home::new("mem=16GiB");
+    let limits = ["--name", "x", "--mem-limit", "1GiB"];
+    let mut first = ready(run(&home, &[&limits[..], &["--daemon", "off"]].concat()));
+    assert_eq!(first.ask(&format!("alloc {}", GIB / 2)), "alloc 0");
+    let mut second = ready(run(&home, &limits));
+    assert_eq!(second.ask(&format!("fill {}", 256 * MIB)), "fill 2 2");
+    for flags in [["--daemon", "on"], ["--wait-timeout", "1s"]] {
+        let told = not_started(run(&home, &[&limits[..], &flags].concat()));
+        assert!(told.contains("container x runs without a daemon"), "{told}");
+    }
+    first.finish().silently();
+    second.finish().silently();
+    let guest = ready(run(&home, &limits));
+    assert!(home.row("x").is_some(), "its last program has ended");
+    guest.finish().silently();
+}
+
+#[test]
+fn the_longest_name_has_a_socket_too() {
+    let home = Home::new("mem=16GiB");
+    let name = "n".repeat(64);
+    let mut guest = home.guest(&name, &["--mem-limit", "1GiB"]);
+    assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 4 2");
+    assert_eq!(home.row(&name).unwrap()["charged"], GIB);
+    guest.finish().silently();
+}

@@ -1,0 +1,210 @@
+//! Several devices: each has its own limits, collisions and books, whatever order a program sees them in.
+
+use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::{Control, ControlReply, ProcessState};
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+
+const OUT_OF_MEMORY: &str = "2";
+const INVALID_VALUE: &str = "1";
+
+/// A guest that has started CUDA, seeing the devices that `visible` names.
+fn ready(container: &Container, visible: Option<&str>) -> Guest {
+    let visible = visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible));
+    let mut guest = container.client("quota", visible.as_slice());
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// The total that each of these ordinals shows, in GiB.
+fn totals(guest: &mut Guest, ordinals: u64) -> Vec<u64> {
+    let total = |ordinal| {
+        assert_eq!(guest.ask(&format!("on {ordinal}")), "on 0");
+        let line = guest.ask("total");
+        let bytes = line
+            .strip_prefix("total ")
+            .and_then(|rest| rest.strip_suffix(" 0"))
+            .and_then(|bytes| bytes.parse::<u64>().ok());
+        bytes.expect("a total and a result") / GIB
+    };
+    (0..ordinals).map(total).collect()
+}
+
+/// A limit for the device of this UUID.
+fn named(uuid: [u8; 16]) -> String {
+    format!("GPUSHARE_MEM_LIMIT_{}", Uuid(uuid)).replace('-', "_")
+}
+
+#[test]
+fn each_device_keeps_its_own_limit_in_whatever_order_a_program_sees_them() {
+    let gpu = Gpu::new("mem=16GiB,count=4");
+    let daemon = Daemon::start(&gpu);
+    let devices = daemon.devices();
+    let by_uuid = named(devices[2]);
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT", "8GiB"),
+        ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
+        (by_uuid.as_str(), "3GiB"),
+        // The UUID's wins over the ordinal's.
+        ("GPUSHARE_MEM_LIMIT_2", "5GiB"),
+    ];
+    let container = daemon.container("one", &limits);
+    assert_eq!(totals(&mut ready(&container, None), 4), [8, 2, 3, 8]);
+    let (third, second) = (Uuid(devices[2]).to_string(), Uuid(devices[1]).to_string());
+    for (visible, shown) in [
+        ("2,0".to_owned(), &[3, 8][..]),
+        ("1".to_owned(), &[2]),
+        (format!("{third},{second}"), &[3, 2]),
+        // The first that names nothing ends the list.
+        (format!("3,{second},9,0"), &[8, 2]),
+    ] {
+        let mut guest = ready(&container, Some(&visible));
+        let count = shown.len() as u64;
+        assert_eq!(totals(&mut guest, count), shown, "{visible}");
+        assert_ne!(guest.ask(&format!("on {count}")), "on 0", "{visible}");
+    }
+    // And it holds there: the second device, as the only one this program sees.
+    let mut guest = ready(&container, Some(&second));
+    assert_eq!(
+        guest.ask(&format!("fill {}", 512 * MIB)),
+        format!("fill 4 {OUT_OF_MEMORY}")
+    );
+    let charged = daemon
+        .rows("one")
+        .iter()
+        .map(|row| row.charged)
+        .collect::<Vec<_>>();
+    assert_eq!(charged, [0, 2 * GIB, 0, 0]);
+}
+
+#[test]
+fn ordinals_of_limits_follow_the_order_the_container_was_registered_in() {
+    let gpu = Gpu::new("mem=16GiB,count=3");
+    let daemon = Daemon::start(&gpu);
+    let [first, _, third] = daemon.devices()[..] else {
+        panic!("three devices")
+    };
+    let limits = [
+        ("GPUSHARE_MEM_LIMIT_0", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT_1", "2GiB"),
+    ];
+    let container = daemon.container_on("one", &limits, &[third, first]);
+    assert_eq!(totals(&mut ready(&container, Some("2,0")), 2), [1, 2]);
+    assert_eq!(totals(&mut ready(&container, Some("0,2")), 2), [2, 1]);
+    let rows = daemon.rows("one");
+    let shown: Vec<_> = rows.iter().map(|row| (row.device, row.limit)).collect();
+    assert_eq!(shown, [(third, GIB), (first, 2 * GIB)]);
+}
+
+#[test]
+fn a_program_that_sees_a_device_its_container_was_not_given_gets_no_cuda() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let daemon = Daemon::start(&gpu);
+    let devices = daemon.devices();
+    let container = daemon.container_on("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")], &devices[..1]);
+    let mut guest = container.client("quota", &[]);
+    assert_eq!(guest.ask("init"), format!("init {INVALID_VALUE}"));
+    let ended = guest.finish();
+    assert!(
+        ended.stderr.contains(&Uuid(devices[1]).to_string())
+            && ended.stderr.contains("CUDA_VISIBLE_DEVICES"),
+        "{ended:?}"
+    );
+    assert_eq!(totals(&mut ready(&container, Some("0")), 1), [1]);
+}
+
+#[test]
+fn a_collision_on_one_device_leaves_the_other_alone() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let [a, b, c] = ["a", "b", "c"].map(|name| daemon.container(name, &limits));
+    let (mut a, mut b, mut c) = (ready(&a, None), ready(&b, None), ready(&c, None));
+    assert_eq!(a.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
+    b.send(&format!("alloc {}", 8 * GIB));
+    daemon.until("b", |row| {
+        let states = row.processes.iter().map(|process| &process.state);
+        states
+            .into_iter()
+            .any(|state| matches!(state, ProcessState::Waiting(_)))
+    });
+    // On the other device everybody gets what is there, while b waits on this one.
+    assert_eq!(c.ask("on 1"), "on 0");
+    assert_eq!(c.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
+    assert_eq!(a.ask("on 1"), "on 0");
+    assert_eq!(a.ask(&format!("alloc {GIB}")), "alloc 0");
+    let rows = daemon.rows("b");
+    assert!(
+        rows[1]
+            .processes
+            .iter()
+            .all(|process| !matches!(process.state, ProcessState::Waiting(_))),
+        "{rows:?}"
+    );
+    // Memory of the other device does not end the wait; memory of this one does.
+    assert_eq!(c.ask("free 1"), "free 0");
+    assert!(matches!(
+        daemon.row("b").processes[0].state,
+        ProcessState::Waiting(_)
+    ));
+    assert_eq!(a.ask("free 2"), "free 0");
+    assert_eq!(b.line(), "alloc 0");
+}
+
+#[test]
+fn a_program_on_two_devices_is_on_both_books_and_leaves_both() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let daemon = Daemon::start(&gpu);
+    let limits = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+    let container = daemon.container("one", &limits);
+    let mut guest = ready(&container, None);
+    let pid = guest.id();
+    for (ordinal, bytes) in [(0, 3 * GIB), (1, 2 * GIB)] {
+        assert_eq!(guest.ask(&format!("on {ordinal}")), "on 0");
+        assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
+    }
+    assert_eq!(
+        guest.ask(&format!("alloc {}", 3 * GIB)),
+        format!("alloc {OUT_OF_MEMORY}")
+    );
+    let rows = daemon.rows("one");
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| (row.charged, row.processes[0].pid, row.processes[0].charged))
+        .collect();
+    assert_eq!(shown, [(3 * GIB, pid, 3 * GIB), (2 * GIB, pid, 2 * GIB)]);
+    guest.kill();
+    daemon.until("one", |row| row.processes.is_empty());
+    let mut other = ready(&container, None);
+    for ordinal in [1, 0] {
+        assert_eq!(other.ask(&format!("on {ordinal}")), "on 0");
+        assert_eq!(other.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
+    }
+}
+
+#[test]
+fn a_limit_is_changed_on_one_device_only() {
+    let gpu = Gpu::new("mem=16GiB,count=2");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guest = ready(&container, None);
+    let change = named(daemon.devices()[1]);
+    let set = Control::Set {
+        container: "one".to_owned(),
+        changes: vec![(change, "6GiB".to_owned())],
+    };
+    assert!(matches!(daemon.commands().ask(&set), ControlReply::Done));
+    let limits: Vec<_> = daemon.rows("one").iter().map(|row| row.limit).collect();
+    assert_eq!(limits, [2 * GIB, 6 * GIB]);
+    assert_eq!(
+        guest.ask(&format!("fill {GIB}")),
+        format!("fill 2 {OUT_OF_MEMORY}")
+    );
+    assert_eq!(guest.ask("on 1"), "on 0");
+    assert_eq!(
+        guest.ask(&format!("fill {GIB}")),
+        format!("fill 6 {OUT_OF_MEMORY}")
+    );
+}

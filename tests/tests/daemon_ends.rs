@@ -1,0 +1,87 @@
+//! Idle ends and run limits: a warning, then the end, told to everybody; changed and taken away while the program runs.
+
+use gpushare_tests::home::Events;
+use gpushare_tests::{Home, MIB};
+
+/// What the next event of this kind says of a container.
+fn told(events: &mut Events, kind: &str, name: &str) -> String {
+    let event = events.until(kind, name);
+    event["text"].as_str().expect("a text").to_owned()
+}
+
+#[test]
+fn a_run_limit_warns_and_then_ends_and_an_idle_end_spares_who_works() {
+    let home = Home::new("mem=16GiB");
+    let limited = home.guest("limited", &["--run-limit", "6s"]);
+    let idle = home.guest("idle", &["--idle-end", "3s", "--run-limit", "1h"]);
+    let mut works = home.guest("works", &["--idle-end", "3s"]);
+    let row = home.row("limited").expect("it runs");
+    assert_eq!(row["ends"]["by"], "run limit");
+    assert!(row["ends"]["in_ms"].as_u64().expect("a span") <= 6000);
+    assert_eq!(home.row("idle").expect("it runs")["ends"]["by"], "idle end");
+    let table = home.gpushare(&["ps"]).stdout;
+    let table = String::from_utf8_lossy(&table).into_owned();
+    assert!(table.contains(" s (run limit)"), "{table}");
+
+    let mut events = home.events();
+    let soon = told(&mut events, "ends-soon", "limited");
+    assert!(soon.starts_with("will be ended in "), "{soon}");
+    // What it holds grows, so that each look of the daemon finds that it works.
+    while home.row("limited").is_some() {
+        assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
+    }
+    assert!(works.finish().status.success(), "it is warned at most");
+    for (guest, name, why) in [
+        (limited, "limited", "it has run for its limit of 6 s"),
+        (idle, "idle", "no GPU work for its idle end of 3 s"),
+    ] {
+        let ended = guest.finish();
+        assert_eq!(ended.status.code(), Some(143), "{ended:?}");
+        for words in [
+            "the program will be ended in ",
+            &format!("the program is ended: {why}"),
+        ] {
+            assert!(ended.stderr.contains(words), "{name}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
+    let home = Home::new("mem=16GiB");
+    let _keeps_the_daemon = home.guest("other", &[]);
+    let guest = home.guest("one", &["--run-limit", "1h"]);
+    let ends = || home.row("one").expect("it runs")["ends"].clone();
+    let set = |flag: &str, value: &str| home.gpushare(&["set", "one", flag, value]);
+    assert!(set("--run-limit", "off").status.success());
+    assert!(ends().is_null());
+    assert!(set("--idle-end", "2h").status.success());
+    assert_eq!(ends()["by"], "idle end");
+    assert!(set("--idle-end", "off").status.success());
+    assert!(ends().is_null());
+    let wrong = set("--run-limit", "soon");
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    for word in ["--run-limit", "soon", "off", "2h"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(set("--run-limit", "1ms").status.success());
+    // It has run for longer already: there is no time for a warning.
+    let end = told(&mut home.events(), "ended", "one");
+    assert_eq!(end, "SIGTERM: it has run for its limit of 1 ms");
+    assert_eq!(guest.finish().status.code(), Some(143));
+    assert!(home.row("other").is_some(), "nobody else");
+}
+
+#[test]
+fn a_nodes_default_is_the_end_of_who_says_nothing() {
+    let home = Home::with_config("", "[defaults]\nGPUSHARE_RUN_LIMIT = \"1h\"\n");
+    let silent = home.guest("silent", &[]);
+    let says = home.guest("says", &["--run-limit", "off", "--idle-end", "3h"]);
+    assert_eq!(
+        home.row("silent").expect("it runs")["ends"]["by"],
+        "run limit"
+    );
+    assert_eq!(home.row("says").expect("it runs")["ends"]["by"], "idle end");
+    silent.finish().silently();
+    says.finish().silently();
+}

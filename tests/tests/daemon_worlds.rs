@@ -1,0 +1,63 @@
+//! Several daemons of one user, one for each GPU world: the commands show and change what any of them has.
+
+use gpushare_tests::{GIB, Gpu, Guest, Home, clients};
+
+/// The quota client in a container of this name on this GPU.
+fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
+    let gpu = format!("soft:{}", gpu.spec());
+    let flags = [
+        "run",
+        "--gpu",
+        &gpu,
+        "--name",
+        name,
+        "--mem-limit",
+        "4GiB",
+        "--",
+    ];
+    let mut run = home.command(&flags);
+    run.arg(clients::compile("quota", &[]));
+    let mut guest = Guest::start(run);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+#[test]
+fn ps_set_and_events_reach_the_containers_of_all_daemons() {
+    let home = Home::new("mem=16GiB");
+    let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
+    let mut a = guest(&home, one, "a");
+    let mut b = guest(&home, &other, "b");
+    assert_eq!(home.daemons().len(), 2, "a daemon for each world");
+    for (guest, gib) in [(&mut a, 1), (&mut b, 2)] {
+        assert_eq!(guest.ask(&format!("alloc {}", gib * GIB)), "alloc 0");
+    }
+    let mut shown: Vec<_> = home
+        .ps()
+        .iter()
+        .map(|row| (row["name"].to_string(), row["charged"].as_u64()))
+        .collect();
+    shown.sort();
+    let charged = |name: &str, gib: u64| (format!("\"{name}\""), Some(gib * GIB));
+    assert_eq!(shown, [charged("a", 1), charged("b", 2)]);
+
+    for name in ["a", "b"] {
+        let output = home.gpushare(&["set", name, "--mem-limit", "3GiB"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(home.row(name).expect("it runs")["limit"], 3 * GIB);
+    }
+    let output = home.gpushare(&["set", "c", "--mem-limit", "3GiB"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("no container is named c"), "{told}");
+
+    let output = home.gpushare(&["events"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    for name in ["a", "b"] {
+        let of = |line: &&str| line.contains(" set ") && line.contains(&format!(" {name} "));
+        assert!(told.lines().any(|line| of(&line)), "{name}: {told}");
+    }
+    b.finish().silently();
+    assert!(home.row("b").is_none() && home.row("a").is_some());
+    a.finish().silently();
+    home.until_no_daemon();
+}

@@ -1,0 +1,175 @@
+//! Launches pass the gate from wherever they come: threads that come and go, destructors, signal handlers, beside forks; with the gate
+//! free, with a daemon, and with a cap that keeps closing it.
+
+use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_tests::guest::{clean, command, plain};
+use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The parts that need no more of a driver than softgpu gives. (Its locks are not for signal handlers.)
+const PARTS: [&str; 3] = ["churn", "destructors", "forks"];
+
+/// Runs the client and returns launches made, for each part; none may be refused.
+fn launches(mut command: Command, parts: &[&str]) -> Vec<u64> {
+    command.args(parts);
+    let text = Guest::start(command).finish().silently();
+    let line = |(line, part): (&str, &&str)| {
+        let made = line.strip_prefix(&format!("{part} "));
+        let made = made.and_then(|rest| rest.strip_suffix(" made 0 refused"));
+        made.and_then(|made| made.parse().ok())
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    assert_eq!(text.lines().count(), parts.len(), "{text}");
+    text.lines().zip(parts).map(line).collect()
+}
+
+/// What all launches of a part with a fixed number are.
+const CHURN: u64 = 40 * 16 * 50;
+const DESTRUCTORS: u64 = 100 * 3;
+
+#[track_caller]
+fn all_pass(command: Command) {
+    let made = launches(command, &PARTS);
+    assert_eq!(made[..2], [CHURN, DESTRUCTORS]);
+    assert!(made[2] > 0);
+}
+
+#[test]
+fn launches_from_everywhere_pass_a_free_gate_and_so_they_do_without_the_library() {
+    let client = clients::compile("gate", &[]);
+    let gpu = Gpu::new("");
+    all_pass(plain(&gpu, &client));
+    let mut run = command(&gpu, &["--mem-limit", "1GiB"]);
+    run.arg(&client);
+    all_pass(run);
+}
+
+#[test]
+fn launches_from_everywhere_pass_with_a_daemon() {
+    let daemon = Daemon::start(&Gpu::new(""));
+    let container = daemon.container("gate", &[]);
+    all_pass(container.command(&clients::compile("gate", &[])));
+}
+
+#[test]
+fn launches_from_everywhere_pass_a_gate_that_a_cap_keeps_closing() {
+    let client = clients::compile("gate", &[]);
+    let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
+    run.arg(&client);
+    all_pass(run);
+}
+
+/// A cap that keeps closing the gate, and then other ways to it.
+fn capped(parts: &[&str]) -> String {
+    let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
+    run.arg(clients::compile("gate", &[])).args(parts);
+    Guest::start(run).finish().silently()
+}
+
+#[test]
+fn a_launch_in_a_host_callback_is_never_kept_waiting_and_the_driver_refuses_it() {
+    let expected = "callbacks 50 made 50 refused\n";
+    let mut bare = plain(&Gpu::new(""), &clients::compile("gate", &[]));
+    bare.arg("callbacks");
+    assert_eq!(Guest::start(bare).finish().silently(), expected);
+    assert_eq!(capped(&["callbacks"]), expected);
+}
+
+/// Runs parts of the client in one container while another wants the device too: its output, and how many turns it took.
+fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
+    let client = clients::compile("gate", &[]);
+    let daemon = Daemon::start(&Gpu::new(""));
+    let (other, mine) = (
+        daemon.container("other", &[]),
+        daemon.container("mine", &[]),
+    );
+    let mut neighbour = other.command(&client);
+    neighbour.arg("forever").env("GATE_SPIN", "200");
+    let mut neighbour = Guest::start(neighbour);
+    assert_eq!(neighbour.line(), "launching");
+    let mut command = mine.command(&client);
+    command
+        .args(parts)
+        .arg("wait")
+        .env("GATE_SPIN", microseconds);
+    let mut guest = Guest::start(command);
+    let lines: Vec<String> = parts.iter().map(|_| guest.line()).collect();
+    let turns = match daemon.commands().ask(&Control::Shares) {
+        ControlReply::Shares(rows) => rows
+            .iter()
+            .find(|row| row.name == "mine")
+            .map(|row| row.turns),
+        other => panic!("{other:?}"),
+    };
+    guest.send("end");
+    guest.finish().silently();
+    neighbour.kill();
+    (lines.join("\n"), turns.expect("it is on the device"))
+}
+
+#[track_caller]
+fn nothing_is_refused_in_turns(parts: &[&str], microseconds: &str) {
+    let (text, turns) = contended(parts, microseconds);
+    eprintln!("{text}\n{turns} turns");
+    assert_eq!(
+        text.matches(" made 0 refused").count(),
+        parts.len(),
+        "{text}"
+    );
+    assert!(turns > 1, "a gate that never closed shows nothing");
+}
+
+#[test]
+fn streams_and_contexts_come_and_go_while_the_device_goes_round() {
+    nothing_is_refused_in_turns(&["streams", "contexts"], "50");
+}
+
+#[test]
+fn captures_of_every_mode_stay_whole_while_the_device_goes_round() {
+    nothing_is_refused_in_turns(&["captures"], "100");
+}
+
+#[test]
+fn launches_from_everywhere_pass_while_the_device_goes_round() {
+    nothing_is_refused_in_turns(&["churn", "destructors"], "20");
+}
+
+#[test]
+fn a_gate_without_membarrier_closes_too() {
+    let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
+    run.arg(clients::compile("gate", &[])).arg("unbarred");
+    all_pass(run);
+}
+
+/// A driver whose functions may be called in signal handlers, in a folder for the library path.
+fn stub() -> PathBuf {
+    let folder = artefacts::cache().join("stub");
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    let fresh = tempfile::NamedTempFile::new_in(&folder).expect("a writable folder");
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]);
+    cc.args(["-Wl,-soname,libcuda.so.1", "-o"])
+        .arg(fresh.path())
+        .arg(artefacts::repository().join("tests/bench/stub_driver.c"));
+    assert!(cc.status().expect("cc is installed").success());
+    let path = folder.join("libcuda.so.1");
+    fresh.into_temp_path().persist(path).expect("a rename");
+    folder
+}
+
+fn on_stub(client: &Path) -> Command {
+    let mut command = clean(client);
+    command
+        .env("LD_LIBRARY_PATH", stub())
+        .env("LD_PRELOAD", artefacts::interposer());
+    command
+}
+
+#[test]
+fn a_signal_handler_may_launch_wherever_it_interrupts_a_launch() {
+    let client = clients::compile("gate", &[]);
+    let made = launches(on_stub(&client), &["signals", "churn"]);
+    assert!(made[0] >= 1000, "{made:?}");
+    assert_eq!(made[1], CHURN);
+}

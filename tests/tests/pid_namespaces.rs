@@ -1,0 +1,254 @@
+//! Programs in pid namespaces of their own, as every container engine makes them: their pids are not the daemon's, and two of them may have the
+//! same.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gpushare_tests::gpu::links;
+use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts, clients, guest};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const OUT_OF_MEMORY: &str = "2";
+/// A pid namespace with its own `/proc`; its first process dies with `unshare`.
+const NESTED: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+
+/// Whether this user may make pid namespaces here; a test that cannot run says so.
+fn possible() -> bool {
+    let output = Command::new("unshare").args(NESTED).arg("true").output();
+    let possible = output.as_ref().is_ok_and(|output| output.status.success());
+    if !possible {
+        let test = std::thread::current();
+        let test = test.name().unwrap_or("pid namespaces");
+        not_runnable_here(test, "no pid namespace can be made");
+    }
+    possible
+}
+
+/// The same command, in a new pid namespace.
+fn nested(command: &Command) -> Command {
+    wrapped(command, "unshare", &NESTED)
+}
+
+/// The same command, in the pid namespace of a process.
+fn beside(command: &Command, pid: u32) -> Command {
+    wrapped(
+        command,
+        "nsenter",
+        &["--pid", "--mount", "--target", &pid.to_string()],
+    )
+}
+
+fn wrapped(command: &Command, by: &str, flags: &[&str]) -> Command {
+    let mut outer = Command::new(by);
+    outer.args(flags).arg(command.get_program());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
+/// A quota client that has started CUDA.
+fn started(command: Command) -> Guest {
+    let mut guest = Guest::start(command);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// The pid, here, of the program that `unshare` or `nsenter` started.
+fn inner(guest: &Guest) -> u32 {
+    let id = guest.id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    let children = children.expect("it runs");
+    children.trim().parse().expect("one child")
+}
+
+fn end(pid: u32) {
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("it is there");
+}
+
+fn quota(container: &Container) -> Command {
+    container.command(&clients::compile("quota", &[]))
+}
+
+#[test]
+fn the_daemon_knows_a_program_by_the_pid_it_has_here_and_measures_it() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB,ctx=96MiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guest = started(nested(&quota(&container)));
+    assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
+    let pid = inner(&guest);
+    let row = daemon.until("one", |row| row.processes[0].overhead > 0);
+    assert_eq!(row.processes[0].pid, pid);
+    // What the context takes is known for this process's, though NVML lists it by another pid than its own.
+    let row = daemon.until("one", |row| row.overhead < 512 << 20);
+    assert_eq!(row.overhead, 96 << 20);
+    end(pid);
+    daemon.until("one", |row| row.processes.is_empty() && row.limbo == 0);
+    let mut other = started(nested(&quota(&container)));
+    assert_eq!(other.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
+}
+
+#[test]
+fn two_programs_of_the_same_pid_in_two_namespaces_are_two() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let [a, b] = ["a", "b"].map(|name| daemon.container(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
+    let [mut first, mut second] = [&a, &b].map(|container| started(nested(&quota(container))));
+    assert_eq!(first.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
+    assert_eq!(second.ask(&format!("alloc {}", 2 * GIB)), "alloc 0");
+    for (name, guest, charged) in [("a", &first, 3 * GIB), ("b", &second, 2 * GIB)] {
+        let row = daemon.row(name);
+        assert_eq!((row.charged, row.processes[0].pid), (charged, inner(guest)));
+    }
+    end(inner(&first));
+    daemon.until("a", |row| row.processes.is_empty());
+    let row = daemon.row("b");
+    assert_eq!((row.charged, row.processes.len()), (2 * GIB, 1));
+    assert_eq!(
+        second.ask(&format!("alloc {}", 3 * GIB)),
+        format!("alloc {OUT_OF_MEMORY}")
+    );
+    assert_eq!(second.ask("check"), "check 1");
+}
+
+#[test]
+fn a_program_in_a_namespace_is_none_of_the_unmanaged() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut managed = started(nested(&quota(&container)));
+    assert_eq!(managed.ask(&format!("alloc {GIB}")), "alloc 0");
+    let plain = guest::plain(&gpu, &clients::compile("quota", &[]));
+    let mut bypass = started(nested(&plain));
+    assert_eq!(bypass.ask(&format!("alloc {}", 2 * GIB)), "alloc 0");
+    let mut events = daemon.commands().follow(1024);
+    let told = events.find(|event| event.kind == "unmanaged").unwrap();
+    let pid = format!("process {} ", inner(&bypass));
+    assert!(told.text.contains(&pid), "{}", told.text);
+}
+
+/// A quota client under a plain preload, without a daemon, in the container `one` of this runtime folder.
+fn alone(gpu: &Gpu, runtime: &Path) -> Command {
+    let mut command = guest::clean(&clients::compile("quota", &[]));
+    command
+        .env("LD_PRELOAD", artefacts::interposer())
+        .env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU", gpu.spec())
+        .env("XDG_RUNTIME_DIR", runtime)
+        .env("GPUSHARE_CONTAINER", "one")
+        .env("GPUSHARE_MEM_LIMIT", "4GiB");
+    command
+}
+
+fn runtime() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let private = fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new()
+        .permissions(private)
+        .tempdir()
+        .expect("a temporary folder")
+}
+
+/// Until the process is gone from here, and with it its locks.
+fn until_gone(pid: u32) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < end, "{pid} stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn without_a_daemon_the_dead_of_ones_own_namespace_count_until_the_driver_has_given_back() {
+    if !possible() {
+        return;
+    }
+    // No room for both: what is granted before the dead have given back, the driver refuses.
+    let gpu = Gpu::new("mem=5GiB,ctx=2MiB");
+    let folder = runtime();
+    let mut first = started(nested(&alone(&gpu, folder.path())));
+    let holder = started(beside(&alone(&gpu, folder.path()), inner(&first)));
+    let mut victim = started(beside(&alone(&gpu, folder.path()), inner(&first)));
+    assert_eq!(victim.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
+    assert_eq!(
+        first.ask(&format!("alloc {}", 2 * GIB)),
+        format!("alloc {OUT_OF_MEMORY}")
+    );
+    let pid = inner(&victim);
+    end(pid);
+    until_gone(pid);
+    assert_eq!(first.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
+    assert_eq!(first.ask("check"), "check 1");
+    holder.finish().silently();
+}
+
+#[test]
+fn without_a_daemon_programs_of_two_namespaces_share_a_limit_and_none_is_taken_for_dead() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let folder = runtime();
+    let [mut first, mut second] = [(); 2].map(|()| started(nested(&alone(&gpu, folder.path()))));
+    assert_eq!(first.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
+    assert_eq!(
+        second.ask(&format!("alloc {}", 2 * GIB)),
+        format!("alloc {OUT_OF_MEMORY}")
+    );
+    let pid = inner(&first);
+    end(pid);
+    until_gone(pid);
+    assert_eq!(second.ask(&format!("alloc {}", 4 * GIB)), "alloc 0");
+}
+
+#[test]
+fn a_daemon_that_does_not_see_the_program_says_so_and_what_to_do() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let folder = runtime();
+    let mut daemon = guest::clean(&artefacts::gpushared());
+    daemon
+        .env("LD_LIBRARY_PATH", links())
+        .env("SOFTGPU", gpu.spec());
+    let mut daemon = nested(&daemon);
+    daemon.arg("--runtime-dir").arg(folder.path());
+    let registered = folder.path().join("registered");
+    fs::create_dir(&registered).unwrap();
+    // As left by a daemon before it: commands of here cannot reach this one either.
+    let one = r#"{"name":"one","environment":[["GPUSHARE_MEM_LIMIT","1GiB"]],"devices":[]}"#;
+    fs::write(registered.join("one.json"), one).unwrap();
+    let mut daemon = daemon.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let served = lines
+        .map_while(Result::ok)
+        .any(|line| line.contains("serving"));
+    assert!(served, "it ended before it served");
+    let mut guest = alone(&gpu, folder.path());
+    guest.env("GPUSHARE_SOCKET", folder.path().join("sockets/one"));
+    let mut guest = Guest::start(guest);
+    assert_ne!(guest.ask("init"), "init 0");
+    let said = guest.finish().stderr;
+    assert!(said.contains("hostPID"), "{said}");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
