@@ -5,9 +5,13 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
+use crate::exec::turns;
 use crate::spec::Spec;
 use crate::world::machine::{Machine, Part};
 use crate::world::{Kind, uuid, uuid_text};
+
+/// The multiprocessors among a device's engines.
+const COMPUTE: usize = 0;
 
 /// What one process has on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +89,17 @@ pub struct Snapshot {
     pub devices: Vec<DeviceTruth>,
 }
 
+/// A stretch of time in which a process had the multiprocessors of a device. Times are of `CLOCK_MONOTONIC`, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spell {
+    /// The process's pid, as it saw it itself; 0 if the context has gone.
+    pub pid: i32,
+    /// When it began.
+    pub from: u64,
+    /// When it ends: what has begun may end later than now.
+    pub to: u64,
+}
+
 /// The machine of this name as it is now; `None` if nobody has it open. Looking is no operation: nothing late comes nearer.
 ///
 /// # Errors
@@ -117,6 +132,38 @@ impl Observer {
     /// If the shared state is lost.
     pub fn snapshot(&self) -> Result<Snapshot, std::io::Error> {
         of(&self.machine, false)
+    }
+
+    /// Who had the multiprocessors of the device with this index, and when, oldest first: what came after `place` (0 for all that is
+    /// remembered, some 2000 spells), and the place to ask from the next time.
+    ///
+    /// # Errors
+    /// If the shared state is lost.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub fn spells(&self, device: usize, place: u64) -> Result<(Vec<Spell>, u64), std::io::Error> {
+        assert!(
+            device < self.machine.spec().count as usize,
+            "no device {device}"
+        );
+        let (turns, place) = turns::had(self.machine.turns(device, COMPUTE), place);
+        let pids: Vec<i32> = self
+            .machine
+            .locked(|view, _| view.header.slots.iter().map(|slot| slot.pid).collect())
+            .map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+        let spell = |turn: turns::Had| {
+            let slot = usize::try_from(turn.owner)
+                .ok()
+                .and_then(|owner| owner.checked_sub(1));
+            let pid = slot.and_then(|slot| pids.get(slot)).copied();
+            Spell {
+                pid: pid.unwrap_or(0),
+                from: turn.from,
+                to: turn.to,
+            }
+        };
+        Ok((turns.into_iter().map(spell).collect(), place))
     }
 
     /// Lets one operation pass, so that what is late comes nearer, and finds the dead; then as [`snapshot`](Self::snapshot).

@@ -9,6 +9,9 @@
  *   each NS              -> each 0                  the same, waiting for each
  *   count                -> count NUMBER            launches of that thread so far
  *   stop                 -> stop RESULT             it has stopped; its first error
+ *   storm THREADS NS     -> storm 0                 THREADS threads launch kernels of NS nanoseconds and graphs of three, in streams of their
+ *                                                   own, their own default ones, and the legacy one, until they are told to stop
+ *   calm                 -> calm RESULT             they have, and all is complete; the first error
  *   pid                  -> pid NUMBER
  *   sync STREAM          -> sync RESULT
  *   query STREAM         -> query RESULT            600 while there is work
@@ -141,6 +144,53 @@ static int own_streams(int count, uint64_t ns) {
     return result;
 }
 
+static pthread_t stormers[32];
+static int storming;
+
+static int graph_of_three(void **exec, void *stream) {
+    void *graph;
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 1));
+    for (int i = 0; i < 3; i++) TRY(spin(work_ns / 3, stream));
+    TRY(CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(exec, graph, 0);
+}
+
+static int storm_in(void *stream, int index) {
+    void *exec;
+    TRY(current());
+    TRY(graph_of_three(&exec, stream));
+    for (long i = 0; !stopping && !failed; i++, launched++) {
+        if (i % 4 == 0) TRY(CALL("cuGraphLaunch", (void *, void *))(exec, stream));
+        else if (i % 4 == 1) TRY(spin_by("cuLaunchKernel_ptsz", function, work_ns, NULL));
+        else TRY(spin(work_ns, i % 4 == 2 && index == 0 ? NULL : stream));
+    }
+    TRY(CALL("cuStreamSynchronize_ptsz", (void *))(NULL));
+    return wait_for(stream);
+}
+
+static void *storm_one(void *index) {
+    void *stream;
+    int result = current();
+    if (!result) result = CALL("cuStreamCreate", (void **, unsigned))(&stream, 1);
+    if (!result) result = storm_in(stream, (int)(intptr_t)index);
+    int none = 0;
+    if (result) atomic_compare_exchange_strong(&failed, &none, result);
+    return NULL;
+}
+
+static void storm(int threads) {
+    stopping = failed = 0;
+    launched = 0;
+    storming = threads < 32 ? threads : 32;
+    for (int i = 0; i < storming; i++) pthread_create(&stormers[i], NULL, storm_one, (void *)(intptr_t)i);
+}
+
+static int calm(void) {
+    stopping = 1;
+    for (int i = 0; i < storming; i++) pthread_join(stormers[i], NULL);
+    return failed ? failed : wait_for(NULL);
+}
+
 static int passing_context(uint64_t ns) {
     void *passing, *stream, *module, *kernel;
     TRY(CALL("cuCtxCreate_v2", (void **, unsigned, int))(&passing, 0, 0));
@@ -193,7 +243,11 @@ int main(void) {
             stopping = 1;
             pthread_join(worker, NULL);
             result = failed;
-        } else if (IS("pid")) result = (int)getpid();
+        } else if (IS("storm")) {
+            work_ns = two;
+            storm((int)one);
+        } else if (IS("calm")) result = calm();
+        else if (IS("pid")) result = (int)getpid();
         else if (IS("sync")) result = wait_for(streams[one % 3]);
         else if (IS("query")) result = CALL("cuStreamQuery", (void *))(streams[one % 3]);
         else if (IS("copies")) result = copies();

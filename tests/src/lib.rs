@@ -16,11 +16,13 @@ pub mod gpu;
 pub mod guest;
 pub mod home;
 pub mod runnable;
+pub mod turns;
 
 pub use daemon::{Container, Daemon};
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
 pub use home::Home;
+pub use turns::Watch;
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;

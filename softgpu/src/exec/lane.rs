@@ -157,7 +157,7 @@ impl Lane {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use super::super::turns::{SLICE, WORDS};
+    use super::super::turns::{SLICE, WORDS, had};
     use super::*;
 
     /// Contexts on one engine, each with operations that follow one another.
@@ -227,6 +227,28 @@ mod tests {
         let mut engine = Engine::new(1, 8);
         engine.chain(0, 1, 1_000, &[7 * SLICE + 5]);
         assert_eq!(engine.drive(100, 8 * SLICE), [(1, 1_000 + 7 * SLICE + 5)]);
+    }
+
+    #[test]
+    fn the_log_tells_who_had_the_engine_and_when() {
+        let mut engine = Engine::new(2, 1);
+        engine.chain(0, 1, 1_000, &[500]);
+        engine.wake(0, 2_000, &mut Vec::new());
+        engine.chain(1, 2, 5_000, &[300]);
+        engine.wake(1, 6_000, &mut Vec::new());
+        let owners: Vec<u64> = (2..).zip(&engine.lanes).map(|(owner, _)| owner).collect();
+        let turns = Turns::new(&engine.words, ALL_LIVE);
+        for (owner, (lane, _)) in owners.iter().zip(&engine.lanes) {
+            turns.rise(lane.seat());
+            assert_eq!(turns.sit(*owner), Some(lane.seat()));
+        }
+        let (log, place) = had(&engine.words, 0);
+        let log: Vec<_> = log
+            .iter()
+            .map(|turn| (turn.owner, turn.from, turn.to))
+            .collect();
+        assert_eq!(log, [(2, 1_000, 1_500), (3, 5_000, 5_300)]);
+        assert_eq!(had(&engine.words, place), (vec![], place));
     }
 
     #[test]

@@ -291,6 +291,38 @@ pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
     Turns::new(words, &|_| true).last().1.end
 }
 
+/// A turn as the log has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Had {
+    /// Who has the seat now; 0 if it was left.
+    pub(crate) owner: u64,
+    /// When it began (ns).
+    pub(crate) from: u64,
+    /// When it ends (ns).
+    pub(crate) to: u64,
+}
+
+/// The turns behind `place` that are still remembered, oldest first, and the place they end with.
+pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
+    let turns = Turns::new(words, &|_| true);
+    let oldest = |end: u64| end.saturating_sub(LOG as u64 - 2);
+    let (end, _) = turns.last();
+    let read = |at: u64| {
+        let turn = Turn::of(turns.at(at).load(Ordering::Acquire));
+        let from = Turn::of(turns.at(at - 1).load(Ordering::Acquire)).end;
+        let owner = turns.owner(turn.seat?).load(Ordering::Acquire);
+        let to = turn.end;
+        Some((at, Had { owner, from, to }))
+    };
+    let read: Vec<_> = (place.max(oldest(end)).saturating_add(1)..=end)
+        .filter_map(read)
+        .collect();
+    // What was written over meanwhile is none of these.
+    let (now, _) = turns.last();
+    let whole = read.into_iter().filter(|(at, _)| *at > oldest(now));
+    (whole.map(|(_, turn)| turn).collect(), end)
+}
+
 /// Frees the seats a dead process left.
 pub(crate) fn evict(words: &[AtomicU64], owner: u64) {
     let turns = Turns::new(words, &|_| true);

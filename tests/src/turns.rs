@@ -1,0 +1,193 @@
+//! Whose turn it was, by the pages the daemon wrote, and who had the device meanwhile, by the software GPU's own books: on one clock.
+
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gpushare_protocol::page::control::{ControlDevice, ControlPage};
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord};
+use gpushare_protocol::wire::{Hello, Register, Reply, Request, decode};
+use gpushared::connection::Connection;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
+use softgpu::inspect::{Observer, Spell};
+
+use crate::{Container, Gpu};
+
+/// The longest an answer of the daemon's is waited for, in milliseconds.
+const PATIENCE: u16 = 30_000;
+/// Between two looks at the pages.
+const PAUSE: Duration = Duration::from_micros(40);
+/// Looks between two at the books, which remember more than can happen meanwhile.
+const BOOKS: u32 = 100;
+
+/// `CLOCK_MONOTONIC` in nanoseconds, as deadlines are.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every system has it");
+    let nanos = i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec());
+    u64::try_from(nanos).expect("it begins with the machine")
+}
+
+/// This test as one more process of a container, that never uses a device: it is not waited for, and sees the container's turns.
+#[derive(Debug)]
+pub struct Onlooker {
+    _line: Connection,
+    control: File,
+}
+
+impl Onlooker {
+    /// Joins.
+    pub fn of(container: &Container) -> Self {
+        let socket = UnixStream::connect(container.folder().join("gpushare.sock"));
+        let mut line = Connection::new(socket.expect("the daemon listens")).expect("a socket");
+        let hello = Hello {
+            capabilities: Hello::GATED,
+            ..Hello::of_this_build(0)
+        };
+        call(&mut line, 0, &hello);
+        let register = Request::Register(Register {
+            pid: std::process::id(),
+            presents_page: false,
+            slot: None,
+        });
+        let answer = call(&mut line, 1, &register);
+        let answer = decode::<Reply>(1, &answer).expect("of this version");
+        assert!(matches!(answer, Reply::Registered(_)), "{answer:?}");
+        let control: OwnedFd = line.take_descriptor().expect("a control page");
+        Self {
+            _line: line,
+            control: control.into(),
+        }
+    }
+
+    /// The container's lease on its first device.
+    pub fn word(&self) -> LeaseWord {
+        let place = offset_of!(ControlPage, devices) + offset_of!(ControlDevice, lease);
+        let mut bits = [0; 8];
+        let read = self.control.read_exact_at(&mut bits, place as u64);
+        read.expect("a page is there to be read");
+        LeaseWord::from_bits(u64::from_ne_bytes(bits))
+    }
+}
+
+/// Says something and waits for the answer.
+fn call<T: serde::Serialize>(line: &mut Connection, id: u32, message: &T) -> Vec<u8> {
+    line.send(id, message, Vec::new()).expect("it listens");
+    loop {
+        if let Some((of, body)) = line.next_frame().expect("whole frames")
+            && of == id
+        {
+            return body;
+        }
+        let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
+        let ready =
+            poll(&mut waits, PollTimeout::from(PATIENCE)).expect("a socket can be waited for");
+        assert!(ready > 0, "no answer");
+        line.receive(1 << 16).expect("it stays");
+    }
+}
+
+/// A time during which a container's lease certainly was this.
+#[derive(Debug, Clone, Copy)]
+pub struct Stretch {
+    /// The lease.
+    pub word: LeaseWord,
+    /// When it was first seen.
+    pub from: u64,
+    /// When it was last seen.
+    pub to: u64,
+}
+
+impl Stretch {
+    /// Whether the container held the device, with bounds.
+    pub fn is_turn(&self) -> bool {
+        self.word.state() == LeaseState::Open
+    }
+
+    /// Whether the device worked for somebody meanwhile, in this spell.
+    pub fn meets(&self, spell: &Spell) -> bool {
+        spell.from < self.to && spell.to > self.from
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Each container's leases, in the order of the containers.
+    pub leases: Vec<Vec<Stretch>>,
+    /// Who had the first device when.
+    pub spells: Vec<Spell>,
+}
+
+/// Somebody who looks all the time, on a thread.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Seen>>,
+}
+
+impl Watch {
+    /// Begins to look at the turns of these containers on the first device of `gpu`.
+    pub fn begin(gpu: &Gpu, containers: &[&Container]) -> Self {
+        let pages: Vec<Onlooker> = containers.iter().map(|one| Onlooker::of(one)).collect();
+        let spec = gpu.spec().parse().expect("a valid SPEC");
+        let observer = Observer::open(&spec).expect("a machine");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || look(&pages, &observer, &stopped));
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends, with all that was seen.
+    pub fn end(mut self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("it ends once");
+        thread.join().expect("nothing fails there")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn look(pages: &[Onlooker], observer: &Observer, stopped: &AtomicBool) -> Seen {
+    let mut seen = Seen {
+        leases: vec![Vec::new(); pages.len()],
+        spells: Vec::new(),
+    };
+    let (_, mut place) = observer.spells(0, u64::MAX).expect("readable");
+    loop {
+        let last = stopped.load(Ordering::Relaxed);
+        for _ in 0..BOOKS {
+            for (page, leases) in pages.iter().zip(&mut seen.leases) {
+                let (before, word, after) = (now(), page.word(), now());
+                match leases.last_mut() {
+                    Some(stretch) if stretch.word == word => stretch.to = before,
+                    _ => leases.push(Stretch {
+                        word,
+                        from: after,
+                        to: after,
+                    }),
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let (spells, end) = observer.spells(0, place).expect("readable");
+        seen.spells.extend(spells);
+        place = end;
+        if last {
+            return seen;
+        }
+    }
+}
