@@ -3,111 +3,71 @@
 //! Containers that overlap because one did not drain split the time evenly, as the hardware does. Their caps pay all of
 //! it: a ceiling must hold whatever the others do. No clock gets further ahead of its class than the most debt.
 
-use super::clock::{Reading, WHOLE};
-use super::entity::{Entity, Phase};
+use super::clock::WHOLE;
+use super::entity::Phase;
+use super::index::Class;
 use super::schedule::Schedule;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
-use std::collections::BTreeMap;
-
-/// A debt of who rests fades at this part of the time: after a pause of 100 s a second's debt is gone, and nobody gains
-/// more than a hundredth of the time by it.
-const FADE: u64 = 100;
 
 impl Schedule {
-    /// Lets time pass, and bills it.
+    /// Lets time pass, and bills it: those who pay are brought up to date, everybody else when it is needed.
     pub(super) fn pass(&mut self, now: Nanos) {
         let time = now - self.now;
         if time == Nanos::ZERO {
             return;
         }
         self.now = now;
-        let payers = self
-            .entities
-            .values()
-            .filter(|entity| entity.is_billed())
-            .count();
-        let share = Nanos(time.0 / u64::try_from(payers.max(1)).unwrap_or(1));
+        let payers: Vec<ContainerId> = self.index.payers().iter().copied().collect();
+        let share = Nanos(time.0 / u64::try_from(payers.len().max(1)).unwrap_or(1));
         let most_debt = self.policy.most_debt;
-        for entity in self.entities.values_mut() {
-            let (billed, whole) = if entity.is_billed() {
-                (share, time)
-            } else {
-                (Nanos::ZERO, Nanos::ZERO)
-            };
-            entity.clock = entity.clock.after(billed, entity.weight);
-            entity.held = entity.held + billed;
-            if entity.rests(now) {
-                let least = self.marks.of(entity.class).min(entity.clock);
-                let faded = entity.clock.before(Nanos(time.0 / FADE), entity.weight);
-                entity.clock = faded.max(least);
-            }
-            let waits = entity.wants();
-            if let Some(bucket) = &mut entity.bucket {
-                bucket.pass(time, whole, most_debt);
-            }
-            if let Some(promise) = &mut entity.promise {
-                if waits || whole != Nanos::ZERO {
-                    promise.pass(time, billed);
-                } else {
-                    promise.idles(time);
-                }
+        for container in &payers {
+            if let Some(entity) = self.entities.get_mut(container) {
+                let mark = self.marks.of(entity.class);
+                entity.pass(now, mark, Some(share), most_debt);
+                self.put(*container);
             }
         }
-        self.mark();
+        for container in payers {
+            self.forgive(container);
+        }
+        self.ripen();
     }
 
-    /// Moves the marks of the classes up to whoever is furthest behind, and keeps all clocks near them: not further ahead
-    /// than the most debt, and not further behind than the turn that a cap may have cost.
-    pub(super) fn mark(&mut self) {
-        let mut behind: BTreeMap<u16, Reading> = BTreeMap::new();
-        let counts =
-            |entity: &Entity| matches!(entity.phase, Phase::Holding(_) | Phase::Closing { .. });
-        let taking = self.entities.values().filter(|entity| counts(entity));
-        let waiting = self.waiting().map(|(_, entity)| entity);
-        for entity in taking.chain(waiting) {
-            let least = behind.entry(entity.class).or_insert(entity.clock);
-            *least = entity.clock.min(*least);
-        }
-        for (class, reading) in behind {
-            let was = self.marks.reach(class, reading);
-            self.keep_debts(class, was);
-        }
-        let held_back: Vec<(ContainerId, Nanos)> = self.held_back().collect();
-        for (container, turn) in held_back {
-            if let Some(entity) = self.entities.get_mut(&container) {
-                let floor = self.marks.of(entity.class).before(turn, entity.weight);
-                entity.clock = entity.clock.max(floor);
-            }
-        }
-        self.forgive();
-    }
-
-    /// A class's mark moved: those of it that are idle and owe something go with it.
-    fn keep_debts(&mut self, class: u16, was: Reading) {
-        let (now, mark) = (self.now, self.marks.of(class));
-        let idle = |entity: &&mut Entity| entity.class == class && entity.rests(now);
-        for entity in self.entities.values_mut().filter(idle) {
-            if entity.clock > was {
-                entity.clock = entity.clock.moved(was, mark);
-            }
+    /// Moves the mark of a class up to whoever of it is furthest behind of those that work or wait.
+    pub(super) fn mark(&mut self, class: u16) {
+        let waits = self.index.class(class).and_then(Class::first);
+        let works = self.holder.and_then(|holder| self.entities.get(&holder));
+        let works = works.filter(|entity| entity.class == class);
+        let least = waits.map(|(clock, ..)| clock).into_iter();
+        if let Some(least) = least.chain(works.map(|entity| entity.clock)).min() {
+            self.marks.reach(class, least);
         }
     }
 
-    /// Debts above the most are forgiven, and who overran and owes that much pays no more.
-    fn forgive(&mut self) {
+    /// What a container owes above the most is forgiven, and if it overran and owes that much it pays no more.
+    pub(super) fn forgive(&mut self, container: ContainerId) {
+        let Some(entity) = self.entities.get_mut(&container) else {
+            return;
+        };
         let most_debt = self.policy.most_debt;
-        for entity in self.entities.values_mut() {
-            let most = self.marks.of(entity.class).after(most_debt, entity.weight);
-            let owes_all = entity.clock >= most;
+        let mark = self.marks.of(entity.class);
+        let most = mark.after(most_debt, entity.weight);
+        let owes_all = entity.reading(self.now, mark) >= most;
+        let dry = entity
+            .bucket
+            .is_some_and(|bucket| bucket.at_most_debt(most_debt));
+        let stops =
+            matches!(entity.phase, Phase::Overrun { billed: true, .. }) && (owes_all || dry);
+        if !owes_all && !stops {
+            return;
+        }
+        self.touch(container, |entity, _| {
             entity.clock = entity.clock.min(most);
-            let dry = entity
-                .bucket
-                .is_some_and(|bucket| bucket.at_most_debt(most_debt));
             if let Phase::Overrun { billed, .. } = &mut entity.phase {
-                *billed = *billed && !owes_all && !dry;
+                *billed = *billed && !stops;
             }
-        }
+        });
     }
 
     /// The turn a container would get now: the quantum by its weight among those of its class that work or wait.
@@ -115,15 +75,12 @@ impl Schedule {
         let Some(own) = self.entities.get(&container) else {
             return self.policy.shortest;
         };
-        let (mut count, mut sum) = (1, own.weight);
-        for (other, entity) in &self.entities {
-            let counts = entity.wants() || matches!(entity.phase, Phase::Holding(_));
-            if *other != container && entity.class == own.class && counts {
-                count += 1;
-                sum += entity.weight;
-            }
+        let (mut count, mut sum) = self.index.class(own.class).map_or((0, 0), Class::active);
+        if !self.index.is_active(container, own.class) {
+            (count, sum) = (count + 1, sum + own.weight);
         }
-        let part = u128::from(own.weight) * count * u128::from(WHOLE) / u128::from(sum.max(1));
+        let part =
+            u128::from(own.weight) * u128::from(count) * u128::from(WHOLE) / u128::from(sum.max(1));
         let length = u128::from(self.policy.quantum.0) * part / u128::from(WHOLE);
         Nanos(u64::try_from(length).unwrap_or(u64::MAX)).max(self.policy.shortest)
     }

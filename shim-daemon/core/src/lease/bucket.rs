@@ -16,6 +16,8 @@ use gpushare_protocol::units::Permille;
 const CAPACITY: i64 = 10_000_000;
 /// What a dry bucket fills up to before the next turn, if a turn costs that much.
 const RESUME: i64 = CAPACITY / 2;
+/// What counts as a turn for that, whatever turns there are: whether a bucket allows one is nobody else's business.
+const TURN: Nanos = Nanos::millis(20);
 
 /// A container's allowance on one device. Levels in nanoseconds of hold time.
 #[derive(Clone, Copy, Debug)]
@@ -52,18 +54,18 @@ impl Bucket {
     }
 
     /// The turn is over: whether there is enough left for another.
-    pub(super) fn turn_over(&mut self, turn: Nanos) {
-        self.dry = self.level < self.resume(turn) / 4;
+    pub(super) fn turn_over(&mut self) {
+        self.dry = self.level < self.resume() / 4;
     }
 
-    /// Whether the container may hold the device; `turn` is what it would hold it for.
-    pub(super) fn allows(&self, turn: Nanos) -> bool {
-        self.level >= self.goal(turn)
+    /// Whether the container may hold the device.
+    pub(super) fn allows(&self) -> bool {
+        self.level >= self.goal()
     }
 
     /// How long from now until it allows a turn, if nothing is taken from it.
-    pub(super) fn wait(&self, turn: Nanos) -> Nanos {
-        let missing = u64::try_from(self.goal(turn).saturating_sub(self.level)).unwrap_or(0);
+    pub(super) fn wait(&self) -> Nanos {
+        let missing = u64::try_from(self.goal().saturating_sub(self.level)).unwrap_or(0);
         Nanos(missing.saturating_mul(1000).div_ceil(self.cap.get().into()))
     }
 
@@ -79,14 +81,14 @@ impl Bucket {
         self.level <= -signed(most_debt)
     }
 
-    fn goal(&self, turn: Nanos) -> i64 {
-        if self.dry { self.resume(turn) } else { 1 }
+    fn goal(&self) -> i64 {
+        if self.dry { self.resume() } else { 1 }
     }
 
-    /// What a turn of this length takes out of it, and no more than half of what it can hold.
-    fn resume(&self, turn: Nanos) -> i64 {
-        let refilled = part_of(self.cap, turn);
-        signed(turn - refilled).clamp(1, RESUME)
+    /// What a turn takes out of it, and no more than half of what it can hold.
+    fn resume(&self) -> i64 {
+        let refilled = part_of(self.cap, TURN);
+        signed(TURN - refilled).clamp(1, RESUME)
     }
 }
 
@@ -98,7 +100,6 @@ fn signed(time: Nanos) -> i64 {
 mod tests {
     use super::*;
 
-    const TURN: Nanos = Nanos::millis(20);
     const DEBT: Nanos = Nanos::secs(1);
 
     #[test]
@@ -108,11 +109,11 @@ mod tests {
         for _ in 0..1000 {
             let on = bucket.lasts();
             bucket.pass(on, on, DEBT);
-            bucket.turn_over(TURN);
-            assert!(!bucket.allows(TURN), "it ran dry");
-            let off = bucket.wait(TURN);
+            bucket.turn_over();
+            assert!(!bucket.allows(), "it ran dry");
+            let off = bucket.wait();
             bucket.pass(off, Nanos::ZERO, DEBT);
-            assert!(bucket.allows(TURN), "it waited as long as it was told");
+            assert!(bucket.allows(), "it waited as long as it was told");
             (held, total) = (held + on, total + on + off);
         }
         let part = held.0 * 10_000 / total.0;
@@ -130,23 +131,23 @@ mod tests {
     fn a_debt_is_paid_back_and_one_above_the_most_is_not() {
         let mut bucket = Bucket::new(Permille::new(500).unwrap());
         bucket.pass(Nanos::millis(105), Nanos::millis(105), DEBT);
-        bucket.turn_over(TURN);
+        bucket.turn_over();
         assert_eq!(
-            bucket.wait(TURN).0,
+            bucket.wait().0,
             2 * (105_000_000 - 52_500_000),
             "to the level before"
         );
         bucket.pass(Nanos::secs(100), Nanos::secs(100), DEBT);
         assert!(bucket.at_most_debt(DEBT));
-        assert_eq!(bucket.wait(TURN).0, 2 * (1_000_000_000 + 5_000_000));
+        assert_eq!(bucket.wait().0, 2 * (1_000_000_000 + 5_000_000));
     }
 
     #[test]
     fn a_short_use_leaves_it_open_without_waiting_for_a_whole_turn() {
         let mut bucket = Bucket::new(Permille::new(100).unwrap());
         bucket.pass(Nanos::millis(1), Nanos::millis(1), DEBT);
-        bucket.turn_over(TURN);
-        assert!(bucket.allows(TURN));
+        bucket.turn_over();
+        assert!(bucket.allows());
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
         let mut bucket = Bucket::new(Permille::new(990).unwrap());
         let on = bucket.lasts();
         bucket.pass(on, on, DEBT);
-        bucket.turn_over(TURN);
-        assert!(bucket.wait(TURN) < Nanos::millis(1));
+        bucket.turn_over();
+        assert!(bucket.wait() < Nanos::millis(1));
     }
 }

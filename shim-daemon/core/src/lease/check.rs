@@ -1,6 +1,7 @@
 //! What always holds between two inputs.
 
 use super::entity::{Entity, Phase};
+use super::index::{Index, Stand};
 use super::schedule::Schedule;
 use super::word::LeaseKind;
 use crate::ids::ContainerId;
@@ -12,6 +13,7 @@ impl Schedule {
     /// The first thing that does not hold, in words.
     pub fn check(&self) -> Result<(), String> {
         self.check_holder()?;
+        self.check_index()?;
         if let (None, Some((container, _))) = (self.holder, self.next()) {
             return Err(format!("{container:?} is next and nobody holds the device"));
         }
@@ -50,12 +52,33 @@ impl Schedule {
         else {
             return Ok(());
         };
-        let passed_over = self.waiting().find(|(_, other)| other.class > entity.class);
-        match passed_over {
-            Some((container, _)) if !turn.promoted => {
+        match self.index.first() {
+            Some((class, (.., container))) if class > entity.class && !turn.promoted => {
                 Err(format!("{container:?} is of a higher class and waits"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The index is what everybody's place makes it, and those who pay are billed up to now.
+    fn check_index(&self) -> Result<(), String> {
+        let mut anew = Index::default();
+        for (container, entity) in &self.entities {
+            let place = entity.place(self.now, &self.policy);
+            if entity.rests != (place.stand == Stand::Rests) {
+                return Err(format!("{container:?} rests or does not: {entity:?}"));
+            }
+            if entity.is_billed() && entity.passed != self.now {
+                return Err(format!(
+                    "{container:?} was not billed up to now: {entity:?}"
+                ));
+            }
+            anew.put(*container, Some(place));
+        }
+        if anew == self.index {
+            Ok(())
+        } else {
+            Err(format!("the index is {:?}, should be {anew:?}", self.index))
         }
     }
 
@@ -80,7 +103,8 @@ impl Schedule {
             return Err("its page says something else".to_owned());
         }
         let mark = self.marks.of(entity.class);
-        if entity.clock.since(mark, entity.weight) > self.policy.most_debt {
+        let reading = entity.reading(self.now, mark);
+        if reading.since(mark, entity.weight) > self.policy.most_debt {
             return Err("it owes more than can be owed".to_owned());
         }
         Ok(())

@@ -11,7 +11,11 @@ use gpushare_protocol::units::Permille;
 use std::collections::BTreeMap;
 
 /// How long after its turn a container that says nothing counts as one that has more to do.
-const GRACE: Nanos = Nanos::millis(1);
+pub(super) const GRACE: Nanos = Nanos::millis(1);
+
+/// A debt of who rests fades at this part of the time: after a pause of 100 s a second's debt is gone, and nobody gains
+/// more than a hundredth of the time by it.
+const FADE: u64 = 100;
 
 /// Where a container stands in its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +83,14 @@ pub(super) struct Entity {
     pub(super) epoch: u64,
     /// What its control page says.
     pub(super) said: Lease,
+    /// As of `passed`; a debt of one that rests moves on with its class's mark. See [`Self::reading`].
     pub(super) clock: Reading,
+    /// Up to when time has passed for it: whatever changes with time alone is brought up to now when it is needed.
+    pub(super) passed: Nanos,
+    /// Its class's mark at `passed`.
+    pub(super) seen: Reading,
+    /// It has been idle since `passed`.
+    pub(super) rests: bool,
     /// When it last got a turn: among equals the longest ago is next.
     pub(super) granted: Nanos,
     /// When its last turn ended.
@@ -105,8 +116,16 @@ pub(super) struct Entity {
 
 impl Entity {
     /// A container that comes to a device: closed, and asked for nothing yet.
-    pub(super) fn new(class: u16, compute: Compute, clock: Reading, epoch: u64) -> Self {
+    pub(super) fn new(
+        class: u16,
+        compute: Compute,
+        clock: Reading,
+        (epoch, now): (u64, Nanos),
+    ) -> Self {
         Self {
+            passed: now,
+            seen: clock,
+            rests: false,
             class,
             compute,
             weight: super::clock::WHOLE,
@@ -143,10 +162,45 @@ impl Entity {
         !matches!(self.phase, Phase::Free | Phase::Out)
     }
 
-    /// Whether it has nothing to do here, and not only because its turn ended just now and its calls have not met the
-    /// closed gate yet.
-    pub(super) fn rests(&self, now: Nanos) -> bool {
-        self.phase == Phase::Out && !self.wants() && now >= self.ended + GRACE
+    /// Lets time pass up to `now`. `billed` is what of it it pays for, if it pays; its cap pays all of it then.
+    pub(super) fn pass(
+        &mut self,
+        now: Nanos,
+        mark: Reading,
+        billed: Option<Nanos>,
+        most_debt: Nanos,
+    ) {
+        let time = now - self.passed;
+        let share = billed.unwrap_or_default();
+        let whole = billed.map_or(Nanos::ZERO, |_| time);
+        self.clock = self.reading(now, mark).after(share, self.weight);
+        (self.passed, self.seen) = (now, mark);
+        if time == Nanos::ZERO {
+            return;
+        }
+        self.held = self.held + share;
+        let waits = self.wants();
+        if let Some(bucket) = &mut self.bucket {
+            bucket.pass(time, whole, most_debt);
+        }
+        if let Some(promise) = &mut self.promise {
+            if waits || whole != Nanos::ZERO {
+                promise.pass(time, share);
+            } else {
+                promise.idles(time);
+            }
+        }
+    }
+
+    /// What its clock reads at `now`, with its class's mark there: who rests and owes something goes with the mark, and
+    /// what it owes fades.
+    pub(super) fn reading(&self, now: Nanos, mark: Reading) -> Reading {
+        if !self.rests || self.clock <= self.seen {
+            return self.clock;
+        }
+        let moved = self.clock.moved(self.seen, mark);
+        let faded = moved.before(Nanos((now - self.passed).0 / FADE), self.weight);
+        faded.max(mark.min(moved))
     }
 
     pub(super) fn wants(&self) -> bool {

@@ -29,21 +29,21 @@ impl Schedule {
         let fresh = !self.entities.contains_key(&container);
         if fresh {
             self.epochs += 1;
-            let came = Entity::new(class, compute, self.marks.of(class), self.epochs);
+            let at = (self.epochs, self.now);
+            let came = Entity::new(class, compute, self.marks.of(class), at);
             self.entities.insert(container, came);
         }
-        let Some(entity) = self.entities.get_mut(&container) else {
-            return;
-        };
-        let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
         self.owners.insert(process, container);
-        let member = entity.members.entry(process).or_insert(Member {
-            gated,
-            wants: false,
-            idle: false,
-            drained: !open,
+        self.touch(container, |entity, _| {
+            let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
+            let member = entity.members.entry(process).or_insert(Member {
+                gated,
+                wants: false,
+                idle: false,
+                drained: !open,
+            });
+            member.gated = gated;
         });
-        member.gated = gated;
         if fresh {
             self.reweigh();
         }
@@ -54,44 +54,39 @@ impl Schedule {
         let Some(container) = self.owners.remove(&process) else {
             return;
         };
-        let Some(entity) = self.entities.get_mut(&container) else {
-            return;
-        };
-        entity.members.remove(&process);
-        if entity.members.is_empty() {
+        let left = self.touch(container, |entity, _| {
+            entity.members.remove(&process);
+            entity.members.is_empty()
+        });
+        if left == Some(true) {
             self.entities.remove(&container);
             if self.holder == Some(container) {
                 self.holder = None;
             }
+            self.put(container);
             self.reweigh();
         }
     }
 
     pub(super) fn set(&mut self, container: ContainerId, class: u16, compute: Compute) {
-        let (old, new) = (
-            self.entities
-                .get(&container)
-                .map(|entity| self.marks.of(entity.class)),
-            self.marks.of(class),
-        );
-        let Some((entity, old)) = self.entities.get_mut(&container).zip(old) else {
-            return;
-        };
-        if entity.class != class {
-            // Its debt comes with it into the other class.
-            let debt = entity.clock.since(old, entity.weight);
-            entity.clock = new.after(debt, entity.weight);
-        }
-        (entity.class, entity.compute) = (class, compute);
-        entity.bucket = compute.cap().map(|cap| entity.capped(cap));
-        entity.promise = compute.request.map(|part| {
-            let mut promise = entity.promise.unwrap_or_else(|| Promise::new(part));
-            promise.change(part);
-            promise
+        let (now, new) = (self.now, self.marks.of(class));
+        self.touch(container, |entity, old| {
+            if entity.class != class {
+                // Its debt comes with it into the other class.
+                let debt = entity.clock.since(old, entity.weight);
+                (entity.clock, entity.seen) = (new.after(debt, entity.weight), new);
+            }
+            (entity.class, entity.compute) = (class, compute);
+            entity.bucket = compute.cap().map(|cap| entity.capped(cap));
+            entity.promise = compute.request.map(|part| {
+                let mut promise = entity.promise.unwrap_or_else(|| Promise::new(part));
+                promise.change(part);
+                promise
+            });
+            if let Phase::Holding(turn) = &mut entity.phase {
+                turn.runs_dry = entity.bucket.map(|bucket| now + bucket.lasts());
+            }
         });
-        if let Phase::Holding(turn) = &mut entity.phase {
-            turn.runs_dry = entity.bucket.map(|bucket| self.now + bucket.lasts());
-        }
         self.reweigh();
     }
 
@@ -106,22 +101,25 @@ impl Schedule {
                 None => *without += 1,
             }
         }
-        for entity in self.entities.values_mut() {
-            let (asked, without) = requests.get(&entity.class).copied().unwrap_or_default();
-            let weight = entity.compute.request.map_or_else(
-                || (WHOLE.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
-                |request| u64::from(request.get()),
-            );
-            let mark = self.marks.of(entity.class);
-            let (ahead, behind) = (
-                entity.clock.since(mark, entity.weight),
-                mark.since(entity.clock, entity.weight),
-            );
-            entity.clock = mark.after(ahead, weight).before(behind, weight);
-            if let Phase::Holding(turn) = &mut entity.phase {
-                (turn.from, turn.read) = (entity.clock, self.now);
-            }
-            entity.weight = weight;
+        let now = self.now;
+        for container in self.entities.keys().copied().collect::<Vec<_>>() {
+            self.touch(container, |entity, mark| {
+                let (asked, without) = requests.get(&entity.class).copied().unwrap_or_default();
+                let weight = entity.compute.request.map_or_else(
+                    || (WHOLE.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
+                    |request| u64::from(request.get()),
+                );
+                let (ahead, behind) = (
+                    entity.clock.since(mark, entity.weight),
+                    mark.since(entity.clock, entity.weight),
+                );
+                entity.clock = mark.after(ahead, weight).before(behind, weight);
+                if let Phase::Holding(turn) = &mut entity.phase {
+                    (turn.from, turn.read) = (entity.clock, now);
+                }
+                entity.weight = weight;
+            });
+            self.forgive(container);
         }
         let used: BTreeSet<u16> = requests.into_keys().collect();
         self.marks.keep(|class| used.contains(&class));

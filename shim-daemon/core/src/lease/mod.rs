@@ -15,6 +15,7 @@ mod bucket;
 mod check;
 mod clock;
 mod entity;
+mod index;
 mod members;
 mod promise;
 mod reports;

@@ -5,7 +5,7 @@
 
 use super::entity::{Member, Phase};
 use super::schedule::Schedule;
-use crate::ids::ProcessId;
+use crate::ids::{ContainerId, ProcessId};
 
 impl Schedule {
     pub(super) fn wanted(&mut self, process: ProcessId, epoch: u64) {
@@ -13,32 +13,32 @@ impl Schedule {
             return;
         };
         let turn = self.length(container);
-        let Some(entity) = self.entities.get_mut(&container) else {
-            return;
-        };
-        if entity.phase == Phase::Free || entity.epoch != epoch {
+        let known = self.entities.get(&container);
+        if known.is_none_or(|entity| entity.phase == Phase::Free || entity.epoch != epoch) {
             return;
         }
-        if !entity.wants() {
-            entity.asked = self.now;
-        }
-        if !entity.wants() && !entity.is_in_turn() {
-            // Idle time is not saved up; what an interrupted turn lacked is not lost.
-            let mark = self.marks.of(entity.class);
-            let floor = if std::mem::take(&mut entity.interrupted) {
-                mark.before(turn, entity.weight)
-            } else {
-                mark
-            };
-            entity.clock = entity.clock.max(floor);
-        }
-        if let Some(member) = entity
-            .members
-            .get_mut(&process)
-            .filter(|member| member.gated)
-        {
-            member.wants = true;
-        }
+        let now = self.now;
+        self.touch(container, |entity, mark| {
+            if !entity.wants() {
+                entity.asked = now;
+            }
+            if !entity.wants() && !entity.is_in_turn() {
+                // Idle time is not saved up; what an interrupted turn lacked is not lost.
+                let floor = if std::mem::take(&mut entity.interrupted) {
+                    mark.before(turn, entity.weight)
+                } else {
+                    mark
+                };
+                entity.clock = entity.clock.max(floor);
+            }
+            if let Some(member) = entity
+                .members
+                .get_mut(&process)
+                .filter(|member| member.gated)
+            {
+                member.wants = true;
+            }
+        });
     }
 
     pub(super) fn drained(&mut self, process: ProcessId, epoch: u64) {
@@ -53,24 +53,27 @@ impl Schedule {
 
     /// Believed whatever turn it speaks of: it takes nothing from anybody but who says it.
     pub(super) fn busy(&mut self, process: ProcessId, _epoch: u64) {
-        let entity = self
-            .owners
-            .get(&process)
-            .and_then(|container| self.entities.get_mut(container));
-        if let Some(member) = entity.and_then(|entity| entity.members.get_mut(&process)) {
-            member.idle = false;
+        if let Some(container) = self.owners.get(&process).copied() {
+            self.say(container, process, |member| member.idle = false);
         }
     }
 
     /// Takes a report about the present turn.
     fn report(&mut self, process: ProcessId, epoch: u64, say: impl FnOnce(&mut Member)) {
-        let entity = self
-            .owners
-            .get(&process)
-            .and_then(|container| self.entities.get_mut(container))
-            .filter(|entity| entity.epoch == epoch && entity.is_in_turn());
-        if let Some(member) = entity.and_then(|entity| entity.members.get_mut(&process)) {
-            say(member);
+        let Some(container) = self.owners.get(&process).copied() else {
+            return;
+        };
+        let known = self.entities.get(&container);
+        if known.is_some_and(|entity| entity.epoch == epoch && entity.is_in_turn()) {
+            self.say(container, process, say);
         }
+    }
+
+    fn say(&mut self, container: ContainerId, process: ProcessId, say: impl FnOnce(&mut Member)) {
+        self.touch(container, |entity, _| {
+            if let Some(member) = entity.members.get_mut(&process) {
+                say(member);
+            }
+        });
     }
 }

@@ -6,6 +6,7 @@
 
 use super::clock::Marks;
 use super::entity::{Entity, Phase};
+use super::index::Index;
 use super::terms::{Compute, LeasePolicy};
 use super::word::{Lease, LeaseKind};
 use crate::ids::{ContainerId, ProcessId};
@@ -106,6 +107,9 @@ pub struct Schedule {
     /// Who holds the device or drains from it in the bound.
     pub(super) holder: Option<ContainerId>,
     pub(super) marks: Marks,
+    pub(super) index: Index,
+    /// Whose page may have to say something else since it was last looked at.
+    pub(super) touched: Vec<ContainerId>,
     pub(super) epochs: u64,
     pub(super) outputs: VecDeque<Output>,
     wake: Option<Nanos>,
@@ -121,6 +125,8 @@ impl Schedule {
             owners: BTreeMap::new(),
             holder: None,
             marks: Marks::default(),
+            index: Index::default(),
+            touched: Vec::new(),
             epochs: 0,
             outputs: VecDeque::new(),
             wake: None,
@@ -177,37 +183,45 @@ impl Schedule {
     pub fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.pass(now);
         self.policy = policy;
+        self.put_all();
+        for container in self.entities.keys().copied().collect::<Vec<_>>() {
+            self.forgive(container);
+        }
         self.settle();
     }
 
     /// Brings everything to where it should be now, and says what changed.
     fn settle(&mut self) {
         self.regime();
-        self.mark();
-        while self.step() {
-            self.mark();
-        }
+        while self.step() {}
         self.speak();
         self.wake = self.next_wake();
     }
 
     /// Who is alone and without a cap is free; everybody else takes turns.
     fn regime(&mut self) {
+        // Nobody was free when the third came.
+        if self.entities.len() > 2 {
+            return;
+        }
         let alone = self.entities.len() == 1;
-        for (container, entity) in &mut self.entities {
+        for container in self.entities.keys().copied().collect::<Vec<_>>() {
+            let Some(entity) = self.entities.get(&container) else {
+                continue;
+            };
             let free = alone && entity.bucket.is_none();
             if free && entity.phase != Phase::Free {
                 self.epochs += 1;
-                entity.epoch = self.epochs;
-                entity.phase = Phase::Free;
+                let epoch = self.epochs;
                 self.holder = None;
-            }
-            if !free && entity.phase == Phase::Free {
+                self.touch(container, |entity, _| {
+                    (entity.epoch, entity.phase) = (epoch, Phase::Free);
+                });
+            } else if !free && entity.phase == Phase::Free {
                 // It works, for all that is known: it goes on in a turn of its own.
-                entity.clock = entity.clock.max(self.marks.of(entity.class));
-                entity.phase = Phase::Out;
-                let container = *container;
-                self.mark();
+                self.touch(container, |entity, mark| {
+                    (entity.clock, entity.phase) = (entity.clock.max(mark), Phase::Out);
+                });
                 self.grant(container, false);
                 return;
             }
@@ -217,8 +231,12 @@ impl Schedule {
     /// Says what changed, what closes first.
     fn speak(&mut self) {
         let mut opened = Vec::new();
-        let contended = self.waiting().next().is_some();
-        for container in self.entities.keys().copied().collect::<Vec<_>>() {
+        let contended = self.index.first().is_some();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.extend(self.holder);
+        touched.sort_unstable();
+        touched.dedup();
+        for container in touched.drain(..) {
             let Some(lease) = self.word(container, contended) else {
                 continue;
             };
@@ -237,6 +255,8 @@ impl Schedule {
             }
         }
         self.outputs.extend(opened);
+        // What was touched meanwhile was so by what was said.
+        self.touched = touched;
     }
 
     /// What a container's page should say. A later deadline is a new grant.
@@ -254,9 +274,10 @@ impl Schedule {
         if extends(&entity.said, entity.epoch, &kind) {
             self.epochs += 1;
             let epoch = self.epochs;
-            let entity = self.entities.get_mut(&container)?;
-            entity.epoch = epoch;
-            entity.reopen();
+            self.touch(container, |entity, _| {
+                entity.epoch = epoch;
+                entity.reopen();
+            });
         }
         let epoch = self.entities.get(&container)?.epoch;
         Some(Lease { epoch, kind })
@@ -264,8 +285,7 @@ impl Schedule {
 
     /// The most un-drained work of a class's holder: little if somebody may come who must not wait.
     fn window(&self, class: u16) -> Nanos {
-        let urgent = self.entities.values().any(|other| other.class > class);
-        if urgent {
+        if self.index.highest().is_some_and(|highest| highest > class) {
             self.policy.urgent_window
         } else {
             self.policy.window

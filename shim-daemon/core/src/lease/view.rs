@@ -1,6 +1,7 @@
 //! A container's share of a device, for people to look at.
 
 use super::entity::{Entity, Phase};
+use super::index::Stand;
 use super::schedule::Schedule;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
@@ -45,8 +46,8 @@ impl Schedule {
     /// A container's share, with the time from the last input to `now` billed as it will be.
     pub fn share(&self, container: ContainerId, now: Nanos) -> Option<ShareView> {
         let entity = self.entities.get(&container)?;
-        let payers = self.entities.values().filter(|entity| entity.is_billed());
-        let payers = u64::try_from(payers.count()).unwrap_or(1).max(1);
+        let payers = self.index.payers().len().max(1);
+        let payers = u64::try_from(payers).unwrap_or(1);
         let running = if entity.is_billed() {
             Nanos((now - self.now).0 / payers)
         } else {
@@ -66,7 +67,8 @@ impl Schedule {
     }
 
     fn state(&self, container: ContainerId, entity: &Entity) -> (ShareState, Nanos) {
-        let capped = || self.held_back().any(|(held, _)| held == container);
+        let place = self.index.place(container);
+        let capped = || place.is_some_and(|place| matches!(place.stand, Stand::Capped(_)));
         match entity.phase {
             Phase::Free => (ShareState::Free, entity.granted),
             Phase::Holding(turn) => (ShareState::Holding, turn.since),
