@@ -195,7 +195,7 @@ def rows(machine, report, not_available, torch):
             raise not_available("this python3 has no torch")
         return collision(machine, resolver, True)
 
-    for resolver in ("fail", "wait", "priority,wait"):
+    for resolver in ("fail", "wait", "priority"):
         report.row(f"collision: {resolver}", lambda resolver=resolver: collision(machine, resolver, False))
         report.row(f"collision: {resolver}, PyTorch", lambda resolver=resolver: with_torch(resolver))
     report.row("the daemon's books beside NVML's", lambda: books(machine))

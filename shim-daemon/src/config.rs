@@ -64,6 +64,8 @@ struct File {
     step: Option<Amount>,
     /// From SIGTERM to SIGKILL.
     term_grace: Option<Span>,
+    /// How long what a container that was ended held counts as on its way.
+    victim_grace: Option<Span>,
     /// How long before an idle end or a run limit a container is warned.
     end_warning: Option<Span>,
     /// How long a restart waits for running programs to say what they hold.
@@ -201,6 +203,9 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     if let Some(Span(grace)) = file.term_grace {
         settings.policy.term_grace = grace;
     }
+    if let Some(Span(grace)) = file.victim_grace {
+        settings.policy.victim_grace = grace;
+    }
     if let Some(Span(warning)) = file.end_warning {
         settings.policy.end_warning = warning;
     }
@@ -234,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_file_says_what_differs_from_the_base() {
-        let text = "reserve = \"512MiB\"\nterm_grace = \"3s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
+        let text = "reserve = \"512MiB\"\nterm_grace = \"3s\"\nvictim_grace = \"9s\"\n[defaults]\nGPUSHARE_WAIT_TIMEOUT = \"5s\"\n";
         let base = Settings {
             capacity: Some(Bytes(GIB)),
             ..Settings::default()
@@ -245,6 +250,7 @@ mod tests {
             (Bytes(512 * MIB), Some(Bytes(GIB)))
         );
         assert_eq!(read.policy.term_grace, Nanos::secs(3));
+        assert_eq!(read.policy.victim_grace, Nanos::secs(9));
         assert_eq!(
             read.defaults,
             [("GPUSHARE_WAIT_TIMEOUT".to_owned(), "5s".to_owned())]

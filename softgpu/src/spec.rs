@@ -11,6 +11,7 @@
 //! | `bw` | device memory bandwidth | `1TiB/s` |
 //! | `ctx` | memory a process's context takes on a device | `64MiB` |
 //! | `seed` | picks one of the legal orders and delays | 1 |
+//! | `linger` | how many operations more a dead process's memory stays taken, 0–10000 | 0 |
 
 use std::fmt;
 
@@ -42,6 +43,8 @@ pub struct Spec {
     pub ctx: u64,
     /// Picks one of the legal orders and delays.
     pub seed: u64,
+    /// How many operations more the memory of a dead process stays taken.
+    pub linger: u32,
 }
 
 impl Default for Spec {
@@ -56,6 +59,7 @@ impl Default for Spec {
             bw: 1 << 40,
             ctx: 64 << 20,
             seed: 1,
+            linger: 0,
         }
     }
 }
@@ -99,10 +103,11 @@ impl fmt::Display for Spec {
             bw,
             ctx,
             seed,
+            linger,
         } = self;
         write!(
             f,
-            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed}"
+            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},linger={linger}"
         )
     }
 }
@@ -187,7 +192,14 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 .parse()
                 .map_err(|_| "a number, 0 to 18446744073709551615")?
         }
-        _ => return Err("one of the keys name, count, mem, sm, driver, link, bw, ctx, seed"),
+        "linger" => {
+            spec.linger = number(value, 0, 10_000).ok_or("a number of operations, 0 to 10000")?
+        }
+        _ => {
+            return Err(
+                "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger",
+            );
+        }
     }
     Ok(())
 }
@@ -249,7 +261,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let spec: Spec =
-            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7"
+            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20"
                 .parse()
                 .unwrap();
         let expected = Spec {
@@ -262,6 +274,7 @@ mod tests {
             bw: 3_000_000_000_000,
             ctx: 0,
             seed: 7,
+            linger: 20,
         };
         assert_eq!(spec, expected);
         assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
@@ -295,6 +308,7 @@ mod tests {
             "count",
             "sm=1,sm=1",
             "ctx=17GiB",
+            "linger=-1",
             "mem=1.GiB",
             "mem=.5GiB",
         ] {

@@ -78,6 +78,26 @@ fn where_nobody_may_be_ended_the_better_one_waits_and_then_goes_on_without() {
 }
 
 #[test]
+fn under_priority_alone_the_better_one_waits_until_the_driver_gives_back_what_the_ended_one_held() {
+    // A look at the device is a few operations, and there is one a second.
+    let home = Home::new("mem=16GiB,linger=16");
+    let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);
+    let mut other = holds(&home, "other", &[&BURST, &MAY_END, &LOW], GIB);
+    let alone = ["--on-collision", "priority", "--wait-timeout", "5m"];
+    let mut high = home.guest("high", &[&BURST[..], &alone].concat());
+    let asked = std::time::Instant::now();
+    assert_eq!(high.ask(&alloc(10 * GIB)), GRANTED);
+    println!("served after {:.1} s", asked.elapsed().as_secs_f64());
+    assert_eq!(low.finish().status.code(), Some(143));
+    assert_eq!(
+        other.ask("check"),
+        "check 1",
+        "nobody is ended for what comes"
+    );
+    other.finish().silently();
+}
+
+#[test]
 fn an_equal_burst_is_ended_when_it_is_idle() {
     let home = Home::new("mem=16GiB");
     let idle = holds(

@@ -213,6 +213,8 @@ pub struct Policy {
     pub kill_grace: Nanos,
     /// How long limbo counts as coming: a forked child may keep it for ever.
     pub limbo_grace: Nanos,
+    /// The same for limbo of containers that were ended: who had them ended waits for it, and nobody else is ended instead.
+    pub victim_grace: Nanos,
     /// How long waiters must be stuck on each other before one of them is refused.
     pub cycle_grace: Nanos,
     /// How long before an idle end or a run limit the container is warned.
@@ -226,6 +228,18 @@ pub struct Policy {
     pub lease: LeasePolicy,
 }
 
+impl Policy {
+    /// From SIGTERM until a victim's bytes should be back, at the latest.
+    pub fn ladder(&self) -> Nanos {
+        self.term_grace + self.kill_grace
+    }
+
+    /// How long an ask within its request may take: a victim gives nothing back, and the next one walks the whole ladder.
+    pub fn guarantee(&self) -> Nanos {
+        self.victim_grace + self.ladder() + self.limbo_grace
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -235,6 +249,7 @@ impl Default for Policy {
             term_grace: Nanos::secs(10),
             kill_grace: Nanos::secs(5),
             limbo_grace: Nanos::secs(2),
+            victim_grace: Nanos::secs(30),
             cycle_grace: Nanos::secs(1),
             end_warning: Nanos::secs(60),
             most_waiting: 256,

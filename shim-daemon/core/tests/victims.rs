@@ -162,3 +162,121 @@ fn memory_in_limbo_for_long_saves_nobody() {
     node.sample(device);
     assert!(node.granted(ask));
 }
+
+/// A small burst that may be ended fills the device, and then a better one under `priority` alone wants half of it. The
+/// device gives dead memory back after `linger`. A second burst that may be ended holds as much as is wanted, so that it
+/// would be taken next.
+fn a_victim_lingers(
+    linger: Option<Nanos>,
+    timeout: Nanos,
+) -> (
+    Node,
+    gpushare_core::DeviceId,
+    [gpushare_core::ContainerId; 2],
+    gpushare_core::AskKey,
+) {
+    let (mut node, device) = Node::with_device(16);
+    let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
+    let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
+    let (_, better) = node.run(gpushare_core::ContainerSpec {
+        wait_timeout: timeout,
+        ..resolving(&[Resolver::Priority], killable(device, 0, 16))
+    });
+    node.devices.get_mut(&device).expect("it exists").linger = linger;
+    node.guarantees = false;
+    node.want(one, device, gib(8));
+    node.want(two, device, gib(8));
+    let ask = node.want(better, device, gib(8));
+    (node, device, [first, second], ask)
+}
+
+#[test]
+fn an_ask_waits_for_what_was_ended_for_it_also_when_the_device_takes_its_time() {
+    let (mut node, _, [first, second], ask) = a_victim_lingers(Some(secs(8)), secs(30));
+    assert!(!node.guests.contains_key(&first));
+    node.live(Nanos::millis(7_900));
+    assert!(node.waits(ask), "{:?}", node.denied(ask));
+    node.live(Nanos::millis(400));
+    assert!(node.granted(ask));
+    assert!(
+        node.guests.contains_key(&second),
+        "nobody is ended for bytes that are on their way"
+    );
+}
+
+#[test]
+fn what_never_comes_back_is_waited_for_until_the_ask_times_out() {
+    let (mut node, _, [_, second], ask) = a_victim_lingers(None, secs(25));
+    node.live(Nanos::millis(24_900));
+    assert!(node.waits(ask));
+    node.live(Nanos::millis(100));
+    let waited = secs(25);
+    assert_eq!(node.denied(ask), Some(Denial::TimedOut { waited }));
+    assert!(node.guests.contains_key(&second));
+}
+
+#[test]
+fn what_a_victim_never_gives_back_counts_as_coming_for_half_a_minute_and_no_longer() {
+    let (mut node, _, [_, second], ask) = a_victim_lingers(None, secs(600));
+    node.live(Nanos::millis(29_900));
+    assert!(node.waits(ask) && node.guests.contains_key(&second));
+    node.live(Nanos::millis(200));
+    assert!(
+        node.waits(ask) && !node.guests.contains_key(&second),
+        "what it waited for does not come, so the next is ended"
+    );
+    node.live(secs(29));
+    assert!(node.waits(ask));
+    node.live(secs(1));
+    let short = gib(8);
+    assert_eq!(
+        node.denied(ask),
+        Some(Denial::NoRoom { short }),
+        "and nobody else is there"
+    );
+}
+
+#[test]
+fn who_could_not_have_what_a_victim_still_holds_is_refused_at_once() {
+    let (mut node, device, [_, second], ask) = a_victim_lingers(Some(secs(8)), secs(30));
+    let (_, late) = node.run(ranked(
+        150,
+        resolving(&[Resolver::Priority], killable(device, 0, 16)),
+    ));
+    node.live(secs(3));
+    assert!(node.waits(ask));
+    let lower = node.want(late, device, gib(1));
+    assert!(
+        matches!(node.denied(lower), Some(Denial::NoRoom { .. })),
+        "all that comes is the other's, and nobody is below it"
+    );
+    assert!(node.waits(ask) && node.guests.contains_key(&second));
+}
+
+#[test]
+fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
+    let (mut node, device) = Node::with_device(16);
+    let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
+    let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
+    let impatient = gpushare_core::ContainerSpec {
+        wait_timeout: secs(1),
+        ..resolving(&[], spec(device, 8, 8))
+    };
+    node.want(one, device, gib(8));
+    node.want(two, device, gib(8));
+    node.devices.get_mut(&device).unwrap().linger = None;
+    node.guests.get_mut(&second).unwrap().manners = Manners::Stubborn;
+    let (_, owner) = node.run(impatient);
+    let ask = node.want(owner, device, gib(8));
+    assert!(!node.guests.contains_key(&first));
+    node.live(secs(29));
+    assert!(node.waits(ask), "{:?}", node.denied(ask));
+    assert_eq!(node.guests[&second].signals, []);
+    node.live(secs(2));
+    assert_eq!(node.guests[&second].signals, [Signal::Terminate]);
+    node.live(secs(9));
+    assert!(node.waits(ask) && !node.guests.contains_key(&second));
+    node.devices.get_mut(&device).unwrap().dead.remove(&two);
+    node.sample(device);
+    assert!(node.granted(ask), "{:?}", node.denied(ask));
+}

@@ -239,9 +239,7 @@ impl Node {
             events: Events::default(),
             effects: VecDeque::new(),
             ids: 0,
-            guarantee: settings.policy.term_grace
-                + settings.policy.kill_grace
-                + settings.policy.limbo_grace,
+            guarantee: settings.policy.guarantee(),
             recovering,
             defaults: settings.defaults.clone(),
             lost: BTreeSet::new(),

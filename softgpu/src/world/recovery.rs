@@ -21,7 +21,7 @@ impl View<'_> {
                 let page = self.pages[index];
                 if page.state == HELD && died[usize::from(page.slot) % SLOTS] {
                     // One delay per process: a teardown is one piece of work.
-                    let due = self.due(page.number.into());
+                    let due = self.due(page.number.into()) + self.linger;
                     self.make_late(index / self.per_device, index % self.per_device, due);
                 }
             }

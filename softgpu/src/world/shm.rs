@@ -129,6 +129,7 @@ impl Shm {
                 ),
                 per_device: pages_per_device(&self.spec),
                 seed: self.spec.seed,
+                linger: self.spec.linger.into(),
                 erase: Vec::new(),
             }
         };

@@ -29,6 +29,8 @@ pub(crate) struct View<'a> {
     pub(crate) pages: &'a mut [Page],
     pub(crate) per_device: usize,
     pub(crate) seed: u64,
+    /// How many operations more the memory of the dead stays taken.
+    pub(crate) linger: u64,
     /// Pages to be erased: device and run.
     pub(crate) erase: Vec<(usize, PageRun)>,
 }

@@ -64,6 +64,7 @@ fn whatever_happens_the_sums_are_those_of_the_pages() {
         pages: &mut pages,
         per_device: 64,
         seed: 5,
+        linger: 0,
         erase: Vec::new(),
     };
     let (mut random, mut dead) = (1, Dead(Vec::new()));
@@ -121,6 +122,7 @@ fn what_is_given_back_is_free_after_at_most_eight_operations() {
         pages: &mut pages,
         per_device: 64,
         seed: 1,
+        linger: 0,
         erase: Vec::new(),
     };
     let nobody = Dead(Vec::new());
@@ -143,6 +145,31 @@ fn what_is_given_back_is_free_after_at_most_eight_operations() {
 }
 
 #[test]
+fn what_the_dead_held_stays_as_much_longer_as_the_machine_says() {
+    let mut header = header();
+    let mut pages = vec![Page::default(); 64];
+    let mut view = View {
+        header: &mut header,
+        pages: &mut pages,
+        per_device: 64,
+        seed: 1,
+        linger: 20,
+        erase: Vec::new(),
+    };
+    let slot = view.enter(1, false, |_| true).unwrap();
+    view.take(&Dead(Vec::new()), slot, 0, Kind::Linear, 5)
+        .unwrap();
+    let dead = Dead(vec![slot]);
+    view.reap(&dead);
+    let mut operations = 0;
+    while view.free(0) < 64 {
+        view.tick(&dead);
+        operations += 1;
+    }
+    assert!((21..=20 + MOST_LATE).contains(&operations), "{operations}");
+}
+
+#[test]
 fn a_death_found_by_a_process_that_died_over_it_is_found_again() {
     let mut header = header();
     let mut pages = vec![Page::default(); 64];
@@ -151,6 +178,7 @@ fn a_death_found_by_a_process_that_died_over_it_is_found_again() {
         pages: &mut pages,
         per_device: 64,
         seed: 1,
+        linger: 0,
         erase: Vec::new(),
     };
     let slot = view.enter(1, false, |_| true).unwrap();

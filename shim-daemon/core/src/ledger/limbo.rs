@@ -13,4 +13,6 @@ pub(crate) struct Limbo {
     pub(crate) bytes: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
+    /// Whether it was being ended: somebody may wait for just these bytes.
+    pub(crate) ended: bool,
 }

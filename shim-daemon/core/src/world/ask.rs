@@ -312,7 +312,7 @@ impl World {
 
     /// Taking back what was borrowed takes this long; an ask within its request is not refused for that.
     fn enough_for_ladder(&self) -> Nanos {
-        self.now + self.ladder_length() + self.policy.limbo_grace
+        self.now + self.policy.guarantee()
     }
 
     /// Gives an ask within its request the time to have a victim ended, but never more than twice that time in all.

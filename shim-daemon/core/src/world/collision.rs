@@ -153,7 +153,7 @@ impl World {
             short: rest.taken,
             borrowed: rest.firm.is_zero(),
             patience: pending.until - self.now,
-            ladder: self.ladder_length(),
+            ladder: self.policy.ladder(),
             candidates,
         };
         match by {

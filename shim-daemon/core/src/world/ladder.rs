@@ -7,7 +7,6 @@ use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
 use crate::ids::{ContainerId, DeviceId};
 use crate::ledger::Account;
-use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
@@ -41,11 +40,6 @@ pub(super) struct Ending {
 }
 
 impl World {
-    /// From SIGTERM until a victim's bytes should be back, at the latest.
-    pub(super) fn ladder_length(&self) -> Nanos {
-        self.policy.term_grace + self.policy.kill_grace
-    }
-
     /// Puts a container on the ladder.
     pub(super) fn end(&mut self, container: ContainerId, why: Why) {
         let Some(known) = self.containers.get_mut(&container) else {

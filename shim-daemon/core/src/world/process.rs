@@ -150,14 +150,14 @@ impl World {
             return;
         };
         known.processes.remove(&process);
-        let last = known.processes.is_empty();
+        let (last, ended) = (known.processes.is_empty(), known.ending.is_some());
         for device in self.devices_of(dead.container) {
             let opened = dead.opened.get(&device).copied();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
             self.bury(
                 process,
-                dead.container,
+                (dead.container, ended),
                 device,
                 opened,
                 (!last).then_some(told),
@@ -176,7 +176,7 @@ impl World {
     fn bury(
         &mut self,
         process: ProcessId,
-        container: ContainerId,
+        (container, ended): (ContainerId, bool),
         device: DeviceId,
         opened: Option<Opened>,
         charged: Option<Bytes>,
@@ -211,6 +211,7 @@ impl World {
                     container: Some(container),
                     bytes,
                     since,
+                    ended,
                 },
             );
             self.decide(Decision::Resample { device });

@@ -249,7 +249,7 @@ impl Node {
                 continue;
             };
             let patience = self.guests[&proc.container].spec.wait_timeout;
-            let ladder = self.policy.term_grace + self.policy.kill_grace + self.policy.limbo_grace;
+            let ladder = self.policy.guarantee();
             let most = patience.max(ladder) + patience.max(ladder) + ladder;
             assert!(
                 self.now <= wanted.asked + most,
