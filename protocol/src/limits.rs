@@ -7,13 +7,14 @@
 //! refused, because ignoring it would mean "no limit".
 //!
 //! A node's defaults lie below all that: each limit and each request of a device that the environment does not come to, in whatever
-//! variables, and each other variable that it does not set.
+//! variables, and each other variable that it does not set. A node's maxima lie above: [`Maxima`].
 
 mod amounts;
 mod compute;
 mod device;
 mod error;
 mod layer;
+mod maxima;
 mod policy;
 mod table;
 mod unavailable;
@@ -22,6 +23,7 @@ pub use compute::ComputeLimits;
 pub use device::DeviceLimits;
 pub use error::LimitError;
 pub use layer::Selector;
+pub use maxima::Maxima;
 pub use policy::{Policy, Preemptible, Resolver, span};
 pub use table::{Kind, flag};
 
@@ -65,6 +67,8 @@ pub struct Limits {
     policy: Policy,
     socket: Option<PathBuf>,
     decided: Decided,
+    /// The most its node allows, where that is known.
+    maxima: Maxima,
 }
 
 /// What our own variables said of things whose aliases then no longer count.
@@ -100,10 +104,32 @@ impl Limits {
         Ok(limits)
     }
 
+    /// As [`Self::from_env_over`], and no more than a node's `maxima`.
+    ///
+    /// # Errors
+    /// As there, and the first variable that asks for more; where only a device's size shows it, [`Self::for_device`] refuses.
+    pub fn from_env_under(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        defaults: impl IntoIterator<Item = (OsString, OsString)>,
+        maxima: Maxima,
+    ) -> Result<Self, LimitError> {
+        let environment: Vec<_> = environment.into_iter().collect();
+        let defaults: Vec<_> = defaults.into_iter().collect();
+        let mut limits = Self::from_env_over(environment.clone(), defaults.clone())?;
+        maxima.hold(&mut limits.policy, |name| {
+            let mut all = environment.iter().chain(&defaults);
+            let (_, value) = all.find(|(set, _)| set == name)?;
+            Some(value.to_string_lossy().into_owned())
+        })?;
+        maxima.check(&limits)?;
+        limits.maxima = maxima;
+        Ok(limits)
+    }
+
     /// What holds on one device: `ordinal` as the program sees it, `capacity` its memory in bytes.
     ///
     /// # Errors
-    /// A request that is above the limit or the device, where only the device's size shows it.
+    /// A request that is above the limit or the device, or an amount above the node's maximum, where only the device's size shows it.
     pub fn for_device(
         &self,
         ordinal: u32,
@@ -191,6 +217,8 @@ impl fmt::Display for Limits {
 
 #[cfg(test)]
 mod defaults_tests;
+#[cfg(test)]
+mod maxima_tests;
 #[cfg(test)]
 mod policy_tests;
 #[cfg(test)]

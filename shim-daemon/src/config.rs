@@ -1,16 +1,18 @@
 //! What people write, as what the brain is told: a container's limits, the daemon's own file.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use gpushare_core::{
     Compute, ContainerSpec, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver,
 };
-use gpushare_protocol::limits::{self, Limits};
+use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use serde::de::{Error as _, IntoDeserializer};
 use serde::{Deserialize, Deserializer};
+use toml::Spanned;
 
 use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
@@ -81,8 +83,16 @@ struct File {
     /// How turns on devices are dealt.
     compute: Turns,
     /// Limits of containers that do not say otherwise, by the names of the variables.
-    defaults: BTreeMap<String, String>,
+    defaults: Table,
+    /// The most any container may ask for, by the names of the variables.
+    maxima: Table,
 }
+
+/// Variables and their values.
+type Variables = Vec<(String, String)>;
+
+/// Variables and where their values stand in the file.
+type Table = BTreeMap<String, Spanned<String>>;
 
 /// How turns on devices are dealt.
 #[derive(Debug, Default, Deserialize)]
@@ -174,23 +184,53 @@ fn turns(told: &Turns) -> LeasePolicy {
     policy
 }
 
+/// `[defaults]` and `[maxima]`, each as variables; no default may be above its maximum.
+fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
+    let line = |table: &Table, name: &str| {
+        let at = table.get(name).map_or(0, |value| value.span().start);
+        text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+    };
+    let refused = |title: &str, table: &Table, error: &LimitError| {
+        let line = line(table, &error.variable);
+        format!("line {line}, [{title}]: {error}")
+    };
+    if let Some((name, value)) = file.defaults.iter().find(|(name, _)| !Limits::reads(name)) {
+        let line = line(&file.defaults, name);
+        return Err(format!(
+            "line {line}, [defaults]: {name} = {:?} is refused: there is no such limit; accepted: the variables of a container's limits, such as GPUSHARE_WAIT_TIMEOUT",
+            value.get_ref()
+        ));
+    }
+    let pairs = |table: &Table| -> Vec<(OsString, OsString)> {
+        let pair =
+            |(name, value): (&String, &Spanned<String>)| (name.into(), value.get_ref().into());
+        table.iter().map(pair).collect()
+    };
+    let usual = pairs(&file.defaults);
+    let maxima = Maxima::read(pairs(&file.maxima))
+        .map_err(|error| refused("maxima", &file.maxima, &error))?;
+    Limits::from_env_under(usual, [], maxima)
+        .map_err(|error| refused("defaults", &file.defaults, &error))?;
+    let owned = |table: &Table| {
+        let pair =
+            |(name, value): (&String, &Spanned<String>)| (name.clone(), value.get_ref().clone());
+        table.iter().map(pair).collect()
+    };
+    Ok([&file.defaults, &file.maxima].map(owned))
+}
+
 /// Reads a file's text over `base`. The error names line and key and says what is accepted.
 ///
 /// # Errors
 /// A text for a person: of several lines, because it shows the place.
 pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    let defaults: Vec<(String, String)> = file.defaults.into_iter().collect();
-    if let Some((name, value)) = defaults.iter().find(|(name, _)| !Limits::reads(name)) {
-        return Err(format!(
-            "defaults: {name} = {value:?} is refused: there is no such limit; accepted: the variables of a container's limits, such as GPUSHARE_WAIT_TIMEOUT"
-        ));
-    }
-    let pairs = defaults
-        .iter()
-        .map(|(name, value)| (name.into(), value.into()));
-    Limits::from_env(pairs).map_err(|error| format!("defaults: {error}"))?;
-    let mut settings = Settings { defaults, ..base };
+    let [defaults, maxima] = limits_of(text, &file)?;
+    let mut settings = Settings {
+        defaults,
+        maxima,
+        ..base
+    };
     if let Some(Amount(reserve)) = file.reserve {
         settings.reserve = reserve;
     }
@@ -337,7 +377,23 @@ mod tests {
             ),
             (
                 "[defaults]\nGPUSHARE_MEM = \"1GiB\"",
-                ["GPUSHARE_MEM", "no such limit", "accepted"],
+                ["line 2", "GPUSHARE_MEM", "no such limit"],
+            ),
+            (
+                "\n[maxima]\nGPUSHARE_PRIORITY = \"high\"",
+                ["line 3", "GPUSHARE_PRIORITY", "0 to 1000"],
+            ),
+            (
+                "[maxima]\nGPUSHARE_MEM_LIMIT_0 = \"8GiB\"",
+                ["line 2", "GPUSHARE_MEM_LIMIT_0", "_GPU_<UUID"],
+            ),
+            (
+                "[maxima]\nGPUSHARE_RUN_LIMIT = \"off\"",
+                ["line 2", "GPUSHARE_RUN_LIMIT", "8h"],
+            ),
+            (
+                "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\n[defaults]\nGPUSHARE_MEM_LIMIT = \"9GiB\"",
+                ["line 4", "GPUSHARE_MEM_LIMIT", "at most 8GiB"],
             ),
         ] {
             let error = read(text, Settings::default()).unwrap_err();

@@ -32,19 +32,18 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         }
     }
 
+    /// What all owners say, then all defaults.
+    pub(super) fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.own.iter().chain(&self.defaults)
+    }
+
     pub(super) fn any(&self) -> bool {
-        self.own
-            .iter()
-            .chain(&self.defaults)
-            .any(|layer| !layer.is_empty())
+        self.layers().any(|layer| !layer.is_empty())
     }
 
     /// Refuses a request above its owner's limit where that does not depend on a device.
     pub(super) fn check(&self) -> Result<(), LimitError> {
-        self.own
-            .iter()
-            .chain(&self.defaults)
-            .try_for_each(Layer::check)
+        self.layers().try_for_each(Layer::check)
     }
 
     /// Limit and request of one device; a default only for the one of the two that the environment leaves open.

@@ -4,6 +4,7 @@
 //! text follow one rule. A cap of 100 % is none, and reads as if it had not been said.
 
 use super::layer::{Entry, Layer, above};
+use super::maxima::above_maximum;
 use super::table::Setting;
 use super::{LimitError, Limits};
 use crate::size::Size;
@@ -26,6 +27,9 @@ enum Owner {
 
 /// Owners of compute variables.
 pub(super) const OWNERS: usize = 2;
+
+/// Whose our own are.
+pub(super) const OURS: usize = Owner::Gpushare as usize;
 
 /// A container's part of one device's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,9 +116,18 @@ pub(super) fn limits(
     uuid: Uuid,
 ) -> Result<ComputeLimits, LimitError> {
     let (limit, request) = limits.time.on(ordinal, uuid);
+    let (most, most_request) = limits.maxima.time_on(ordinal, uuid);
+    for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
+        if let (Some(asked), Some(most)) = (asked, most)
+            && part(asked) > part(most)
+        {
+            return Err(above_maximum(asked, most));
+        }
+    }
     let found = ComputeLimits {
         limit: limit
             .as_ref()
+            .or(most)
             .and_then(part)
             .filter(|part| *part != Permille::WHOLE),
         request: request.as_ref().and_then(part),

@@ -1,6 +1,7 @@
 //! The limits of one device, once it is known.
 
 use super::layer::above;
+use super::maxima::above_maximum;
 use super::{ComputeLimits, LimitError, Limits, View, compute};
 use crate::units::Bytes;
 use crate::uuid::Uuid;
@@ -26,10 +27,22 @@ pub(super) fn limits(
 ) -> Result<DeviceLimits, LimitError> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
-    let ceiling = limit.as_ref().map(|limit| limit.size.on(capacity));
+    let (most, most_request) = limits.maxima.memory_on(ordinal, uuid);
+    for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
+        if let (Some(asked), Some(most)) = (asked, most)
+            && asked.size.on(capacity) > most.size.on(capacity)
+        {
+            return Err(above_maximum(asked, most));
+        }
+    }
+    let ceiling = limit.as_ref().or(most).map(|limit| limit.size.on(capacity));
     let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
     let guaranteed = match &request {
-        None => ceiling.map_or(0, |_| shown_limit),
+        // Who names only a limit has that guaranteed; who names nothing has nothing.
+        None => limit.as_ref().map_or(0, |_| {
+            let most = most_request.map_or(u64::MAX, |most| most.size.on(capacity));
+            shown_limit.min(most)
+        }),
         Some(request) => {
             let bytes = request.size.on(capacity);
             match &limit {

@@ -109,7 +109,7 @@ impl Layer {
 }
 
 /// Bytes and parts compare with their like; across the two only the device can tell.
-fn surely_above(request: Size, limit: Size) -> bool {
+pub(super) fn surely_above(request: Size, limit: Size) -> bool {
     match (request, limit) {
         (Size::Bytes(request), Size::Bytes(limit))
         | (Size::Percent(request), Size::Percent(limit)) => request > limit,

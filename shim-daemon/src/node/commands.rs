@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Quota};
-use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits};
+use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
@@ -79,7 +79,11 @@ impl Node {
         environment: &[(String, String)],
         devices: &[[u8; 16]],
     ) -> Result<Option<ControlReply>, WireError> {
-        let limits = self.parse(environment)?;
+        // Who joins one that exists asks for what it has, under the maxima it has.
+        let existing = name.and_then(|name| self.find(name));
+        let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration.maxima);
+        let maxima = maxima.clone();
+        let limits = self.parse(environment, &maxima)?;
         self.may_ask(from, environment)?;
         let columns = self.columns(devices)?;
         let spec = self.spec(&limits, &columns)?;
@@ -107,6 +111,7 @@ impl Node {
             commands: Vec::new(),
             owner: self.users.of(from),
             fences: Vec::new(),
+            maxima,
         };
         let container = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {
@@ -231,11 +236,12 @@ impl Node {
         self.may_command(from, container)?;
         let columns = known.columns.clone();
         let mut environment = known.registration.environment.clone();
+        let maxima = known.registration.maxima.clone();
         for (variable, value) in changes {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
         }
-        let limits = self.parse(&environment)?;
+        let limits = self.parse(&environment, &maxima)?;
         self.may_ask(from, changes)?;
         let spec = self.spec(&limits, &columns)?;
         if let Some(known) = self.containers.get_mut(&container) {
@@ -316,13 +322,19 @@ impl Node {
             .collect()
     }
 
-    /// A container's variables, with the node's defaults for what they do not say.
-    pub(super) fn parse(&self, environment: &[(String, String)]) -> Result<Limits, WireError> {
+    /// A container's variables, with the node's defaults for what they do not say, under these maxima.
+    pub(super) fn parse(
+        &self,
+        environment: &[(String, String)],
+        maxima: &[(String, String)],
+    ) -> Result<Limits, WireError> {
         let pairs = |set: &[(String, String)]| -> Vec<(OsString, OsString)> {
             let pair = |(name, value): &(String, String)| (name.into(), value.into());
             set.iter().map(pair).collect()
         };
-        Limits::from_env_over(pairs(environment), pairs(&self.defaults))
+        let defaults = pairs(&self.defaults);
+        Maxima::read(pairs(maxima))
+            .and_then(|maxima| Limits::from_env_under(pairs(environment), defaults, maxima))
             .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
     }
 

@@ -32,6 +32,9 @@ pub struct Registration {
     /// Limits that this daemon has, or had, the driver keep.
     #[serde(default)]
     pub fences: Vec<Remembered>,
+    /// The most it may ask for: the node's maxima when it was registered.
+    #[serde(default)]
+    pub maxima: Vec<(String, String)>,
 }
 
 /// A registered container.

@@ -130,6 +130,8 @@ pub struct Settings {
     pub recovery: Nanos,
     /// Limits of containers that do not say otherwise, as variables.
     pub defaults: Vec<(String, String)>,
+    /// The most any container may ask for, as variables that [`gpushare_protocol::limits::Maxima`] reads.
+    pub maxima: Vec<(String, String)>,
     /// What becomes of processes on the devices that no container of ours has.
     pub unmanaged: Unmanaged,
     /// Whether the pids that NVML lists are certainly those of our namespace; where they are not, a list counts once it has shown
@@ -151,6 +153,7 @@ impl Default for Settings {
             capacity: None,
             recovery: Nanos::secs(2),
             defaults: Vec::new(),
+            maxima: Vec::new(),
             unmanaged: Unmanaged::default(),
             own_pids: in_first_namespace(),
             fences: None,
@@ -182,6 +185,7 @@ pub struct Node {
     /// Whether processes of the previous daemon may still present what they hold.
     recovering: bool,
     defaults: Vec<(String, String)>,
+    maxima: Vec<(String, String)>,
     /// Indices of devices that are gone for good.
     lost: BTreeSet<usize>,
     watch: strangers::Watch,
@@ -242,6 +246,7 @@ impl Node {
             guarantee: settings.policy.guarantee(),
             recovering,
             defaults: settings.defaults.clone(),
+            maxima: settings.maxima.clone(),
             lost: BTreeSet::new(),
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
             lease: settings.policy.lease,
@@ -277,9 +282,11 @@ impl Node {
         self.instance
     }
 
-    /// Takes what may change while the daemon runs: defaults for containers registered from now on, and how turns are dealt.
+    /// Takes what may change while the daemon runs: defaults and maxima for containers registered from now on, and how turns are
+    /// dealt.
     pub fn reload(&mut self, now: Nanos, settings: &Settings) {
         self.defaults.clone_from(&settings.defaults);
+        self.maxima.clone_from(&settings.maxima);
         self.deal(now, settings.policy.lease);
     }
 

@@ -22,7 +22,7 @@ impl Node {
         now: Nanos,
         registration: &Registration,
     ) -> Result<ContainerId, WireError> {
-        let limits = self.parse(&registration.environment)?;
+        let limits = self.parse(&registration.environment, &registration.maxima)?;
         let columns = self.columns(&registration.devices)?;
         let spec = self.spec(&limits, &columns)?;
         let container = self.add(now, registration.clone(), &limits, columns, &spec)?;

@@ -1,0 +1,140 @@
+//! A node's `[maxima]`: no container gets more, whatever its environment says and in whatever variables, also not by `set`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use gpushare_protocol::units::GIB;
+use gpushare_protocol::wire::*;
+use gpushared::config;
+use gpushared::node::Settings;
+use gpushared::server::Reload;
+use nix::sys::eventfd::EventFd;
+use support::{Client, Daemon, FakeDevices, create};
+
+const FILE: &str = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\nGPUSHARE_PRIORITY = \"600\"\n";
+
+fn settings(file: &str) -> Settings {
+    config::read(file, Settings::default()).unwrap()
+}
+
+fn daemon(folder: &Path, file: &str) -> Daemon {
+    Daemon::with_settings(folder, FakeDevices::default(), settings(file))
+}
+
+fn asks(daemon: &Daemon, request: &Control) -> ControlReply {
+    let mut command = daemon.command();
+    let id = command.ask(request);
+    command.answer(id)
+}
+
+fn refusal(reply: ControlReply) -> String {
+    match reply {
+        ControlReply::Error(error) => error.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn limit(daemon: &Daemon, name: &str) -> u64 {
+    match asks(daemon, &Control::List) {
+        ControlReply::Containers(rows) => rows.iter().find(|row| row.name == name).unwrap().limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_container_that_asks_for_more_is_not_started_and_told_what_it_may_ask_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), FILE);
+    for (name, value, most) in [
+        ("GPUSHARE_MEM_LIMIT", "9GiB", "at most 8GiB"),
+        ("GPUSHARE_MEM_LIMIT", "75%", "at most 8GiB"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "9g", "at most 8GiB"),
+        ("GPUSHARE_PRIORITY", "601", "at most 600"),
+    ] {
+        let text = refusal(asks(&daemon, &create("greedy", &[(name, value)])));
+        let words = [name, value, most];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+    let _modest = daemon.container("modest", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
+    assert_eq!(limit(&daemon, "modest"), 8 * GIB);
+}
+
+#[test]
+fn a_container_that_says_nothing_gets_no_more_than_the_maximum() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), FILE);
+    let (_owner, socket) = daemon.container("silent", &[]);
+    assert_eq!(limit(&daemon, "silent"), 8 * GIB);
+    let mut client = Client::register(&socket);
+    client.open();
+    assert!(matches!(client.grow(0, 8 * GIB), Reply::Granted { .. }));
+    client.charge(8 * GIB);
+    let refused = Reply::Refused(Refusal::OverLimit { limit: 8 * GIB });
+    assert_eq!(client.grow(8 * GIB, 512), refused);
+}
+
+#[test]
+fn no_change_raises_a_container_above_the_maximum() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(folder.path(), FILE);
+    let _owner = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let set = |limit: &str| {
+        let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), limit.to_owned())];
+        let container = "one".to_owned();
+        asks(&daemon, &Control::Set { container, changes })
+    };
+    assert!(refusal(set("9GiB")).contains("at most 8GiB"));
+    assert_eq!(limit(&daemon, "one"), 4 * GIB);
+    assert_eq!(set("8GiB"), ControlReply::Done);
+    assert_eq!(limit(&daemon, "one"), 8 * GIB);
+}
+
+#[test]
+fn a_file_read_again_holds_for_new_containers_and_a_wrong_one_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Arc::new(Mutex::new(FILE.to_owned()));
+    let bell = Arc::new(EventFd::new().unwrap());
+    let (read, ours) = (Arc::clone(&file), Arc::clone(&bell));
+    let reload = Reload {
+        bell: bell.as_fd().try_clone_to_owned().unwrap(),
+        read: Box::new(move || {
+            ours.read().unwrap();
+            config::read(&read.lock().unwrap(), Settings::default())
+        }),
+    };
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with_file(folder.path(), devices, settings(FILE), Some(reload));
+    let mut kept = Vec::new();
+    let mut started = |name: &str| {
+        kept.push(daemon.container(name, &[]));
+        limit(&daemon, name)
+    };
+    assert_eq!(started("first"), 8 * GIB);
+    for (text, most) in [
+        ("[maxima]\nGPUSHARE_MEM_LIMIT = \"a lot\"\n", 8 * GIB),
+        ("[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n", 2 * GIB),
+        ("[maxima\n", 2 * GIB),
+    ] {
+        text.clone_into(&mut file.lock().unwrap());
+        bell.write(1).unwrap();
+        daemon.devices.until_looked_at();
+        assert_eq!(started(&format!("after{}", text.len())), most, "{text}");
+    }
+    assert_eq!(limit(&daemon, "first"), 8 * GIB, "who runs is left alone");
+    let join = asks(&daemon, &create("first", &[]));
+    assert!(matches!(join, ControlReply::Created { .. }), "{join:?}");
+}
+
+#[test]
+fn the_next_daemon_keeps_running_containers_under_the_maxima_they_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = daemon(folder.path(), FILE);
+    let (owner, _socket) = first.container("one", &[]);
+    drop((first, owner));
+    let next = daemon(folder.path(), "[maxima]\nGPUSHARE_MEM_LIMIT = \"2GiB\"\n");
+    assert_eq!(limit(&next, "one"), 8 * GIB);
+}
