@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::fs;
+use std::time::Duration;
+
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use support::{Client, Daemon};
@@ -67,6 +70,39 @@ fn what_runs_is_not_given_away_before_it_has_come_back() {
         matches!(admitted, ControlReply::Created { .. }),
         "{admitted:?}"
     );
+}
+
+#[test]
+fn a_run_limit_does_not_start_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let ends_in = |daemon: &Daemon| match daemon.command().call(&Control::Ends) {
+        ControlReply::Ends(rows) => Duration::from_millis(rows[0].in_ms),
+        other => panic!("{other:?}"),
+    };
+    let hour = Duration::from_secs(3600);
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_RUN_LIMIT", "1h")]);
+    let mut client = Client::register(&socket);
+    let mut left = ends_in(&daemon);
+    assert!(left <= hour);
+    drop(daemon);
+    // As if it had begun ten seconds earlier.
+    let file = folder.path().join("registered/one.json");
+    let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let began = kept["began"].as_u64().unwrap();
+    kept["began"] = began.saturating_sub(10_000_000_000).into();
+    fs::write(&file, kept.to_string()).unwrap();
+    left -= Duration::from_secs(10).min(Duration::from_nanos(began));
+    for daemons in 2..4 {
+        let daemon = Daemon::start(folder.path());
+        assert!(matches!(client.reconnect(&socket), Reply::Registered(_)));
+        let now = ends_in(&daemon);
+        assert!(
+            now <= left,
+            "{now:?} of {left:?} are left to daemon {daemons}"
+        );
+        left = now;
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn register(world: &mut World, container: ContainerId) {
         Event::Register {
             container,
             spec,
-            running: false,
+            running: None,
         },
     );
 }

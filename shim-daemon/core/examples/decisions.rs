@@ -55,7 +55,7 @@ fn node(limit: Bytes) -> World {
             Event::Register {
                 container,
                 spec,
-                running: false,
+                running: None,
             },
         );
         world.handle(

@@ -27,8 +27,8 @@ pub enum Event {
         container: ContainerId,
         /// Its limits.
         spec: ContainerSpec,
-        /// It ran under the previous daemon: it is taken as it is, whatever room there is.
-        running: bool,
+        /// Since when it runs under a previous daemon: it is taken as it is, whatever room there is. `None`: it is new.
+        running: Option<Nanos>,
     },
     /// Its limits change while it runs. All of the change holds or none of it.
     Set {

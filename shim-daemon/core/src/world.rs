@@ -339,6 +339,9 @@ impl World {
 
     fn recovered(&mut self) {
         self.recovering = false;
+        for container in self.containers.keys().copied().collect::<Vec<_>>() {
+            self.check_end(container);
+        }
         for device in self.devices.keys().copied().collect::<Vec<_>>() {
             self.settle(device);
         }

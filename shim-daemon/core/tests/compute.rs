@@ -78,7 +78,7 @@ fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
             Event::Register {
                 container,
                 spec,
-                running: false,
+                running: None,
             },
         );
         world.handle(

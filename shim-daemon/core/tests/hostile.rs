@@ -130,7 +130,7 @@ fn comings_and_goings() -> impl Strategy<Value = Event> {
             spec: DeviceSpec { capacity: Bytes::gib(16), reserve: reserve.min(Bytes::gib(1)), class },
         }),
         1 => device().prop_map(|device| Event::DeviceLost { device }),
-        6 => (container(), spec(), any::<bool>())
+        6 => (container(), spec(), proptest::option::of(any::<u64>().prop_map(Nanos)))
             .prop_map(|(container, spec, running)| Event::Register { container, spec, running }),
         2 => (container(), spec()).prop_map(|(container, spec)| Event::Set { container, spec }),
         2 => container().prop_map(|container| Event::ContainerGone { container }),

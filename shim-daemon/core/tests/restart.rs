@@ -2,7 +2,9 @@
 
 mod node;
 
-use gpushare_core::{Bytes, ContainerId, ContainerSpec, Event, Policy, ProcessId, World};
+use gpushare_core::{
+    Bytes, ContainerId, ContainerSpec, Event, Nanos, Notice, Policy, ProcessId, Signal, World,
+};
 use node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use std::collections::BTreeMap;
 
@@ -22,6 +24,16 @@ fn restarted() -> Node {
 /// A container that ran before, with one process holding `charged` of its `credit`.
 fn survivor(
     node: &mut Node,
+    spec: ContainerSpec,
+    charged: Bytes,
+    credit: Bytes,
+) -> (ContainerId, ProcessId) {
+    survivor_since(node, Nanos::ZERO, spec, charged, credit)
+}
+
+fn survivor_since(
+    node: &mut Node,
+    since: Nanos,
     spec: ContainerSpec,
     charged: Bytes,
     credit: Bytes,
@@ -46,7 +58,7 @@ fn survivor(
     node.tell(Event::Register {
         container,
         spec,
-        running: true,
+        running: Some(since),
     });
     node.tell(Event::ProcessStarted {
         process,
@@ -149,4 +161,60 @@ fn claims_that_together_exceed_the_device_stop_new_grants_and_mend() {
         node.granted(ask),
         "the claim was unused, by its own page and by the device"
     );
+}
+
+/// A container whose run limit was set when it began, at the clock's origin. The next daemon came a second later.
+fn limited(run_limit: u64) -> (Node, ContainerId) {
+    let mut node = restarted();
+    let device = node.device(16);
+    let spec = ContainerSpec {
+        run_limit: Some(secs(run_limit)),
+        ..spec(device, 4, 12)
+    };
+    let (container, process) = survivor(&mut node, spec, gib(1), gib(1));
+    node.tell(Event::Adopted { process });
+    (node, container)
+}
+
+#[test]
+fn a_run_limit_goes_on_where_the_previous_daemon_left_it() {
+    let (mut node, container) = limited(100);
+    node.pass(secs(38));
+    let told = |node: &Node| {
+        let soon = |notice: &&Notice| matches!(notice, Notice::EndsSoon { .. });
+        node.notices.iter().filter(soon).count()
+    };
+    assert_eq!(told(&node), 0, "39 s after its start");
+    node.pass(secs(1));
+    assert_eq!(told(&node), 1, "a minute before its end");
+    node.pass(secs(59));
+    assert!(node.guests.contains_key(&container));
+    node.pass(secs(1));
+    assert!(
+        !node.guests.contains_key(&container),
+        "100 s after its start"
+    );
+}
+
+#[test]
+fn who_is_overdue_is_ended_once_the_next_daemon_knows_its_processes_and_not_before() {
+    let (mut node, container) = limited(1);
+    node.guests.get_mut(&container).unwrap().manners = Manners::Unkillable;
+    node.pass(Nanos::millis(1_900));
+    assert_eq!(node.guests[&container].signals, []);
+    node.pass(Nanos::millis(100));
+    assert_eq!(node.guests[&container].signals, [Signal::Terminate]);
+}
+
+#[test]
+fn a_container_that_claims_to_run_since_tomorrow_runs_since_now() {
+    let mut node = restarted();
+    let device = node.device(16);
+    let spec = ContainerSpec {
+        run_limit: Some(secs(100)),
+        ..spec(device, 4, 12)
+    };
+    let (container, _) = survivor_since(&mut node, secs(90_000), spec, gib(1), gib(1));
+    node.pass(secs(100));
+    assert!(!node.guests.contains_key(&container));
 }

@@ -112,6 +112,7 @@ impl Node {
             owner: self.users.of(from),
             fences: Vec::new(),
             maxima,
+            began: None,
         };
         let container = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {
@@ -124,7 +125,7 @@ impl Node {
             Event::Register {
                 container,
                 spec,
-                running: false,
+                running: None,
             },
         );
         Ok(None)
@@ -151,11 +152,14 @@ impl Node {
     }
 
     /// The brain admitted a container: it gets its socket, and who asked is told.
-    pub(super) fn admit(&mut self, _now: Nanos, container: ContainerId) {
+    pub(super) fn admit(&mut self, now: Nanos, container: ContainerId) {
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
         known.admitted = true;
+        // After a reboot the clock has begun anew, and the container with it.
+        let began = known.registration.began.unwrap_or(now.0).min(now.0);
+        known.registration.began = Some(began);
         let pending = std::mem::take(&mut known.pending);
         let registration = known.registration.clone();
         let name = registration.name.clone();

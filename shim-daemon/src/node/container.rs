@@ -35,6 +35,9 @@ pub struct Registration {
     /// The most it may ask for: the node's maxima when it was registered.
     #[serde(default)]
     pub maxima: Vec<(String, String)>,
+    /// When it was admitted, in nanoseconds of the daemon's clock (`CLOCK_MONOTONIC`, which goes on when daemons do not).
+    #[serde(default)]
+    pub began: Option<u64>,
 }
 
 /// A registered container.

@@ -34,7 +34,7 @@ impl Node {
             Event::Register {
                 container,
                 spec,
-                running: true,
+                running: Some(registration.began.map_or(now, Nanos)),
             },
         );
         self.inherit_fences(container);

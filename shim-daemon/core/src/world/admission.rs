@@ -66,7 +66,7 @@ impl World {
             let needs = self.admission_needs(container);
             let blocked = needs.iter().any(|(device, _)| taken.contains(device));
             if !blocked && self.fits_all(&needs) {
-                self.admit(container);
+                self.admit(container, self.now);
                 continue;
             }
             taken.extend(needs.into_iter().map(|(device, _)| device));
@@ -112,14 +112,14 @@ impl World {
         fits
     }
 
-    /// Lets it run, whatever room there is.
-    pub(super) fn admit(&mut self, container: ContainerId) {
+    /// Lets it run, whatever room there is; it has done so `since`.
+    pub(super) fn admit(&mut self, container: ContainerId, since: Nanos) {
         self.dequeue(container);
         let now = self.now;
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
-        (known.admitted, known.worked) = (Some(now), now);
+        (known.admitted, known.worked) = (Some(since), now);
         let (quotas, preemptible) = (known.spec.quotas.clone(), known.spec.preemptible);
         let idle_at = now + known.spec.idle_after;
         for (device, quota) in quotas {

@@ -6,6 +6,7 @@ use crate::ids::{ContainerId, DeviceId};
 use crate::lease::Schedule;
 use crate::ledger::Device;
 use crate::spec::{ContainerSpec, DeviceSpec, SpecError};
+use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeSet;
@@ -53,7 +54,12 @@ impl World {
         }
     }
 
-    pub(super) fn register(&mut self, container: ContainerId, spec: ContainerSpec, running: bool) {
+    pub(super) fn register(
+        &mut self,
+        container: ContainerId,
+        spec: ContainerSpec,
+        running: Option<Nanos>,
+    ) {
         if let Err(error) = self.check_registration(container, &spec) {
             self.decide(Decision::Refuse { container, error });
             return;
@@ -70,8 +76,8 @@ impl World {
             ending: None,
         };
         self.containers.insert(container, registered);
-        if running {
-            self.admit(container);
+        if let Some(since) = running {
+            self.admit(container, since.min(self.now));
             return;
         }
         self.enqueue(container);

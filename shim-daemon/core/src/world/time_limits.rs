@@ -53,6 +53,10 @@ impl World {
 
     /// Warns or ends a container whose time is up, else looks again when it could be.
     pub(super) fn check_end(&mut self, container: ContainerId) {
+        if self.recovering {
+            // Its processes have not come back yet: they could not be told.
+            return;
+        }
         let (now, warning) = (self.now, self.policy.end_warning);
         let Some((at, why)) = self.end_of(container) else {
             self.timers.stop(Timer::End(container));

@@ -161,7 +161,7 @@ impl Node {
         self.tell(Event::Register {
             container,
             spec,
-            running: false,
+            running: None,
         });
         container
     }
