@@ -71,6 +71,14 @@ pub enum Event {
         /// Which.
         process: ProcessId,
     },
+    /// A process's connection ended, or came again. While it is away it can say nothing, and its gate is open: its turns are not
+    /// waited for.
+    Away {
+        /// Which process.
+        process: ProcessId,
+        /// Whether it is away.
+        away: bool,
+    },
     /// A process ended, by its pidfd.
     ProcessGone {
         /// Which.

@@ -158,6 +158,7 @@ impl World {
                 self.presented(process, device, charged, credit, grant);
             }
             Event::Adopted { process } => self.adopted(process),
+            Event::Away { process, away } => self.away(process, away),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
             Event::Open {
                 process,

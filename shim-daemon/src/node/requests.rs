@@ -108,6 +108,9 @@ impl Node {
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
             columns,
         };
+        if adopted {
+            self.replaced(now, client.container, &peer);
+        }
         self.graves.remove(&peer.pid.unsigned_abs());
         let cgroup = peer.cgroup.clone();
         self.processes.insert(
@@ -136,6 +139,18 @@ impl Node {
         Ok((process, registered, descriptors))
     }
 
+    /// A process that comes anew without the page it had, and whose connection ended, has become another program: what it was before is over.
+    fn replaced(&mut self, now: Nanos, container: ContainerId, peer: &Peer) {
+        let members = self.containers.get(&container).map(|known| &known.members);
+        let before = members.into_iter().flatten().find(|member| {
+            let known = self.processes.get(member);
+            known.is_some_and(|known| known.peer.pid == peer.pid && known.connection.is_none())
+        });
+        if let Some(before) = before.copied() {
+            self.process_ended(now, before);
+        }
+    }
+
     /// A process whose connection broke and that is registered here already: it goes on as it was.
     fn reconnected(
         &mut self,
@@ -156,6 +171,14 @@ impl Node {
             return None;
         }
         known.connection = Some(client.connection);
+        self.happened(
+            now,
+            Event::Away {
+                process,
+                away: false,
+            },
+        );
+        let container = self.containers.get(&client.container)?;
         let registered = Registered {
             container: container.registration.name.clone(),
             slot,
@@ -337,6 +360,8 @@ impl Node {
             && known.connection == Some(client.connection)
         {
             known.connection = None;
+            let away = true;
+            self.happened(now, Event::Away { process, away });
         }
         self.cancel_all(now, process, Some(client.connection));
     }

@@ -57,10 +57,12 @@ pub(super) struct Turn {
     pub(super) promoted: bool,
 }
 
-/// A process as its reports describe it. Only gated ones are asked to drain.
+/// A process as its reports describe it. Only gated ones that can answer are asked to drain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) gated: bool,
+    /// Its connection has ended: it can say nothing, and its gate is open.
+    pub(super) away: bool,
     /// A call waits at its gate.
     pub(super) wants: bool,
     /// It has nothing to do in this turn.
@@ -232,6 +234,7 @@ impl Entity {
     }
 
     fn gated(&self) -> impl Iterator<Item = &Member> {
-        self.members.values().filter(|member| member.gated)
+        let members = self.members.values();
+        members.filter(|member| member.gated && !member.away)
     }
 }

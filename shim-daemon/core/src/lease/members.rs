@@ -38,6 +38,7 @@ impl Schedule {
             let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
             let member = entity.members.entry(process).or_insert(Member {
                 gated,
+                away: false,
                 wants: false,
                 idle: false,
                 drained: !open,
@@ -48,6 +49,20 @@ impl Schedule {
             self.reweigh();
         }
         self.tell_ungated();
+    }
+
+    /// A process that is away wants nothing and is not waited for; back again, it is as if it had just come.
+    pub(super) fn away(&mut self, process: ProcessId, away: bool) {
+        let Some(container) = self.owners.get(&process).copied() else {
+            return;
+        };
+        self.touch(container, |entity, _| {
+            let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
+            if let Some(member) = entity.members.get_mut(&process) {
+                (member.away, member.wants, member.idle) = (away, false, false);
+                member.drained = !open;
+            }
+        });
     }
 
     pub(super) fn left(&mut self, process: ProcessId) {

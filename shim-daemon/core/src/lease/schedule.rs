@@ -29,6 +29,13 @@ pub enum Input {
         /// The container's share.
         compute: Compute,
     },
+    /// See [`crate::Event::Away`].
+    Away {
+        /// Which.
+        process: ProcessId,
+        /// Whether it is.
+        away: bool,
+    },
     /// A process is dead.
     Left {
         /// Which.
@@ -144,6 +151,7 @@ impl Schedule {
                 class,
                 compute,
             } => self.joined(container, process, gated, (class, compute)),
+            Input::Away { process, away } => self.away(process, away),
             Input::Left { process } => self.left(process),
             Input::Set {
                 container,

@@ -119,6 +119,19 @@ impl World {
         }
     }
 
+    /// A process's connection ended, or came again.
+    pub(super) fn away(&mut self, process: ProcessId, away: bool) {
+        let opened = self.processes.get(&process).map(|known| &known.opened);
+        let devices: Vec<_> = opened
+            .into_iter()
+            .flatten()
+            .map(|(device, _)| *device)
+            .collect();
+        for device in devices {
+            self.turn(device, Input::Away { process, away });
+        }
+    }
+
     /// Whether all its processes obey this daemon's control page: only then a lowered grant is a lowered grant.
     pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
         let processes = self

@@ -1,0 +1,117 @@
+//! A process whose connection has ended can say nothing, and its gate is open: nobody waits for it, until it is back.
+
+use gpushare_core::lease::{Input, LeaseKind, Schedule};
+use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, ProcessId};
+
+const ONE: ContainerId = ContainerId(1);
+const TWO: ContainerId = ContainerId(2);
+/// Of the first container, and of the second one.
+const A: ProcessId = ProcessId(10);
+const B: ProcessId = ProcessId(20);
+
+/// Two containers with a process each; nobody is let in beside one that has not drained. The second waits for the first.
+struct Device {
+    schedule: Schedule,
+    now: Nanos,
+}
+
+impl Device {
+    fn new() -> Self {
+        let policy = LeasePolicy {
+            overrun: Nanos::secs(3600),
+            ..LeasePolicy::default()
+        };
+        let mut device = Self {
+            schedule: Schedule::new(policy),
+            now: Nanos::ZERO,
+        };
+        for (container, process) in [(ONE, A), (TWO, B)] {
+            device.tell(Input::Joined {
+                container,
+                process,
+                gated: true,
+                class: 500,
+                compute: Compute::default(),
+            });
+        }
+        device
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.now = self.now + Nanos::micros(1);
+        self.schedule.handle(self.now, input);
+        assert_eq!(self.schedule.check(), Ok(()), "after {input:?}");
+    }
+
+    fn epoch(&self, container: ContainerId) -> u64 {
+        self.schedule.lease(container).expect("it is here").epoch
+    }
+
+    fn is_open(&self, container: ContainerId) -> bool {
+        let lease = self.schedule.lease(container).expect("it is here");
+        matches!(lease.kind, LeaseKind::Open { .. })
+    }
+
+    fn wanted(&mut self, container: ContainerId, process: ProcessId) {
+        let epoch = self.epoch(container);
+        self.tell(Input::Wanted { process, epoch });
+    }
+
+    fn drained(&mut self, container: ContainerId, process: ProcessId) {
+        let epoch = self.epoch(container);
+        self.tell(Input::Drained { process, epoch });
+    }
+
+    /// Lets a second pass.
+    fn wait(&mut self) {
+        let end = self.now + Nanos::secs(1);
+        while let Some(at) = self.schedule.next_timeout().filter(|at| *at <= end) {
+            self.schedule.advance(at);
+        }
+        self.now = end;
+    }
+}
+
+#[test]
+fn who_is_there_and_has_not_drained_is_waited_for_and_who_is_away_is_not() {
+    let mut device = Device::new();
+    device.wanted(TWO, B);
+    device.wait();
+    assert!(!device.is_open(TWO), "the first has not drained");
+    device.tell(Input::Away {
+        process: A,
+        away: true,
+    });
+    assert!(device.is_open(TWO));
+}
+
+#[test]
+fn who_is_away_is_given_no_turn() {
+    let mut device = Device::new();
+    device.drained(ONE, A);
+    device.wanted(TWO, B);
+    assert!(device.is_open(TWO));
+    device.wanted(ONE, A);
+    device.tell(Input::Away {
+        process: A,
+        away: true,
+    });
+    device.wait();
+    assert!(device.is_open(TWO) && !device.is_open(ONE));
+}
+
+#[test]
+fn who_is_back_takes_turns_and_is_waited_for_again() {
+    let mut device = Device::new();
+    for away in [true, false] {
+        device.tell(Input::Away { process: A, away });
+    }
+    device.wanted(ONE, A);
+    device.wait();
+    assert!(device.is_open(ONE));
+    device.wanted(TWO, B);
+    device.wait();
+    assert!(!device.is_open(TWO), "the first has not drained");
+    device.drained(ONE, A);
+    assert!(device.is_open(TWO));
+}
