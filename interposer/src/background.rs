@@ -1,7 +1,9 @@
-//! Threads of this library's own inside somebody else's program: detached, small, and deaf to signals.
+//! Threads of this library's own inside somebody else's program: detached, small, and deaf to signals. And the program's threads where
+//! they may wait in this library: not to be cancelled there.
 //!
 //! # Safety
-//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over.
+//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over, and changes the calling
+//! thread's own state, with numbers that outlive the calls.
 #![allow(
     unsafe_code,
     reason = "a thread with its own signal mask and a small stack"
@@ -15,6 +17,35 @@ use std::io;
 pub(crate) const SHALLOW: usize = 256 << 10;
 /// The stack of one that calls the driver.
 pub(crate) const DEEP: usize = 1 << 20;
+
+/// `PTHREAD_CANCEL_DISABLE`, of glibc and musl.
+const CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While this lives the calling thread is not cancelled: the system would unwind it out of the middle of this library, and end the
+/// program where it cannot. Cancelled meanwhile, it ends at its own next cancellation point.
+#[derive(Debug)]
+pub(crate) struct Uncancelled(c_int);
+
+impl Uncancelled {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        let mut before = 0;
+        // SAFETY: the thread's own state, and a number that outlives the call.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: puts back what was there; a null pointer is allowed on Linux.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
 
 struct Start {
     name: &'static CStr,

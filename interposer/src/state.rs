@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::limits::Limits;
 
+use crate::background::Uncancelled;
+
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -143,6 +145,7 @@ fn step(from: Phase, work: fn() -> Phase) {
     {
         return;
     }
+    let _uncancelled = Uncancelled::begin();
     let was_inside = INSIDE.replace(true);
     let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Phase::Refused);
     INSIDE.set(was_inside);

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_within};
 
+use crate::background::Uncancelled;
+
 use super::ground::{Patience, Short};
 use super::join::Membership;
 use super::{Refused, killpoint, lock};
@@ -35,6 +37,7 @@ pub(crate) fn grow(
     let Some(line) = member.line(column) else {
         return Err(Refused);
     };
+    let _uncancelled = Uncancelled::begin();
     line.grown.fetch_add(1, Ordering::Relaxed);
     let limit = member.limit(column);
     if member.ground.ceiling(column, limit).is_none() {

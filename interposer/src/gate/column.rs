@@ -102,8 +102,9 @@ impl Column {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the gate closes.
-    pub(super) fn ask(&self, key: u64) -> Told {
+    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the gate closes. With `insists` it need
+    /// not wait for room.
+    pub(super) fn ask(&self, key: u64, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
         match inner.mirror.stand() {
@@ -117,6 +118,10 @@ impl Column {
         let bounds = inner.bounds;
         match inner.window.admit(now, bounds, key) {
             Answer::Go(ns) => Told::Go(ns, inner.mirror.work()),
+            Answer::Wait(_) if insists => {
+                let ns = inner.window.admit_anyway(bounds, key);
+                Told::Go(ns, inner.mirror.work())
+            }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Land => {
                 inner.mirror.land(now);
@@ -193,7 +198,11 @@ impl Column {
                 true
             }
             Put::Gone => {
-                inner.window.forget(|known| *known == lane, drop);
+                // Threads' own streams are marked by way of the legacy one: what it cannot take, a failed context's, they cannot.
+                let is_legacy = lane.stream == CU_STREAM_LEGACY.0.addr();
+                let covered = |known: &Lane| known.context == lane.context && known.thread != 0;
+                let gone = |known: &Lane| *known == lane || is_legacy && covered(known);
+                inner.window.forget(gone, drop);
                 true
             }
             Put::Later(mark) => {

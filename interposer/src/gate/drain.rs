@@ -3,7 +3,7 @@
 //! While the gate is open but bound, a launch asks for room in the window; where its work would not be complete by the deadline, the
 //! gate closes early. While it is closed, launches wait for the next turn, and the daemon is told, once for each time it closes,
 //! that somebody does. No wait is without an end: who waits looks up ten times a second, and if the gate thread has not stirred for
-//! [`PATIENCE`] he goes on.
+//! [`PATIENCE`] he goes on; so he does when there has been no room for so long.
 
 use core::cell::Cell;
 
@@ -18,7 +18,7 @@ use super::{Key, Passage, Place, clock, thread};
 use crate::contexts;
 use crate::session::Notice;
 
-/// How long the gate thread may be without a sign of life (ns) before those who wait for it go on without it.
+/// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
 const PATIENCE: u64 = 10_000_000_000;
 /// A wait of the program's that took so long (ns) was for work that ended only then.
 const BLOCKED: u64 = 20_000;
@@ -53,9 +53,12 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
         return Ticket(None);
     };
     let key = number(place.key);
+    // Work that does not end may wait for what is launched here.
+    let mut end = None;
     loop {
         passage.wait_while_closed(place.column, &mut || knock(column, place.column));
-        match column.ask(key) {
+        let insists = end.is_some_and(|end| clock::now() >= end);
+        match column.ask(key, insists) {
             Told::Free => return Ticket(None),
             Told::Go(ns, was_idle) => {
                 if let Some(epoch) = was_idle {
@@ -71,12 +74,14 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                 }));
             }
             Told::Wait(pause) => {
+                end.get_or_insert_with(|| clock::now().saturating_add(PATIENCE));
                 passage.step_out();
                 column.pause(pause);
                 column.make_room(thread_number());
                 passage.step_in();
             }
             Told::Closed => {
+                end = None;
                 passage.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for an instant that it is not.
                 knock(column, place.column);

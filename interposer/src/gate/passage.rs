@@ -10,6 +10,8 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
+use crate::background::Uncancelled;
+
 use super::{Gate, Place, Work, drain, futex, place, tls};
 
 /// How long one sleep at a closed gate lasts at most before the word is read again.
@@ -147,6 +149,7 @@ pub(super) fn pass(
     work: &Work<'_>,
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
+    let _uncancelled = Uncancelled::begin();
     let mut passage = Passage::begin(gate);
     let answer = if gate.word.load() & ANY_SLOW == 0 {
         call()

@@ -117,10 +117,19 @@ impl<M> Window<M> {
             return Answer::Wait(self.pause(excess));
         }
         self.full = false;
+        Answer::Go(self.reserve(expected))
+    }
+
+    /// Admits an operation for which there is no room. Nanoseconds that it counts for.
+    pub(super) fn admit_anyway(&mut self, bounds: Bounds, key: u64) -> u64 {
+        self.reserve(self.estimates.of(key, bounds.window / 4).ns)
+    }
+
+    fn reserve(&mut self, expected: u64) -> u64 {
         self.began = true;
         self.reserved.0 += 1;
         self.reserved.1 = self.reserved.1.saturating_add(expected);
-        Answer::Go(expected)
+        expected
     }
 
     /// Until one should look again, when `excess` nanoseconds too much are under way.
