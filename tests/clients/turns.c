@@ -22,6 +22,16 @@
  *   reset                -> reset RESULT            cuDevicePrimaryCtxReset, and everything is made anew
  *   fork NS              -> fork STATUS             a child begins CUDA anew, runs 5 kernels of NS nanoseconds and ends
  *
+ *   captures THREADS N   -> captures GOOD RESULT    N times, THREADS threads capture at once, in all modes, slowly; then each launches its graph
+ *                                                   and waits; how many held just what was launched, and went well
+ *   fault                -> fault RESULT            a kernel in stream 1 writes to memory that was freed
+ *   cancel NS            -> cancel RESULT           a thread that launches kernels of NS nanoseconds is cancelled
+ *   tiny BYTES           -> tiny RESULT             init by a thread with so small a stack, and a launch of its
+ *   exec                 the program begins anew
+ *   exec NS              -> exec PID                a child does and runs 5 kernels of NS nanoseconds
+ *   ended                -> ended STATUS            of that child, 9999 while it runs
+ *   leave HOW            it ends with status 7: 0 by exit, 1 by _exit, 2 by abort in a thread that launches
+ *
  * RESULT is the first CUresult that is not success, as a number. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -38,7 +48,7 @@ typedef unsigned long long dptr;
 
 static void *driver, *context, *function, *streams[3];
 static pthread_t worker;
-static atomic_int stopping, posted, failed;
+static atomic_int stopping, posted, failed, aborting;
 static atomic_long launched;
 static uint64_t work_ns;
 
@@ -163,6 +173,7 @@ static int storm_in(void *stream, int index) {
         if (i % 4 == 0) TRY(CALL("cuGraphLaunch", (void *, void *))(exec, stream));
         else if (i % 4 == 1) TRY(spin_by("cuLaunchKernel_ptsz", function, work_ns, NULL));
         else TRY(spin(work_ns, i % 4 == 2 && index == 0 ? NULL : stream));
+        if (aborting) abort();
     }
     TRY(CALL("cuStreamSynchronize_ptsz", (void *))(NULL));
     return wait_for(stream);
@@ -215,10 +226,138 @@ static int in_child(uint64_t ns) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
 }
 
-int main(void) {
+enum { CAPTURED = 6 };
+static pthread_barrier_t together;
+static atomic_int good;
+
+static int capture_slowly(void *stream, int mode, void **graph) {
+    struct timespec pause = {0, 2000000};
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(stream, mode));
+    for (int i = 0; i < CAPTURED; i++) {
+        TRY(spin(20000, stream));
+        nanosleep(&pause, NULL);
+    }
+    return CALL("cuStreamEndCapture", (void *, void **))(stream, graph);
+}
+
+static int use_graph(void *graph, void *stream) {
+    void *exec;
+    size_t nodes = 0;
+    TRY(CALL("cuGraphGetNodes", (void *, void **, size_t *))(graph, NULL, &nodes));
+    if (nodes != CAPTURED) return 997;
+    TRY(CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0));
+    TRY(CALL("cuGraphLaunch", (void *, void *))(exec, stream));
+    TRY(wait_for(stream));
+    TRY(CALL("cuGraphExecDestroy", (void *))(exec));
+    return CALL("cuGraphDestroy", (void *))(graph);
+}
+
+/* What a capture forbids other threads is done while nobody captures. */
+static void *capturer(void *of) {
+    int index = (int)((intptr_t)of & 255), rounds = (int)((intptr_t)of >> 8), result = current();
+    void *stream = NULL, *graph = NULL;
+    if (!result) result = CALL("cuStreamCreate", (void **, unsigned))(&stream, 1);
+    for (int i = 0; i < rounds; i++) {
+        pthread_barrier_wait(&together);
+        if (!result) result = capture_slowly(stream, (index + i) % 3, &graph);
+        pthread_barrier_wait(&together);
+        if (!result) result = use_graph(graph, stream);
+        if (!result) good++;
+    }
+    return (void *)(intptr_t)result;
+}
+
+static int captures(int threads, int rounds) {
+    pthread_t all[32];
+    int result = 0;
+    good = 0;
+    threads = threads < 32 ? threads : 32;
+    pthread_barrier_init(&together, NULL, threads);
+    for (intptr_t i = 0; i < threads; i++) pthread_create(&all[i], NULL, capturer, (void *)(i | (intptr_t)rounds << 8));
+    for (int i = 0; i < threads; i++) {
+        void *answer;
+        pthread_join(all[i], &answer);
+        if (!result) result = (int)(intptr_t)answer;
+    }
+    return result;
+}
+
+static int fault(void) {
+    dptr at;
+    uint64_t words = 1024;
+    uint32_t value = 7;
+    void *module, *fill, *parameters[] = {&at, &words, &value};
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    TRY(CALL("cuModuleGetFunction", (void **, void *, const char *))(&fill, module, "fill"));
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&at, 4 << 20));
+    TRY(CALL("cuMemFree_v2", (dptr))(at));
+    return CALL("cuLaunchKernel", LAUNCH)(fill, 1, 1, 1, 1, 1, 1, 0, streams[1], parameters, NULL);
+}
+
+static void *until_cancelled(void *ns) {
+    int old;
+    current();
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+    for (;;) {
+        if (spin((uintptr_t)ns, streams[1])) return NULL;
+        pthread_testcancel();
+    }
+}
+
+static int cancel(uint64_t ns) {
+    struct timespec pause = {0, 30000000};
+    pthread_t thread;
+    void *answer;
+    pthread_create(&thread, NULL, until_cancelled, (void *)ns);
+    nanosleep(&pause, NULL);
+    pthread_cancel(thread);
+    pthread_join(thread, &answer);
+    return answer == PTHREAD_CANCELED ? wait_for(streams[1]) : 996;
+}
+
+static void *begin_small(void *unused) {
+    (void)unused;
+    int result = begin();
+    if (!result) result = spin(1000, streams[1]);
+    return (void *)(intptr_t)result;
+}
+
+static int tiny(size_t bytes) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *answer;
+    pthread_attr_init(&attributes);
+    if (pthread_attr_setstacksize(&attributes, bytes)) return 995;
+    if (pthread_create(&thread, &attributes, begin_small, NULL)) return 994;
+    pthread_join(thread, &answer);
+    return (int)(intptr_t)answer;
+}
+
+static pid_t executed;
+
+static void anew(const char *ns) {
+    execl("/proc/self/exe", "turns", ns, NULL);
+    _exit(250);
+}
+
+static int ended(void) {
+    int status = 0;
+    if (waitpid(executed, &status, WNOHANG) != executed) return 9999;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
+}
+
+/* As the child that `exec NS` makes. */
+static int only_work(uint64_t ns) {
+    int result = begin();
+    for (int i = 0; i < 5 && !result; i++) result = spin(ns, streams[1]);
+    return result ? result : wait_for(streams[1]);
+}
+
+int main(int argc, char **argv) {
     char line[256], word[32];
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 2;
+    if (argc > 1) return only_work(strtoull(argv[1], NULL, 10));
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long one = 0, two = 0;
@@ -247,7 +386,26 @@ int main(void) {
             work_ns = two;
             storm((int)one);
         } else if (IS("calm")) result = calm();
-        else if (IS("pid")) result = (int)getpid();
+        else if (IS("captures")) {
+            result = captures((int)one, (int)two);
+            printf("captures %d %d\n", good, result);
+            continue;
+        } else if (IS("fault")) result = fault();
+        else if (IS("cancel")) result = cancel(one);
+        else if (IS("tiny")) result = tiny(one);
+        else if (IS("exec")) {
+            char text[32];
+            snprintf(text, sizeof text, "%llu", one);
+            executed = one ? fork() : 0;
+            if (executed == 0) anew(one ? text : NULL);
+            result = executed;
+        } else if (IS("ended")) result = ended();
+        else if (IS("leave")) {
+            if (one == 0) exit(7);
+            if (one == 1) _exit(7);
+            aborting = 1;
+            pause();
+        } else if (IS("pid")) result = (int)getpid();
         else if (IS("sync")) result = wait_for(streams[one % 3]);
         else if (IS("query")) result = CALL("cuStreamQuery", (void *))(streams[one % 3]);
         else if (IS("copies")) result = copies();

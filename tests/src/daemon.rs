@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, decode, encode,
+    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, ShareRow, decode, encode,
 };
 
 use serde::Serialize;
@@ -57,6 +57,23 @@ impl Daemon {
             folder: tempfile::tempdir().expect("a temporary folder"),
             spec: gpu.spec().to_owned(),
             flags: flags.iter().map(ToString::to_string).collect(),
+            program: artefacts::gpushared(),
+            child: None,
+        };
+        daemon.restart();
+        daemon
+    }
+
+    /// Starts one with this `config.toml`.
+    pub fn configured(gpu: &Gpu, text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, text).expect("the folder is writable");
+        let flags = vec!["--config".to_owned(), file.to_string_lossy().into_owned()];
+        let mut daemon = Self {
+            folder,
+            spec: gpu.spec().to_owned(),
+            flags,
             program: artefacts::gpushared(),
             child: None,
         };
@@ -176,6 +193,46 @@ impl Daemon {
                 rows.into_iter().filter(|row| row.name == name).collect()
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Each container's part of each device's time.
+    pub fn shares(&self) -> Vec<ShareRow> {
+        match self.commands().ask(&Control::Shares) {
+            ControlReply::Shares(rows) => rows,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A container's part of its first device's time.
+    pub fn share(&self, name: &str) -> ShareRow {
+        let rows = self.shares();
+        let row = rows.iter().find(|row| row.name == name);
+        row.unwrap_or_else(|| panic!("no {name} in {rows:?}"))
+            .clone()
+    }
+
+    /// Waits until each of these containers has had so many turns more. What all their rows then are.
+    #[track_caller]
+    pub fn turns_go_round(&self, names: &[&str], more: u64) -> Vec<ShareRow> {
+        let rows = || {
+            names
+                .iter()
+                .map(|name| self.share(name))
+                .collect::<Vec<_>>()
+        };
+        let (before, end) = (rows(), Instant::now() + 2 * PATIENCE);
+        loop {
+            let now = rows();
+            let mut both = before.iter().zip(&now);
+            if both.all(|(before, now)| now.turns >= before.turns + more) {
+                return now;
+            }
+            assert!(
+                Instant::now() < end,
+                "turns do not go round: {before:?} {now:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

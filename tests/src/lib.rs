@@ -12,6 +12,7 @@
 pub mod artefacts;
 pub mod clients;
 pub mod daemon;
+pub mod dealer;
 pub mod gpu;
 pub mod guest;
 pub mod home;
@@ -19,6 +20,7 @@ pub mod runnable;
 pub mod turns;
 
 pub use daemon::{Container, Daemon};
+pub use dealer::Dealer;
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
 pub use home::Home;

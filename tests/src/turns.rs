@@ -20,6 +20,9 @@ use softgpu::inspect::{Observer, Spell};
 
 use crate::{Container, Gpu};
 
+/// A daemon's settings: short turns, and nobody is let in beside another however long that takes to drain. The machine may be busy.
+pub const STRICT: &str = "[compute]\nprofile = \"interactive\"\noverrun = \"1h\"\n";
+
 /// The longest an answer of the daemon's is waited for, in milliseconds.
 const PATIENCE: u16 = 30_000;
 /// Between two looks at the pages.

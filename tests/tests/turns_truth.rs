@@ -1,49 +1,10 @@
 //! What the software GPU's books say of the turns: while one container has its turn nothing of another's runs, whatever its threads do.
 
-use std::time::{Duration, Instant};
-
-use gpushare_protocol::wire::{Control, ControlReply, ShareRow};
-use gpushare_tests::turns::Seen;
+use gpushare_tests::turns::{STRICT, Seen};
 use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch};
 
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Turns each container must have had: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
-
-/// Short turns, and nobody is let in beside another however long that takes to drain: the machine may be busy.
-fn strict(gpu: &Gpu) -> (tempfile::TempDir, Daemon) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let config = folder.path().join("config.toml");
-    let text = "[compute]\nprofile = \"interactive\"\noverrun = \"1h\"\n";
-    std::fs::write(&config, text).expect("the folder is writable");
-    let config = config.to_string_lossy().into_owned();
-    let daemon = Daemon::with(gpu, &["--config", &config]);
-    (folder, daemon)
-}
-
-fn shares(daemon: &Daemon) -> Vec<ShareRow> {
-    match daemon.commands().ask(&Control::Shares) {
-        ControlReply::Shares(rows) => rows,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Waits until every container has had so many turns more.
-#[track_caller]
-fn turns_go_round(daemon: &Daemon, more: u64) -> Vec<ShareRow> {
-    let before = shares(daemon);
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let now = shares(daemon);
-        let mut both = before.iter().zip(&now);
-        if both.all(|(before, now)| now.turns >= before.turns + more) {
-            return now;
-        }
-        assert!(Instant::now() < end, "turns do not go round: {now:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 fn started(container: &Container) -> Guest {
     let mut guest = container.client("turns", &[]);
@@ -67,7 +28,7 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
         let own = seen.spells.iter().filter(|spell| of(spell.pid));
         let own = own.filter(|spell| turns.iter().any(|turn| turn.meets(spell)));
         let own = own.count();
-        println!(
+        eprintln!(
             "{} turns seen, {} ms in all, with {own} spells of its own",
             turns.len(),
             long / 1_000_000
@@ -90,20 +51,46 @@ fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
 #[test]
 fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
     let gpu = Gpu::new("");
-    let (_folder, daemon) = strict(&gpu);
+    let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (started(&one), started(&two));
     for guest in [&mut a, &mut b] {
         assert_eq!(guest.ask("storm 6 60000"), "storm 0");
     }
-    turns_go_round(&daemon, 2);
+    daemon.turns_go_round(&["one", "two"], 2);
     let watch = Watch::begin(&gpu, &[&one, &two]);
-    let rows = turns_go_round(&daemon, TURNS);
+    let rows = daemon.turns_go_round(&["one", "two"], TURNS);
     let seen = watch.end();
     let closings: u64 = rows.iter().map(|row| row.turns).sum();
     println!("{closings} turns dealt, {} spells", seen.spells.len());
     assert!(rows.iter().all(|row| row.overruns == 0), "{rows:?}");
     nobody_runs_in_anothers_turn(&seen, &[vec![pid(&mut a)], vec![pid(&mut b)]]);
+    for mut guest in [a, b] {
+        assert_eq!(guest.ask("calm"), "calm 0");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn captures_of_all_modes_hold_what_was_launched_while_turns_go_round() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::configured(&gpu, STRICT);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut a, mut b) = (started(&one), started(&two));
+    for guest in [&mut a, &mut b] {
+        assert_eq!(guest.ask("storm 2 60000"), "storm 0");
+    }
+    daemon.turns_go_round(&["one", "two"], 2);
+    let watch = Watch::begin(&gpu, &[&one, &two]);
+    let before = daemon.share("one").turns;
+    assert_eq!(a.ask("captures 6 18"), "captures 108 0");
+    let turns = daemon.share("one").turns - before;
+    println!("{turns} turns while 6 threads captured 18 times each");
+    assert!(
+        turns >= 5,
+        "{turns} turns: captures that none met show nothing"
+    );
+    nobody_runs_in_anothers_turn(&watch.end(), &[vec![pid(&mut a)], vec![pid(&mut b)]]);
     for mut guest in [a, b] {
         assert_eq!(guest.ask("calm"), "calm 0");
         guest.finish().silently();

@@ -1,0 +1,306 @@
+//! A daemon played by hand: it takes every process into one container, grants all memory there is, and deals the turns a test has
+//! it deal, forged ones among them.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::page::control::ControlPage;
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::wire::{Hello, Registered, Reply, Request, decode};
+use gpushared::connection::Connection;
+use gpushared::pages::{ControlPages, UsagePage};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use softgpu::inspect::Observer;
+
+use crate::gpu::{Gpu, links};
+use crate::guest::{Guest, clean};
+use crate::{GIB, artefacts, clients};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the threads look whether they shall end, in milliseconds.
+const LOOK: u8 = 50;
+/// What the container may hold.
+const GRANT: u64 = 8 * GIB;
+
+/// The daemon, and its container.
+#[derive(Debug)]
+pub struct Dealer {
+    folder: tempfile::TempDir,
+    spec: String,
+    column: [u8; 16],
+    // Keeps the device's identity.
+    _observer: Observer,
+    usage: UsagePage,
+    instance: u64,
+    serving: Option<Serving>,
+    says: (Sender<Request>, Receiver<Request>),
+    slots: Arc<AtomicU16>,
+}
+
+/// While it is there: its page, its socket, its threads.
+#[derive(Debug)]
+struct Serving {
+    control: ControlPages,
+    stop: Arc<AtomicBool>,
+    listens: Option<JoinHandle<()>>,
+    socket: PathBuf,
+}
+
+/// What each connection's thread needs.
+#[derive(Debug)]
+struct Desk {
+    pages: [std::os::fd::OwnedFd; 2],
+    column: [u8; 16],
+    instance: u64,
+    slots: Arc<AtomicU16>,
+    says: Mutex<Sender<Request>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Dealer {
+    /// Begins to serve one container on the first device of `gpu`, whose turn is free.
+    pub fn start(gpu: &Gpu) -> Self {
+        let spec = gpu.spec().parse().expect("a valid SPEC");
+        let observer = Observer::open(&spec).expect("a machine");
+        let device = &observer.snapshot().expect("readable").devices[0];
+        let (column, capacity) = (device.uuid_bytes, device.capacity);
+        let usage = UsagePage::create().expect("memory");
+        let first = &usage.view().devices[0];
+        first.limit.store(GRANT, Ordering::Relaxed);
+        first.view_total.store(capacity, Ordering::Relaxed);
+        first.capacity.store(capacity, Ordering::Relaxed);
+        first.claim(&column);
+        usage.view().found(std::process::id(), 0);
+        let mut dealer = Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            spec: gpu.spec().to_owned(),
+            column,
+            _observer: observer,
+            usage,
+            instance: 0,
+            serving: None,
+            says: channel(),
+            slots: Arc::default(),
+        };
+        dealer.come_back();
+        dealer
+    }
+
+    /// The C client `name` in its container.
+    pub fn client(&self, name: &str) -> Guest {
+        let mut command = self.command(&clients::compile(name, &[]));
+        command.env("LD_LIBRARY_PATH", links());
+        Guest::start(command)
+    }
+
+    /// A program in its container, on whatever driver the system has.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = clean(program);
+        command
+            .env("LD_PRELOAD", artefacts::interposer())
+            .env("SOFTGPU", &self.spec)
+            .env("GPUSHARE_SOCKET", self.folder.path());
+        command
+    }
+
+    /// The page of turns.
+    pub fn page(&self) -> &ControlPage {
+        self.control().view()
+    }
+
+    fn control(&self) -> &ControlPages {
+        &self.serving.as_ref().expect("it serves").control
+    }
+
+    /// Those who wait for the page look at it.
+    pub fn announce(&self) {
+        self.control().announce();
+    }
+
+    /// Deals a turn.
+    pub fn deal(&self, turn: &Turn) {
+        self.page().devices[0].publish(turn);
+        self.announce();
+    }
+
+    /// Opens this epoch, for as long as nobody closes it.
+    pub fn open(&self, epoch: u64) {
+        self.deal(&turn(epoch, LeaseState::Open));
+    }
+
+    /// Closes this epoch.
+    pub fn close(&self, epoch: u64) {
+        self.deal(&turn(epoch, LeaseState::Closed));
+    }
+
+    /// Says that it lives, for ever, or that it has not been heard of since the machine began.
+    pub fn beat(&self, lives: bool) {
+        let heartbeat = if lives { u64::MAX / 2 } else { 0 };
+        self.page()
+            .header
+            .heartbeat
+            .store(heartbeat, Ordering::Relaxed);
+        self.announce();
+    }
+
+    /// Waits until a process says this. What was said before it is forgotten.
+    #[track_caller]
+    pub fn hears(&self, wanted: &Request) {
+        let end = Instant::now() + PATIENCE;
+        let mut others = Vec::new();
+        loop {
+            match self
+                .says
+                .1
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            {
+                Ok(said) if said == *wanted => return,
+                Ok(said) => others.push(said),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("nobody said {wanted:?}, only {others:?}")
+                }
+            }
+        }
+    }
+
+    /// What was said and not yet heard.
+    pub fn said(&self) -> Vec<Request> {
+        self.says.1.try_iter().collect()
+    }
+
+    /// Goes, as if it were killed.
+    pub fn leave(&mut self) {
+        self.serving = None;
+    }
+
+    /// The next daemon: with a page of its own, on which all is free.
+    pub fn come_back(&mut self) {
+        self.leave();
+        self.instance += 1;
+        let control = ControlPages::create(self.instance).expect("memory");
+        control.view().devices[0]
+            .grant
+            .store(GRANT, Ordering::Relaxed);
+        let stop = Arc::new(AtomicBool::new(false));
+        let copy =
+            |page: std::os::fd::BorrowedFd<'_>| page.try_clone_to_owned().expect("a descriptor");
+        let desk = Desk {
+            pages: [copy(control.descriptor()), copy(self.usage.descriptor())],
+            column: self.column,
+            instance: self.instance,
+            slots: Arc::clone(&self.slots),
+            says: Mutex::new(self.says.0.clone()),
+            stop: Arc::clone(&stop),
+        };
+        let socket = self.folder.path().join("gpushare.sock");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let listens = std::thread::spawn(move || listen(&listener, &Arc::new(desk)));
+        self.serving = Some(Serving {
+            control,
+            stop,
+            listens: Some(listens),
+            socket,
+        });
+        self.beat(true);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A test that fails has panicked already.
+        let _ = self.listens.take().map(JoinHandle::join);
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// A turn without bounds while somebody else wants the device.
+pub fn turn(epoch: u64, state: LeaseState) -> Turn {
+    Turn {
+        word: LeaseWord::new(epoch, state),
+        deadline: NO_DEADLINE,
+        contended: true,
+        ..Turn::default()
+    }
+}
+
+fn listen(listener: &UnixListener, desk: &Arc<Desk>) {
+    let mut served = Vec::new();
+    while !desk.stop.load(Ordering::Relaxed) {
+        let mut waits = [PollFd::new(
+            std::os::fd::AsFd::as_fd(listener),
+            PollFlags::POLLIN,
+        )];
+        let _ = poll(&mut waits, PollTimeout::from(LOOK));
+        while let Ok((socket, _)) = listener.accept() {
+            let desk = Arc::clone(desk);
+            served.push(std::thread::spawn(move || serve(socket, &desk)));
+        }
+    }
+    for thread in served {
+        thread.join().expect("nothing fails there");
+    }
+}
+
+/// Answers one process until it ends or the daemon does.
+fn serve(socket: UnixStream, desk: &Desk) {
+    let mut line = Connection::new(socket).expect("a socket");
+    while !desk.stop.load(Ordering::Relaxed) {
+        let mut waits = [PollFd::new(line.socket(), PollFlags::POLLIN)];
+        let ready = poll(&mut waits, PollTimeout::from(LOOK));
+        if ready != Ok(0) && line.receive(1 << 16).is_err() {
+            return;
+        }
+        while let Ok(Some((id, body))) = line.next_frame() {
+            if answer(&mut line, desk, id, &body).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()> {
+    if id == 0 {
+        let hello = Hello::of_this_build(desk.instance);
+        return line.send(0, &hello, Vec::new()).ok();
+    }
+    let mut descriptors = Vec::new();
+    let reply = match decode::<Request>(id, body).ok()? {
+        Request::Register(register) => {
+            let fresh = || desk.slots.fetch_add(1, Ordering::Relaxed);
+            drop(line.take_descriptor());
+            descriptors = desk
+                .pages
+                .iter()
+                .map(|page| page.try_clone().expect("a descriptor"))
+                .collect();
+            Reply::Registered(Registered {
+                container: "by-hand".to_owned(),
+                slot: register.slot.unwrap_or_else(fresh),
+                columns: vec![desk.column],
+            })
+        }
+        Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_) => {
+            Reply::Granted { grant: GRANT }
+        }
+        said @ (Request::Wanted { .. }
+        | Request::Drained { .. }
+        | Request::Idle { .. }
+        | Request::Busy { .. }) => {
+            let says = desk.says.lock().expect("nothing fails there");
+            // Nobody listens any more at the end of a test.
+            let _ = says.send(said);
+            return Some(());
+        }
+        _ => Reply::Done,
+    };
+    line.send(id, &reply, descriptors).ok()
+}

@@ -1,0 +1,263 @@
+//! The gate of a real program under turns that a test deals by hand: in order, out of order, forged, and by a daemon that is silent, gone,
+//! or another. No launch waits without an end, nothing fails, nothing is printed.
+
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::wire::Request;
+use gpushare_tests::dealer::turn;
+use gpushare_tests::{Dealer, Gpu, Guest};
+use softgpu::inspect;
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+fn started(dealer: &Dealer) -> Guest {
+    let mut guest = dealer.client("turns");
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// A thread of the guest's launches one kernel and waits for it.
+fn posts(guest: &mut Guest) {
+    assert_eq!(guest.ask(&format!("post {}", 50 * US)), "post 0");
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[track_caller]
+fn goes(guest: &mut Guest) {
+    until("the launch goes", || guest.ask("posted") == "posted 1");
+}
+
+/// What the device has done for all.
+fn served(gpu: &Gpu) -> u64 {
+    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
+    let devices = snapshot.expect("a guest holds it").devices;
+    let processes = devices.iter().flat_map(|device| &device.processes);
+    processes.map(|process| process.served[0]).sum()
+}
+
+fn drained(epoch: u64) -> Request {
+    Request::Drained { column: 0, epoch }
+}
+
+fn wanted(epoch: u64) -> Request {
+    Request::Wanted { column: 0, epoch }
+}
+
+/// Closes `epoch`, waits until that is drained, and shows that a launch waits, says so once, and does not run.
+#[track_caller]
+fn is_closed(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
+    dealer.close(epoch);
+    dealer.hears(&drained(epoch));
+    let before = served(gpu);
+    posts(guest);
+    dealer.hears(&wanted(epoch));
+    assert_eq!(guest.ask("sync 1"), "sync 0", "nothing but launches waits");
+    assert_eq!(guest.ask("posted"), "posted 0");
+    assert_eq!(served(gpu), before, "it does not run");
+    let again = dealer.said();
+    assert!(again.is_empty(), "it is said once, not {again:?}");
+}
+
+#[test]
+fn a_gate_opens_closes_and_opens_with_its_page() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    for epoch in 1..6 {
+        dealer.open(epoch);
+        assert_eq!(guest.ask(&format!("launch 5 {}", 100 * US)), "launch 0");
+        is_closed(&gpu, &dealer, &mut guest, epoch);
+        dealer.open(epoch + 1);
+        goes(&mut guest);
+    }
+    dealer.deal(&Turn::default());
+    assert_eq!(guest.ask("launch 5 1000"), "launch 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn work_that_was_submitted_while_nothing_bound_is_done_before_it_is_called_drained() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    for epoch in 1..6 {
+        dealer.deal(&Turn::default());
+        assert_eq!(guest.ask(&format!("launch 20 {MS}")), "launch 0");
+        dealer.close(epoch);
+        dealer.hears(&drained(epoch));
+        assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn work_that_does_not_end_is_not_called_drained_and_its_program_goes_on() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    dealer.open(1);
+    assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+    dealer.close(1);
+    let mut said = Vec::new();
+    posts(&mut guest);
+    until("a launch waits", || {
+        if guest.ask("posted") == "posted 1" {
+            // It came before the close.
+            posts(&mut guest);
+        }
+        said.extend(dealer.said());
+        said.contains(&wanted(1))
+    });
+    assert_eq!(guest.ask("query 1"), "query 600");
+    said.extend(dealer.said());
+    assert!(!said.contains(&drained(1)), "{said:?}");
+    dealer.open(2);
+    goes(&mut guest);
+    guest.kill();
+}
+
+#[test]
+fn a_daemon_that_falls_silent_or_goes_keeps_nobody_waiting_and_the_next_one_is_obeyed() {
+    let gpu = Gpu::new("");
+    let mut dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    dealer.open(7);
+    is_closed(&gpu, &dealer, &mut guest, 7);
+    dealer.beat(false);
+    goes(&mut guest);
+    dealer.beat(true);
+    // Under the epoch that it was closed in: what was silent for a while has not forgotten it.
+    dealer.hears(&drained(7));
+    is_closed(&gpu, &dealer, &mut guest, 8);
+    dealer.leave();
+    goes(&mut guest);
+    dealer.come_back();
+    // It has met no processes yet; whoever comes obeys it.
+    until("the gate follows the next daemon", || {
+        dealer.close(1);
+        dealer.said().contains(&drained(1))
+    });
+    posts(&mut guest);
+    dealer.hears(&wanted(1));
+    dealer.open(2);
+    goes(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn while_the_daemon_is_silent_the_cap_that_it_last_said_holds() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    let capped = |state| Turn {
+        cap: 10,
+        ..turn(1, state)
+    };
+    dealer.deal(&capped(LeaseState::Closed));
+    dealer.hears(&drained(1));
+    posts(&mut guest);
+    dealer.hears(&wanted(1));
+    dealer.beat(false);
+    goes(&mut guest);
+    // A second of a device at one percent is paid for after a hundred.
+    assert_eq!(guest.ask(&format!("launch 1 {}", 1_000 * MS)), "launch 0");
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+    let before = served(&gpu);
+    posts(&mut guest);
+    assert_eq!(
+        guest.ask("copies"),
+        "copies 0",
+        "nothing but launches waits"
+    );
+    assert_eq!(guest.ask("posted"), "posted 0");
+    assert!(served(&gpu) < before + MS, "and it does not run");
+    guest.kill();
+}
+
+#[test]
+fn an_epoch_that_runs_backwards_is_another_turn_like_any() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    posts(&mut guest);
+    for epoch in [9, 5, 1, LeaseWord::MAX_EPOCH, 0, 3] {
+        dealer.open(epoch);
+        goes(&mut guest);
+        is_closed(&gpu, &dealer, &mut guest, epoch);
+    }
+    dealer.deal(&Turn::default());
+    goes(&mut guest);
+    guest.finish().silently();
+}
+
+/// Numbers without an order, the same each time.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn whatever_a_page_says_nothing_breaks_and_a_good_turn_after_it_is_obeyed() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    assert_eq!(guest.ask("storm 4 20000"), "storm 0");
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut any = || {
+        let edges = [0, 1, NO_DEADLINE, NO_DEADLINE - 1, 1 << 62, MS, 20 * MS];
+        match random(&mut state) % 10 {
+            edge @ 0..7 => edges[usize::try_from(edge).expect("small")],
+            7 => gpushare_tests::turns::now() + random(&mut state) % (20 * MS),
+            _ => random(&mut state),
+        }
+    };
+    for round in 0..400 {
+        let mut low = || u32::try_from(any() & u64::from(u32::MAX)).expect("masked");
+        let (contended, cap) = (low() % 2 == 0, low());
+        dealer.deal(&Turn {
+            word: LeaseWord::from_bits(any()),
+            deadline: any(),
+            window: any(),
+            contended,
+            cap,
+            quantum: any(),
+            idle_after: any(),
+        });
+        if round % 16 == 0 {
+            dealer.beat(any() % 2 == 0);
+        }
+        // The gate thread has time to look between two of them.
+        assert_eq!(guest.ask("query 2"), "query 0");
+    }
+    dealer.beat(true);
+    dealer.deal(&Turn::default());
+    let count = |guest: &mut Guest| {
+        let answer = guest.ask("count");
+        let count = answer
+            .strip_prefix("count ")
+            .and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("{answer}"))
+    };
+    let before: u64 = count(&mut guest);
+    until("its threads go on", || count(&mut guest) > before + 100);
+    assert_eq!(guest.ask("calm"), "calm 0");
+    is_closed(&gpu, &dealer, &mut guest, 77);
+    dealer.open(78);
+    goes(&mut guest);
+    guest.finish().silently();
+}

@@ -1,0 +1,216 @@
+//! Programs that end, fail, fork or become others while they hold a turn or finish one: their neighbour goes on, nothing of theirs is
+//! left in the daemon's books. Nobody is let in beside one that does not finish, so that it shows if one is waited for.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::Request;
+use gpushare_tests::turns::STRICT;
+use gpushare_tests::{Container, Daemon, Dealer, Ended, Gpu, Guest};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const MS: u64 = 1_000_000;
+
+fn started(container: &Container) -> Guest {
+    let mut guest = container.client("turns", &[]);
+    assert_eq!(guest.ask("init"), "init 0");
+    guest
+}
+
+/// A guest whose threads always have work.
+fn storming(container: &Container) -> Guest {
+    let mut guest = started(container);
+    assert_eq!(guest.ask("storm 4 60000"), "storm 0");
+    guest
+}
+
+fn number(guest: &mut Guest, question: &str) -> u64 {
+    let answer = guest.ask(question);
+    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    number.unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the guest's threads have launched `more` times.
+#[track_caller]
+fn goes_on(guest: &mut Guest, more: u64) {
+    let before = number(guest, "count");
+    until("it goes on", || number(guest, "count") >= before + more);
+}
+
+fn calms(mut guest: Guest) {
+    assert_eq!(guest.ask("calm"), "calm 0");
+    guest.finish().silently();
+}
+
+/// Waits until nothing of the container's is left.
+#[track_caller]
+fn nothing_is_left(daemon: &Daemon, name: &str) {
+    let row = daemon.until(name, |row| row.processes.is_empty() && row.limbo == 0);
+    assert_eq!((row.charged, row.overhead), (0, 0), "{row:?}");
+    let share = daemon.share(name);
+    assert_eq!(share.overruns, 0, "{share:?}");
+}
+
+/// Six programs one after the other leave amid their work while a neighbour works.
+#[track_caller]
+fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> bool) {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::configured(&gpu, STRICT);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let mut other = storming(&two);
+    for _ in 0..6 {
+        let mut guest = storming(&one);
+        goes_on(&mut guest, 60);
+        guest.send(how);
+        let ended = guest.finish();
+        assert!(left(&ended), "{ended:?}");
+        goes_on(&mut other, 120);
+    }
+    nothing_is_left(&daemon, "one");
+    calms(other);
+}
+
+#[test]
+fn a_program_that_calls_exit_amid_its_launches_leaves_the_device_to_others() {
+    the_neighbour_goes_on_when_one_leaves("leave 0", |ended| ended.status.code() == Some(7));
+}
+
+#[test]
+fn a_program_that_ends_at_once_amid_its_launches_leaves_the_device_to_others() {
+    the_neighbour_goes_on_when_one_leaves("leave 1", |ended| ended.status.code() == Some(7));
+}
+
+#[test]
+fn a_program_that_aborts_in_a_launching_thread_leaves_the_device_to_others() {
+    the_neighbour_goes_on_when_one_leaves("leave 2", |ended| ended.status.signal() == Some(6));
+}
+
+#[test]
+fn a_program_that_becomes_another_amid_its_launches_begins_anew() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::configured(&gpu, STRICT);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut guest, mut other) = (storming(&one), storming(&two));
+    for _ in 0..4 {
+        goes_on(&mut guest, 60);
+        guest.send("exec");
+        goes_on(&mut other, 120);
+        assert_eq!(guest.ask("init"), "init 0");
+        let row = daemon.until("one", |row| row.processes.len() == 1);
+        assert_eq!(u64::from(row.processes[0].pid), number(&mut guest, "pid"));
+        assert_eq!(guest.ask("storm 4 60000"), "storm 0");
+    }
+    goes_on(&mut guest, 60);
+    goes_on(&mut other, 60);
+    calms(guest);
+    nothing_is_left(&daemon, "one");
+    calms(other);
+}
+
+#[test]
+fn a_failed_context_is_drained_and_its_neighbour_goes_on() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::configured(&gpu, STRICT);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut guest, mut other) = (storming(&one), storming(&two));
+    goes_on(&mut guest, 60);
+    assert_eq!(guest.ask("fault"), "fault 0");
+    until("the context fails", || guest.ask("query 1") == "query 700");
+    goes_on(&mut other, 300);
+    assert_eq!(guest.ask("launch 1 1000"), "launch 700");
+    assert_eq!(guest.ask("calm"), "calm 700");
+    goes_on(&mut other, 300);
+    assert_eq!(daemon.share("one").overruns, 0);
+    guest.finish().silently();
+    nothing_is_left(&daemon, "one");
+    calms(other);
+}
+
+#[test]
+fn a_thread_that_is_cancelled_leaves_the_gate_as_it_found_it() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::configured(&gpu, STRICT);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let (mut guest, mut other) = (started(&one), storming(&two));
+    for _ in 0..8 {
+        assert_eq!(guest.ask("cancel 200000"), "cancel 0");
+        goes_on(&mut other, 60);
+    }
+    guest.finish().silently();
+    calms(other);
+}
+
+fn is_wanted(said: &[Request]) -> bool {
+    said.contains(&Request::Wanted {
+        column: 0,
+        epoch: 1,
+    })
+}
+
+#[test]
+fn a_child_that_becomes_a_program_of_its_own_waits_at_the_closed_gate_like_any() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = dealer.client("turns");
+    assert_eq!(guest.ask("init"), "init 0");
+    dealer.open(1);
+    assert_eq!(guest.ask("launch 3 100000"), "launch 0");
+    dealer.close(1);
+    dealer.hears(&Request::Drained {
+        column: 0,
+        epoch: 1,
+    });
+    assert_ne!(guest.ask(&format!("exec {MS}")), "exec -1");
+    let mut said = Vec::new();
+    until("the child waits", || {
+        said.extend(dealer.said());
+        is_wanted(&said)
+    });
+    assert_eq!(guest.ask("ended"), "ended 9999");
+    dealer.open(2);
+    until("the child ends", || guest.ask("ended") == "ended 0");
+    assert_eq!(guest.ask("launch 3 100000"), "launch 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn a_program_ends_while_its_gate_waits_for_work_that_does_not_end() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    for (how, code, signal) in [(0, Some(7), None), (1, Some(7), None), (2, None, Some(6))] {
+        dealer.open(1);
+        let mut guest = dealer.client("turns");
+        assert_eq!(guest.ask("init"), "init 0");
+        assert_eq!(guest.ask("storm 2 60000"), "storm 0");
+        goes_on(&mut guest, 20);
+        if how != 2 {
+            assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+        }
+        dealer.close(1);
+        let mut said = Vec::new();
+        until("its threads wait", || {
+            said.extend(dealer.said());
+            is_wanted(&said)
+        });
+        guest.send(&format!("leave {how}"));
+        if how == 2 {
+            // Its threads launch again once they may.
+            dealer.open(2);
+        }
+        let ended = guest.finish();
+        let status = (ended.status.code(), ended.status.signal());
+        assert_eq!(status, (code, signal), "{ended:?}");
+        dealer.deal(&gpushare_protocol::page::lease::Turn::default());
+    }
+}
