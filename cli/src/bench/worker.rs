@@ -162,6 +162,11 @@ impl<'a> Worker<'a> {
                 self.note(sent, each, event)?;
             }
         }
+        // Under a low cap what was launched ahead may have been done long before the end, with the launcher at the gate.
+        for (sent, event) in running {
+            event.wait()?;
+            self.note(sent, each, event)?;
+        }
         self.stream.synchronize()
     }
 
