@@ -316,24 +316,47 @@ impl Schedule {
 
     /// Puts a container where it stands now.
     pub(super) fn put(&mut self, container: ContainerId) {
-        let was = self.index.place(container);
-        let turn = self.length(container);
-        let Some(entity) = self.entities.get_mut(&container) else {
+        let Some(mut place) = self.place(container) else {
             self.index.put(container, None);
             return;
         };
-        let mut place = entity.place(self.now, &self.policy);
+        let was = self.index.place(container);
+        if was == Some(place) {
+            // A holder's clock is not in its place and moves its mark all the same.
+            self.placed(container, place);
+            return;
+        }
         let held_back = was.is_some_and(|was| matches!(was.stand, Stand::Capped(_)));
         if held_back && matches!(place.stand, Stand::Waits { .. }) {
-            // It may be as far behind its mark as a turn, which its cap may have cost it.
+            self.catch_up(container);
+            place = self.place(container).unwrap_or(place);
+        }
+        if let Some(entity) = self.entities.get_mut(&container) {
+            entity.rests = place.stand == Stand::Rests;
+        }
+        self.index.put(container, Some(place));
+        self.placed(container, place);
+    }
+
+    fn place(&self, container: ContainerId) -> Option<Place> {
+        let entity = self.entities.get(&container)?;
+        Some(entity.place(self.now, &self.policy))
+    }
+
+    fn placed(&mut self, container: ContainerId, place: Place) {
+        if self.touched.last() != Some(&container) {
+            self.touched.push(container);
+        }
+        self.mark(place.class);
+    }
+
+    /// Its cap allows it a turn again. It may be as far behind its mark as a turn, which its cap may have cost it.
+    fn catch_up(&mut self, container: ContainerId) {
+        let turn = self.length(container);
+        if let Some(entity) = self.entities.get_mut(&container) {
             let floor = self.marks.of(entity.class).before(turn, entity.weight);
             entity.clock = entity.clock.max(floor);
-            place = entity.place(self.now, &self.policy);
         }
-        entity.rests = place.stand == Stand::Rests;
-        self.index.put(container, Some(place));
-        self.touched.push(container);
-        self.mark(place.class);
     }
 
     /// Puts everybody anew: after a change of what concerns all.
