@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-/// The most time that collects (ns): how much more than its share a container can have in any stretch of time.
-const BRIM: u64 = 10_000_000;
-/// The level from which a closed gate opens again (ns).
-const START: u64 = 5_000_000;
+/// The most time that collects (ns): how much more than its share a container can have in any stretch of time. As the daemon has it.
+const BRIM: u64 = 18_000_000;
+/// How long a container that always has work is on and off together (ns), as the daemon has it.
+const CYCLE: u64 = 50_000_000;
+/// No turn after an empty bucket is shorter (ns).
+const SHORTEST: u64 = 2_000_000;
 /// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
 const MOST_DEBT: u64 = 60_000_000_000;
 /// A time that lies so far in the future was written by nobody who reads this clock (ns).
@@ -42,6 +44,12 @@ impl Bucket<'_> {
     /// How long filling `level` takes.
     fn filling(&self, level: u64) -> u64 {
         level.saturating_mul(WHOLE) / self.cap.clamp(1, WHOLE)
+    }
+
+    /// The level from which a closed gate opens again: what a turn takes out of it.
+    fn start(&self) -> u64 {
+        let turn = (CYCLE * self.cap / WHOLE).max(SHORTEST);
+        turn - turn * self.cap.min(WHOLE - 1) / WHOLE
     }
 
     /// When it was or will be empty, kept between full and the most debt.
@@ -98,7 +106,7 @@ impl Duty {
         let level = bucket.level(now);
         if self.open && (level == 0 || landed) {
             self.open = false;
-        } else if !self.open && bucket.reaches(START, now) <= now {
+        } else if !self.open && bucket.reaches(bucket.start(), now) <= now {
             self.open = true;
             self.turns += 1;
         }
@@ -125,7 +133,7 @@ impl Duty {
         let again = if self.open {
             turn.deadline
         } else {
-            bucket.reaches(START, now)
+            bucket.reaches(bucket.start(), now)
         };
         (turn, again)
     }
@@ -168,11 +176,12 @@ mod tests {
         let bucket = words.bucket(500);
         let now = 100 * SECOND;
         bucket.pay(now - 8 * MS, now, now);
-        assert_eq!(bucket.level(now), 6 * MS, "half of it flowed in meanwhile");
-        assert_eq!(bucket.level(now + 4 * MS), 8 * MS);
-        bucket.pay(now, now + 20 * MS, now + 20 * MS);
-        assert_eq!(bucket.level(now + 20 * MS), 0);
-        assert_eq!(bucket.reaches(0, now + 20 * MS), now + 28 * MS, "in debt");
+        let left = BRIM - 4 * MS;
+        assert_eq!(bucket.level(now), left, "half of it flowed in meanwhile");
+        assert_eq!(bucket.level(now + 4 * MS), left + 2 * MS);
+        bucket.pay(now, now + 40 * MS, now + 40 * MS);
+        assert_eq!(bucket.level(now + 40 * MS), 0);
+        assert_eq!(bucket.reaches(0, now + 40 * MS), now + 52 * MS, "in debt");
     }
 
     #[test]
@@ -193,7 +202,7 @@ mod tests {
         words.paid_until.store(u64::MAX, Ordering::Relaxed);
         words.empty_at.store(u64::MAX, Ordering::Relaxed);
         let bucket = words.bucket(500);
-        assert!(bucket.reaches(START, now) <= now + 2 * MOST_DEBT + 2 * START);
+        assert!(bucket.reaches(BRIM, now) <= now + 2 * MOST_DEBT + 2 * BRIM);
         words.empty_at.store(0, Ordering::Relaxed);
         bucket.pay(now - MS, now, now);
         assert_eq!(bucket.level(now), BRIM - MS / 2);
@@ -291,10 +300,11 @@ mod tests {
         let bucket = words.bucket(100);
         let mut duty = Duty::default();
         let now = 100 * SECOND;
-        bucket.pay(now - BRIM, now, now);
+        bucket.pay(now - 18 * MS, now, now);
         let (turn, again) = duty.turn(&bucket, now, false);
         assert_eq!(turn.word.state(), LeaseState::Closed);
-        assert_eq!(again, now + 10 * (START - MS));
+        // 1.8 ms flowed in, 4.5 are a turn's worth.
+        assert_eq!(again, now + 27 * MS);
         assert_eq!(
             duty.turn(&bucket, again, false).0.word.state(),
             LeaseState::Open

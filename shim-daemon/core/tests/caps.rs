@@ -9,7 +9,7 @@
 mod machine;
 
 use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, Permille, Profile};
-use machine::{Length, Machine, Program, cap};
+use machine::{Host, Length, Machine, Program, cap};
 
 const PRIORITY: u16 = 500;
 const FIRST: ContainerId = ContainerId(1);
@@ -58,6 +58,47 @@ fn a_cap_holds_in_every_second_for_any_mix_of_kernels_up_to_eight_milliseconds()
         );
         let want = f64::from(percent) / 100.0;
         assert!(least >= want - 0.02 && most <= want + 0.02);
+    }
+}
+
+/// Under a cap, alone on a host that is late: the mean, and the least and the most of any window of a second.
+fn late(percent: u16, length: Length, stall: u64) -> (f64, f64, f64) {
+    let mut machine = Machine::new(u64::from(percent));
+    machine.host = Host::loaded(Nanos::millis(stall), u64::from(percent));
+    machine.start(1, PRIORITY, cap(percent), Program::Deep(length));
+    machine.run(Nanos::secs(60));
+    let mean = machine.meter.ran[&FIRST] as f64 / machine.meter.total as f64;
+    let (least, most) = machine.meter.windows(FIRST, Nanos::millis(100));
+    println!(
+        "{percent} % alone, {length:?}, stalls up to {stall} ms: {:.2} %, {:.2} to {:.2} % of a second",
+        100.0 * mean,
+        100.0 * least,
+        100.0 * most
+    );
+    (mean, least, most)
+}
+
+#[test]
+fn late_wakes_cost_a_capped_tenant_less_than_a_point_and_give_it_nothing() {
+    let mixed = Length::Mixed(Nanos::micros(5), Nanos::millis(8));
+    for percent in [1, 10, 30, 50, 70, 90] {
+        for length in [fixed(50), fixed(500), mixed] {
+            let want = f64::from(percent) / 100.0;
+            let (mean, least, most) = late(percent, length, 1);
+            assert!(mean >= want - 0.01 && mean <= want);
+            assert!(least >= want - 0.04 && most <= want + 0.02);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_stands_still_costs_a_capped_tenant_what_it_stands_still_and_gives_it_nothing() {
+    for percent in [10, 30, 50, 90] {
+        let want = f64::from(percent) / 100.0;
+        let (mean, least, most) = late(percent, fixed(500), 30);
+        // 15 to 30 ms every 1.5 s, and two of these within a second now and then; they are billed if it holds the device.
+        assert!(mean >= want - 0.02 && mean <= want);
+        assert!(least >= want - 0.08 && most <= want + 0.02);
     }
 }
 

@@ -103,6 +103,60 @@ fn a_kernel_that_never_ends_costs_its_owner_not_the_device() {
     assert_eq!(overruns, 1, "one overrun is told once, not every turn");
 }
 
+/// From a newcomer's first launch to its start beside somebody who was alone and launched far ahead, in microseconds.
+fn first_wait(class: u16, length: Length, seed: u64) -> u64 {
+    let mut machine = Machine::new(seed);
+    machine.start(1, PRIORITY, EQUAL, Program::Deep(length));
+    machine.run(Nanos::micros(300_000 + 1_237 * seed));
+    let free = machine.schedule.lease(ContainerId(1)).expect("it is here");
+    assert_eq!(free.kind, LeaseKind::Free, "alone it launches far ahead");
+    machine.start(2, class, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::millis(100));
+    let waited = machine
+        .meter
+        .waits
+        .get(&GOOD)
+        .and_then(|waits| waits.first());
+    assert!(machine.meter.ran[&GOOD] > 0, "it was served");
+    *waited.expect("it came to a device in use") / 1000
+}
+
+#[test]
+fn a_newcomer_is_served_within_a_turn_and_the_bound_however_deep_the_queue_of_who_was_alone() {
+    // What was launched ahead: from 1000 kernels of 20 us to 1000 of 200 ms.
+    for (class, most) in [(PRIORITY, 31_000), (PRIORITY + 1, 11_000)] {
+        let mut waits = Vec::new();
+        for micros in [20, 500, 5_000, 200_000] {
+            for seed in 0..25 {
+                waits.push(first_wait(class, fixed(micros), seed));
+            }
+        }
+        waits.sort_unstable();
+        println!(
+            "a newcomer of priority {class} waits {} us (p50), {} us (p99) for its first turn beside a deep queue",
+            waits[50], waits[98]
+        );
+        assert!(waits[99] <= most, "one waited {} us", waits[99]);
+    }
+}
+
+#[test]
+fn who_came_long_before_its_first_launch_waits_for_a_window_and_no_longer_than_the_bound() {
+    for (micros, most) in [(5, 5_500), (5_000, 11_000), (200_000, 11_000)] {
+        let mut machine = Machine::new(1);
+        machine.start(1, PRIORITY, EQUAL, Program::Deep(fixed(micros)));
+        machine.run(Nanos::millis(300));
+        let at = machine.start(2, PRIORITY, EQUAL, Program::Sleeps);
+        machine.run(Nanos::secs(1));
+        machine.clients[at].program = Program::Deep(fixed(50));
+        machine.go_on(at);
+        machine.run(Nanos::millis(100));
+        let waited = machine.meter.waits[&GOOD][0] / 1000;
+        println!("a second after it came, beside kernels of {micros} us: {waited} us");
+        assert!(waited <= most, "it waited {waited} us");
+    }
+}
+
 #[test]
 fn a_stopped_container_that_goes_on_owes_no_more_than_can_be_owed() {
     let mut machine = beside(Manners::Stopped);

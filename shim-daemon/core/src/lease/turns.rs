@@ -146,7 +146,7 @@ impl Schedule {
             }
             (entity.phase, entity.ended) = (Phase::Out, now);
             if let Some(bucket) = &mut entity.bucket {
-                bucket.turn_over();
+                bucket.turn_over(entity.interrupted);
             }
         });
     }

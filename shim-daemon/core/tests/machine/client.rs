@@ -85,6 +85,8 @@ pub struct Client {
     pub gone: bool,
     /// When its last message reaches the daemon.
     pub arrives: Nanos,
+    /// When it sees the last word of its page.
+    pub hears: Nanos,
 }
 
 impl Client {
@@ -110,6 +112,7 @@ impl Client {
             on: false,
             gone: false,
             arrives: Nanos::ZERO,
+            hears: Nanos::ZERO,
         }
     }
 

@@ -17,11 +17,13 @@
 mod client;
 mod gate;
 mod gpu;
+mod host;
 mod meter;
 #[path = "../node/rng.rs"]
 mod rng;
 
 pub use client::{Client, Length, Manners, Program};
+pub use host::Host;
 pub use meter::Meter;
 pub use rng::Rng;
 
@@ -42,8 +44,8 @@ const MARK: u64 = 1_000;
 /// Something on its way.
 #[derive(Clone, Copy, Debug)]
 enum Mail {
-    /// To the daemon.
-    Input(Input),
+    /// To the daemon, from a client.
+    Input(usize, Input),
     /// A gate sees a word.
     Word(usize, Lease),
     /// A client learns that a batch is complete.
@@ -71,6 +73,9 @@ pub struct Machine {
     pub grants: u64,
     pub overruns: Vec<(ContainerId, Nanos)>,
     rng: Rng,
+    pub host: Host,
+    /// When the schedule wants to be woken, and when it will be.
+    wake: Option<(Nanos, Nanos)>,
     sent: u64,
     trace: bool,
     /// Watches every decision, for tests of their own.
@@ -96,6 +101,8 @@ impl Machine {
             grants: 0,
             overruns: Vec::new(),
             rng: Rng(seed | 1),
+            host: Host::quiet(),
+            wake: None,
             sent: 0,
             trace: std::env::var_os("MACHINE_TRACE").is_some(),
             said: Vec::new(),
@@ -146,6 +153,11 @@ impl Machine {
         self.completed(at);
     }
 
+    /// A program that did nothing begins what it was told to do since.
+    pub fn go_on(&mut self, at: usize) {
+        self.ready(at);
+    }
+
     pub fn run(&mut self, time: Nanos) {
         self.watch(time, |_| ());
     }
@@ -161,18 +173,20 @@ impl Machine {
     /// Goes to the next thing that happens before `end`, or to `end`.
     fn step(&mut self, end: Nanos) -> bool {
         let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
-        let times = [mail, self.schedule.next_timeout(), self.gpu.next(self.now)];
+        let wake = self.schedule.next_timeout();
+        if wake != self.wake.map(|(wanted, _)| wanted) {
+            self.wake = wake.map(|wanted| (wanted, self.host.runs(wanted)));
+        }
+        let wake = self.wake.map(|(_, runs)| runs);
+        let times = [mail, wake, self.gpu.next(self.now)];
         let at = times.into_iter().flatten().min().unwrap_or(Nanos::MAX);
         if at > end {
             self.elapse(end);
             return false;
         }
         self.elapse(at.max(self.now));
-        if self
-            .schedule
-            .next_timeout()
-            .is_some_and(|wake| wake <= self.now)
-        {
+        if wake.is_some_and(|wake| wake <= self.now) {
+            self.wake = None;
             self.schedule.advance(self.now);
             self.react();
         }
@@ -246,15 +260,29 @@ impl Machine {
 
     fn post(&mut self, delay: Nanos, mail: Mail) {
         self.sent += 1;
-        self.mail.insert((self.now + delay, self.sent), mail);
+        let at = match mail {
+            Mail::Arrive(..) => self.now + delay,
+            _ => self.host.runs(self.now + delay),
+        };
+        let at = self.in_order(&mail, at);
+        self.mail.insert((at, self.sent), mail);
+    }
+
+    /// A client sees its page's words in their order, and the daemon its messages.
+    fn in_order(&mut self, mail: &Mail, at: Nanos) -> Nanos {
+        let last = match mail {
+            Mail::Word(client, _) => &mut self.clients[*client].hears,
+            Mail::Input(client, _) => &mut self.clients[*client].arrives,
+            _ => return at,
+        };
+        *last = at.max(*last);
+        *last
     }
 
     /// A message to the daemon. Those of one client arrive in their order.
     fn send(&mut self, at: usize, input: Input) {
-        let arrives = self.now + Nanos::micros(8 + self.rng.below(15));
-        let arrives = arrives.max(self.clients[at].arrives);
-        self.clients[at].arrives = arrives;
-        self.post(arrives - self.now, Mail::Input(input));
+        let delay = Nanos::micros(8 + self.rng.below(15));
+        self.post(delay, Mail::Input(at, input));
     }
 
     pub fn input(&mut self, input: Input) {
@@ -309,7 +337,7 @@ impl Machine {
 
     fn deliver(&mut self, mail: Mail) {
         match mail {
-            Mail::Input(input) => self.input(input),
+            Mail::Input(_, input) => self.input(input),
             Mail::Word(at, lease) => self.sees(at, lease),
             Mail::Complete(at) => self.completed(at),
             Mail::Arrive(at, batch) if !self.clients[at].gone => self.gpu.submit(at, batch),
