@@ -40,7 +40,7 @@ pub fn now() -> u64 {
 /// This test as one more process of a container, that never uses a device: it is not waited for, and sees the container's turns.
 #[derive(Debug)]
 pub struct Onlooker {
-    _line: Connection,
+    line: Connection,
     control: File,
 }
 
@@ -64,9 +64,21 @@ impl Onlooker {
         assert!(matches!(answer, Reply::Registered(_)), "{answer:?}");
         let control: OwnedFd = line.take_descriptor().expect("a control page");
         Self {
-            _line: line,
+            line,
             control: control.into(),
         }
+    }
+
+    /// Opens a context on the first device, as far as the daemon knows: from now on its reports are waited for.
+    pub fn opens(&mut self) {
+        let answer = call(&mut self.line, 2, &Request::Open { column: 0 });
+        let answer = decode::<Reply>(2, &answer).expect("of this version");
+        assert!(matches!(answer, Reply::Granted { .. }), "{answer:?}");
+    }
+
+    /// Says something that is not answered, true or not. `false` once the daemon has gone.
+    pub fn says(&mut self, request: &Request) -> bool {
+        self.line.send(3, request, Vec::new()).is_ok()
     }
 
     /// The container's lease on its first device.

@@ -1,0 +1,186 @@
+//! Tenants that lie about their turns, with real kernels: their neighbour loses no more than POLICIES.md says. The figures are printed;
+//! asserted is what a busy machine cannot change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord};
+use gpushare_protocol::wire::Request;
+use gpushare_tests::guest::plain;
+use gpushare_tests::turns::{Onlooker, Seen};
+use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch, clients};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks of a liar's.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What is untrue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    /// It says that it has drained as soon as it is told to, and its kernels run on.
+    Drained,
+    /// It never says that it has drained.
+    Mute,
+    /// It says all the time, of every turn, that it wants one.
+    Wants,
+}
+
+/// The liar's reports, on a thread.
+struct Liar {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Liar {
+    fn start(container: &Container, lie: Lie) -> Self {
+        let mut page = Onlooker::of(container);
+        page.opens();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || lies(&mut page, lie, &stopped));
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn lies(page: &mut Onlooker, lie: Lie, stopped: &AtomicBool) {
+    let column = 0;
+    let mut last = LeaseWord::default();
+    while !stopped.load(Ordering::Relaxed) {
+        let word = page.word();
+        let epoch = word.epoch();
+        let mut said = Vec::new();
+        if word != last && word.state() == LeaseState::Closed {
+            if lie != Lie::Mute {
+                said.push(Request::Drained { column, epoch });
+            }
+            said.push(Request::Wanted { column, epoch });
+        }
+        if lie == Lie::Wants {
+            let epochs = [epoch.saturating_sub(1), epoch, epoch + 1];
+            said.extend(epochs.map(|epoch| Request::Wanted { column, epoch }));
+        }
+        last = word;
+        if !said.iter().all(|request| page.says(request)) {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn number(guest: &mut Guest, question: &str) -> u64 {
+    let answer = guest.ask(question);
+    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    number.unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn working(mut guest: Guest) -> Guest {
+    assert_eq!(guest.ask("init"), "init 0");
+    assert_eq!(guest.ask("work 500000"), "work 0");
+    guest
+}
+
+/// Nanoseconds in which these processes had the device while the first container had its turn.
+fn had(seen: &Seen, pid: u64) -> u64 {
+    let turns = seen.leases[0].iter().filter(|stretch| stretch.is_turn());
+    let spells = || {
+        seen.spells
+            .iter()
+            .filter(|spell| u64::try_from(spell.pid) == Ok(pid))
+    };
+    let both = turns.flat_map(|turn| spells().map(move |spell| (turn, spell)));
+    both.map(|(turn, spell)| {
+        spell
+            .to
+            .min(turn.to)
+            .saturating_sub(spell.from.max(turn.from))
+    })
+    .sum()
+}
+
+/// An honest container beside one that lies while its kernels run all the time.
+fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (good, liar) = (daemon.container("good", &[]), daemon.container("liar", &[]));
+    // The liar's kernels come from where no gate is.
+    let mut kernels = working(Guest::start(plain(&gpu, &clients::compile("turns", &[]))));
+    let mut honest = working(good.client("turns", &[]));
+    let _lies = Liar::start(&liar, lie);
+    until("they take turns", || daemon.share("liar").turns > 0);
+    let watch = Watch::begin(&gpu, &[&good, &liar]);
+    watched(&daemon, &mut honest);
+    let seen = watch.end();
+    let (own, others) = (
+        had(&seen, number(&mut honest, "pid")),
+        had(&seen, number(&mut kernels, "pid")),
+    );
+    println!(
+        "{lie:?}: of {} ms of its own turns the honest one had {} ms, the liar {} ms; {:?} {:?}",
+        (own + others) / 1_000_000,
+        own / 1_000_000,
+        others / 1_000_000,
+        daemon.share("good"),
+        daemon.share("liar"),
+    );
+    assert!(own > 0, "it works in its turns");
+    assert_eq!(honest.ask("stop"), "stop 0");
+    honest.finish().silently();
+    kernels.kill();
+}
+
+/// While the honest one has sixty turns more, the other has no more than its part, and a wide margin.
+fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
+    let before = (daemon.share("good").turns, daemon.share("liar").turns);
+    let count = number(honest, "count");
+    daemon.turns_go_round(&["good"], 60);
+    let after = (daemon.share("good").turns, daemon.share("liar").turns);
+    let (mine, its) = (after.0 - before.0, after.1 - before.1);
+    assert!(
+        its <= 2 * mine + 10,
+        "{its} turns of the liar's beside {mine}"
+    );
+    assert!(number(honest, "count") > count);
+}
+
+#[test]
+fn one_that_says_drained_while_its_kernels_run_on_gets_no_more_turns_than_others() {
+    beside(Lie::Drained, turns_are_shared);
+}
+
+#[test]
+fn one_that_wants_all_the_time_gets_no_more_turns_than_others() {
+    beside(Lie::Wants, turns_are_shared);
+}
+
+#[test]
+fn one_that_never_says_drained_is_passed_over_and_its_neighbour_goes_on() {
+    beside(Lie::Mute, |daemon, honest| {
+        let count = number(honest, "count");
+        until("it goes on", || number(honest, "count") >= count + 500);
+        until("it is noticed", || daemon.share("liar").overruns > 0);
+        let count = number(honest, "count");
+        until("it goes on", || number(honest, "count") >= count + 500);
+    });
+}
