@@ -13,8 +13,10 @@ use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
 /// The most time that collects (ns): how much more than its share a container can have in any stretch of time. As the daemon has it.
 const BRIM: u64 = 18_000_000;
-/// How long a container that always has work is on and off together (ns), as the daemon has it.
-const CYCLE: u64 = 50_000_000;
+/// How long a container that always has work is on and off together (ns), if a turn takes no more than `MOST` out of it. As the daemon has it.
+const CYCLE: u64 = 100_000_000;
+/// The most an empty bucket waits for (ns).
+const MOST: u64 = 12_500_000;
 /// No turn after an empty bucket is shorter (ns).
 const SHORTEST: u64 = 2_000_000;
 /// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
@@ -49,7 +51,7 @@ impl Bucket<'_> {
     /// The level from which a closed gate opens again: what a turn takes out of it.
     fn start(&self) -> u64 {
         let turn = (CYCLE * self.cap / WHOLE).max(SHORTEST);
-        turn - turn * self.cap.min(WHOLE - 1) / WHOLE
+        (turn - turn * self.cap.min(WHOLE - 1) / WHOLE).min(MOST)
     }
 
     /// When it was or will be empty, kept between full and the most debt.
@@ -303,8 +305,8 @@ mod tests {
         bucket.pay(now - 18 * MS, now, now);
         let (turn, again) = duty.turn(&bucket, now, false);
         assert_eq!(turn.word.state(), LeaseState::Closed);
-        // 1.8 ms flowed in, 4.5 are a turn's worth.
-        assert_eq!(again, now + 27 * MS);
+        // 1.8 ms flowed in, 9 are a turn's worth.
+        assert_eq!(again, now + 72 * MS);
         assert_eq!(
             duty.turn(&bucket, again, false).0.word.state(),
             LeaseState::Open

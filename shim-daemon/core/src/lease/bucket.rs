@@ -4,10 +4,10 @@
 //! of time the container holds cap × span less what the level rose, so the cap is kept in *every* window as closely as
 //! the level is: it moves between [`BRIM`] and what one kernel overdraws, and 10 ms of it are one percentage point of a second.
 //!
-//! A container that ran dry waits for a whole turn's worth: as much as lets it go on and off once in a [`CYCLE`]. Every
-//! turn costs its container a handoff, some 0.25 ms in which it is billed and not served yet, or not any more; twenty a
-//! second are half a point. The room from there up to the brim is for what is late: a daemon or a gate that the
-//! host wakes late has its container's time collected meanwhile.
+//! A container that ran dry waits for a whole turn's worth: as much as lets it go on and off once in a [`CYCLE`], and no
+//! more than [`MOST`]. Every turn costs its container a handoff, some 0.2 to 0.4 ms in which it is billed and not served
+//! yet, or not any more; ten to twenty a second are up to half a point. The room from there up to the brim is for
+//! what is late: a daemon or a gate that the host wakes late has its container's time collected meanwhile.
 
 use super::terms::part_of;
 use crate::time::Nanos;
@@ -15,8 +15,10 @@ use gpushare_protocol::units::Permille;
 
 /// The most it saves up: what a container may hold above its cap's pace after a pause.
 const BRIM: i64 = 18_000_000;
-/// How long a container that always has work is on and off together, whatever its cap.
-const CYCLE: Nanos = Nanos::millis(50);
+/// How long a container that always has work is on and off together, if that takes no more than [`MOST`].
+const CYCLE: Nanos = Nanos::millis(100);
+/// The most a dry bucket waits for: with a cap of a half a cycle of 50 ms.
+const MOST: i64 = 12_500_000;
 /// No turn after a dry bucket is shorter: a tiny cap pauses longer instead.
 const SHORTEST: Nanos = Nanos::millis(2);
 
@@ -93,7 +95,7 @@ impl Bucket {
     /// What a turn takes out of it: the cap's part of a cycle, and of that what does not flow in meanwhile.
     fn resume(&self) -> i64 {
         let turn = part_of(self.cap, CYCLE).max(SHORTEST);
-        signed(turn - part_of(self.cap, turn)).max(1)
+        signed(turn - part_of(self.cap, turn)).clamp(1, MOST)
     }
 }
 
@@ -152,12 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_cap_it_is_on_and_off_once_in_a_cycle_and_a_tiny_one_for_a_shortest_turn() {
+    fn it_is_on_and_off_once_in_a_cycle_or_in_half_of_one_and_a_tiny_cap_for_a_shortest_turn() {
         for (cap, on, cycle) in [
             (5, 2_000, 400_000),
-            (40, 2_000, 50_000),
-            (100, 5_000, 50_000),
-            (990, 49_500, 50_000),
+            (20, 2_000, 100_000),
+            (100, 10_000, 100_000),
+            (500, 25_000, 50_000),
+            (990, 99_000, 100_000),
         ] {
             let mut bucket = Bucket::new(Permille::new(cap).unwrap());
             let lasts = bucket.lasts();
