@@ -5,6 +5,8 @@
 //! marks and work that is complete is soon known to be. Pure: times are `CLOCK_MONOTONIC` nanoseconds handed in, what a mark is
 //! (`M`) is the caller's business.
 
+use gpushare_protocol::page::lease::Turn;
+
 use super::estimate::Estimates;
 pub(super) use super::queue::Lane;
 use super::queue::{Queue, Seen};
@@ -25,6 +27,13 @@ pub(super) struct Bounds {
     pub(super) window: u64,
     /// When everything should be complete; `u64::MAX` for no such time.
     pub(super) deadline: u64,
+}
+
+impl Bounds {
+    /// Whether the gate is open for one operation only.
+    fn is_step(self) -> bool {
+        self.window == Turn::STEP
+    }
 }
 
 /// May an operation be submitted?
@@ -96,7 +105,8 @@ impl<M> Window<M> {
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
         // The first operation of a turn is always one that fits, however long: otherwise it would never run.
-        if now >= bounds.deadline || (self.began && end > bounds.deadline) {
+        let enough = bounds.is_step() || end > bounds.deadline;
+        if now >= bounds.deadline || (self.began && enough) {
             return Answer::Land;
         }
         // What is under way when the gate closes is a window and one operation, or a long operation and half a window: enough for

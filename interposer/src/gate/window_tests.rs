@@ -1,5 +1,7 @@
 //! The window by itself: times are made up, a mark is a number.
 
+use gpushare_protocol::page::lease::Turn;
+
 use super::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
 
 const MS: u64 = 1_000_000;
@@ -248,6 +250,20 @@ fn nothing_begins_after_the_deadline() {
     };
     assert_eq!(window.admit(MS, bounds, 1), Answer::Land);
     assert!(matches!(window.admit(MS - 1, bounds, 1), Answer::Go(_)));
+}
+
+#[test]
+fn a_step_is_for_one_operation_however_short() {
+    let mut window: Window<u64> = Window::default();
+    window.begin_turn();
+    let bounds = Bounds {
+        window: Turn::STEP,
+        deadline: 2 * MS,
+    };
+    assert!(matches!(window.admit(MS, bounds, 1), Answer::Go(_)));
+    assert_eq!(window.admit(MS, bounds, 1), Answer::Land);
+    window.begin_turn();
+    assert!(matches!(window.admit(MS, bounds, 1), Answer::Go(_)));
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::lease::{Input, Schedule};
+use crate::lease::{Gangs, Input, Schedule};
 use crate::ledger::Device;
 use crate::overhead::Costs;
 use crate::spec::{ContainerSpec, Policy};
@@ -82,6 +82,8 @@ pub struct World {
     devices: BTreeMap<DeviceId, Device>,
     /// Whose turn it is on each device.
     schedules: BTreeMap<DeviceId, Schedule>,
+    /// Containers whose turns on several devices go together.
+    gangs: Gangs,
     containers: BTreeMap<ContainerId, Container>,
     processes: BTreeMap<ProcessId, Process>,
     asks: BTreeMap<AskKey, Pending>,
@@ -105,6 +107,7 @@ impl World {
             now: Nanos::ZERO,
             devices: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            gangs: Gangs::default(),
             containers: BTreeMap::new(),
             processes: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -262,7 +265,7 @@ impl World {
         for device in self.devices.keys() {
             self.check_device(*device)?;
         }
-        Ok(())
+        self.gangs.check(&self.schedules)
     }
 
     /// [`Self::check`] for one device.

@@ -36,7 +36,7 @@ impl Schedule {
 
     /// Moves the mark of a class up to whoever of it is furthest behind of those that work or wait.
     pub(super) fn mark(&mut self, class: u16) {
-        let waits = self.index.class(class).and_then(Class::first);
+        let waits = self.index.class(class).and_then(Class::furthest);
         let works = self.holder.and_then(|holder| self.entities.get(&holder));
         let works = works.filter(|entity| entity.class == class);
         let least = waits.map(|(clock, ..)| clock).into_iter();

@@ -31,12 +31,10 @@ impl Schedule {
     }
 
     fn check_holder(&self) -> Result<(), String> {
-        let holds =
-            |entity: &Entity| matches!(entity.phase, Phase::Holding(_) | Phase::Closing { .. });
         let holders: Vec<ContainerId> = self
             .entities
             .iter()
-            .filter(|(_, entity)| holds(entity))
+            .filter(|(_, entity)| entity.takes())
             .map(|(container, _)| *container)
             .collect();
         if holders != self.holder.into_iter().collect::<Vec<_>>() {
@@ -53,7 +51,9 @@ impl Schedule {
             return Ok(());
         };
         match self.index.first() {
-            Some((class, (.., container))) if class > entity.class && !turn.promoted => {
+            Some((class, (.., container)))
+                if class > entity.class && !turn.promoted && !turn.step =>
+            {
                 Err(format!("{container:?} is of a higher class and waits"))
             }
             _ => Ok(()),
@@ -96,7 +96,10 @@ impl Schedule {
                 deadline == self.until(container, &turn)
                     && deadline.is_none_or(|deadline| deadline > self.now)
             }
-            (LeaseKind::Closed, Phase::Out | Phase::Closing { .. } | Phase::Overrun { .. }) => true,
+            (
+                LeaseKind::Closed,
+                Phase::Out | Phase::Kept { .. } | Phase::Closing { .. } | Phase::Overrun { .. },
+            ) => true,
             _ => false,
         };
         if !right || entity.said.epoch != entity.epoch {

@@ -26,6 +26,13 @@ pub(super) enum Phase {
     Out,
     /// It holds the device.
     Holding(Turn),
+    /// The device is kept for it and its gates are closed: until the rest of its gang can begin, or has drained.
+    Kept {
+        /// Since when.
+        since: Nanos,
+        /// It was called and its turn has not begun.
+        fresh: bool,
+    },
     /// Its gates are closed; it drains, and nobody else is let in.
     Closing {
         /// Since when.
@@ -55,6 +62,8 @@ pub(super) struct Turn {
     pub(super) runs_dry: Option<Nanos>,
     /// It was let in before a higher class, for its guarantee: that class waits until the turn is over.
     pub(super) promoted: bool,
+    /// One launch of each process, for a sibling that waits for it.
+    pub(super) step: bool,
 }
 
 /// A process as its reports describe it. Only gated ones that can answer are asked to drain.
@@ -99,6 +108,8 @@ pub(super) struct Entity {
     pub(super) ended: Nanos,
     pub(super) bucket: Option<Bucket>,
     pub(super) promise: Option<Promise>,
+    /// It is here for a gang: it is let in when the gang is, and not in its own order.
+    pub(super) gang: bool,
     /// Its last turn was cut short, by its cap or by a higher class, not by itself: it may come back a turn behind the
     /// mark, which is what it lost.
     pub(super) interrupted: bool,
@@ -140,6 +151,7 @@ impl Entity {
             ended: Nanos::ZERO,
             bucket: compute.cap().map(Bucket::new),
             promise: compute.request.map(Promise::new),
+            gang: false,
             interrupted: false,
             held: Nanos::ZERO,
             asked: Nanos::ZERO,
@@ -154,9 +166,17 @@ impl Entity {
     pub(super) fn is_billed(&self) -> bool {
         match self.phase {
             Phase::Free | Phase::Out => false,
-            Phase::Holding(_) | Phase::Closing { .. } => true,
+            Phase::Holding(_) | Phase::Kept { .. } | Phase::Closing { .. } => true,
             Phase::Overrun { billed, .. } => billed,
         }
+    }
+
+    /// Whether the device is its own: in a turn, or before or after it.
+    pub(super) fn takes(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Holding(_) | Phase::Kept { .. } | Phase::Closing { .. }
+        )
     }
 
     /// Whether it is in a turn, or should be out of one and is not yet.

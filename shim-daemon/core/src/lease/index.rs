@@ -29,6 +29,8 @@ pub(super) enum Stand {
         /// When its guarantee is due, if it has one.
         due: Option<Nanos>,
     },
+    /// It waits for a turn with its gang, and may have one.
+    Gang { clock: Reading, granted: Nanos },
     /// It waits for a turn and its cap allows none before this.
     Capped(Nanos),
     /// Its turn ended at this time, so recently that it is not taken for idle.
@@ -58,6 +60,8 @@ pub(super) struct Class {
     /// Who waits and has drained, and who waits and has not.
     out: BTreeSet<Order>,
     beside: BTreeSet<Order>,
+    /// Who waits with a gang.
+    gangs: BTreeSet<Order>,
     /// When guarantees of those who wait are due.
     due: BTreeSet<(Nanos, ContainerId)>,
 }
@@ -67,6 +71,20 @@ impl Class {
     pub(super) fn first(&self) -> Option<Order> {
         let firsts = [self.out.first(), self.beside.first()];
         firsts.into_iter().flatten().min().copied()
+    }
+
+    /// Who waits and is furthest behind, those of gangs among them.
+    pub(super) fn furthest(&self) -> Option<Order> {
+        self.first()
+            .into_iter()
+            .chain(self.gangs.first().copied())
+            .min()
+    }
+
+    /// Who waits with a gang, and is further behind than this.
+    pub(super) fn gangs_behind(&self, clock: Reading) -> impl Iterator<Item = ContainerId> {
+        let behind = self.gangs.iter().take_while(move |(own, ..)| *own < clock);
+        behind.map(|(.., container)| *container)
     }
 
     /// The same among those who have drained.
@@ -80,7 +98,11 @@ impl Class {
     }
 
     fn is_empty(&self) -> bool {
-        self.count == 0 && self.out.is_empty() && self.beside.is_empty() && self.due.is_empty()
+        self.count == 0
+            && self.out.is_empty()
+            && self.beside.is_empty()
+            && self.gangs.is_empty()
+            && self.due.is_empty()
     }
 
     fn set(&mut self, container: ContainerId, place: &Place, there: bool) {
@@ -91,6 +113,9 @@ impl Class {
             } else {
                 (count.saturating_sub(1), sum.saturating_sub(weight))
             };
+        }
+        if let Stand::Gang { clock, granted } = place.stand {
+            put(&mut self.gangs, (clock, granted, container), there);
         }
         if let Stand::Waits {
             clock,
@@ -195,6 +220,11 @@ impl Index {
         classes.find_map(|(class, all)| Some((*class, all.first()?)))
     }
 
+    /// Whether anybody waits with a gang.
+    pub(super) fn has_gangs(&self) -> bool {
+        self.classes.values().any(|class| !class.gangs.is_empty())
+    }
+
     /// Who of a class below this is due by now: of the highest such class the furthest behind.
     pub(super) fn due_below(&self, class: u16, now: Nanos) -> Option<ContainerId> {
         let below = self.classes.range(..class).rev();
@@ -267,6 +297,12 @@ impl Entity {
                 if ready > now {
                     return Stand::Capped(ready);
                 }
+                if self.gang {
+                    return Stand::Gang {
+                        clock: self.clock,
+                        granted: self.granted,
+                    };
+                }
                 Stand::Waits {
                     clock: self.clock,
                     granted: self.granted,
@@ -291,7 +327,7 @@ impl Entity {
     }
 
     /// From when on it is a turn behind its guarantee, if it goes on waiting.
-    fn due(&self, policy: &LeasePolicy) -> Option<Nanos> {
+    pub(super) fn due(&self, policy: &LeasePolicy) -> Option<Nanos> {
         let promise = self.promise?;
         let turn = promise.turn(policy.quantum, policy.shortest);
         Some(self.passed + promise.wait(turn))
@@ -327,7 +363,7 @@ impl Schedule {
             return;
         }
         let held_back = was.is_some_and(|was| matches!(was.stand, Stand::Capped(_)));
-        if held_back && matches!(place.stand, Stand::Waits { .. }) {
+        if held_back && matches!(place.stand, Stand::Waits { .. } | Stand::Gang { .. }) {
             self.catch_up(container);
             place = self.place(container).unwrap_or(place);
         }

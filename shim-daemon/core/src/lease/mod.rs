@@ -15,6 +15,8 @@ mod bucket;
 mod check;
 mod clock;
 mod entity;
+mod gang;
+mod gangs;
 mod index;
 mod members;
 mod promise;
@@ -25,6 +27,7 @@ mod turns;
 mod view;
 mod word;
 
+pub use gangs::Gangs;
 pub use schedule::{Input, Output, Schedule};
 pub use terms::{Compute, LeasePolicy, Profile};
 pub use view::{ShareState, ShareView};

@@ -119,6 +119,8 @@ pub struct Schedule {
     pub(super) touched: Vec<ContainerId>,
     pub(super) epochs: u64,
     pub(super) outputs: VecDeque<Output>,
+    /// What is decided for this device with others in view.
+    pub(super) gang: super::gang::Word,
     wake: Option<Nanos>,
 }
 
@@ -136,6 +138,7 @@ impl Schedule {
             touched: Vec::new(),
             epochs: 0,
             outputs: VecDeque::new(),
+            gang: super::gang::Word::default(),
             wake: None,
         }
     }
@@ -199,7 +202,7 @@ impl Schedule {
     }
 
     /// Brings everything to where it should be now, and says what changed.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.regime();
         while self.step() {}
         self.speak();
@@ -239,7 +242,7 @@ impl Schedule {
     /// Says what changed, what closes first.
     fn speak(&mut self) {
         let mut opened = Vec::new();
-        let contended = self.index.first().is_some();
+        let contended = self.is_contended();
         let mut touched = std::mem::take(&mut self.touched);
         touched.extend(self.holder);
         touched.sort_unstable();
@@ -272,10 +275,12 @@ impl Schedule {
         let entity = self.entities.get(&container)?;
         let kind = match entity.phase {
             Phase::Free => LeaseKind::Free,
-            Phase::Out | Phase::Closing { .. } | Phase::Overrun { .. } => LeaseKind::Closed,
+            Phase::Out | Phase::Kept { .. } | Phase::Closing { .. } | Phase::Overrun { .. } => {
+                LeaseKind::Closed
+            }
             Phase::Holding(turn) => LeaseKind::Open {
                 deadline: self.until(container, &turn),
-                window: self.window(entity.class),
+                window: self.window_of(entity, &turn),
                 contended,
             },
         };
@@ -292,7 +297,7 @@ impl Schedule {
     }
 
     /// The most un-drained work of a class's holder: little if somebody may come who must not wait.
-    fn window(&self, class: u16) -> Nanos {
+    pub(super) fn window(&self, class: u16) -> Nanos {
         if self.index.highest().is_some_and(|highest| highest > class) {
             self.policy.urgent_window
         } else {

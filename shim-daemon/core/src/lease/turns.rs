@@ -7,6 +7,9 @@ use super::schedule::{Output, Schedule};
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 
+/// How long a gate is open for one launch, at most.
+const STEP: Nanos = Nanos::millis(1);
+
 /// How long a device is kept for who just had a turn, is next again, and has not said that it wants.
 const BACK: Nanos = Nanos::micros(100);
 
@@ -15,6 +18,9 @@ impl Schedule {
     pub(super) fn step(&mut self) -> bool {
         if let Some(late) = self.index.late() {
             self.end(late);
+            return true;
+        }
+        if self.make_way() {
             return true;
         }
         let Some(holder) = self.holder else {
@@ -29,6 +35,9 @@ impl Schedule {
             return true;
         };
         match entity.phase {
+            Phase::Holding(_) | Phase::Closing { .. } if entity.is_drained() && entity.gang => {
+                self.keep(holder);
+            }
             Phase::Holding(_) | Phase::Closing { .. } if entity.is_drained() => self.end(holder),
             Phase::Holding(turn) if self.is_over(holder, entity, &turn) => self.close(holder),
             Phase::Closing { closed } if self.now >= closed + self.policy.overrun => {
@@ -42,6 +51,9 @@ impl Schedule {
     /// Who is next, and whether before a higher class for its guarantee. Nobody, while who just had a turn and is still
     /// behind the first who waits may be back any moment: between two kernels its calls have not met the gate yet.
     pub(super) fn next(&self) -> Option<(ContainerId, bool)> {
+        if !self.is_left_to_itself() {
+            return None;
+        }
         let (container, promoted) = self.first()?;
         let first = self.entities.get(&container)?;
         let back = self.expected(first.class);
@@ -51,7 +63,7 @@ impl Schedule {
 
     /// Until when the furthest behind of those is expected back who had a turn just now and did not give it up, and its
     /// clock.
-    fn expected(&self, class: u16) -> Option<(Nanos, Reading)> {
+    pub(super) fn expected(&self, class: u16) -> Option<(Nanos, Reading)> {
         self.index
             .back(self.now - BACK)
             .filter_map(|(ended, container)| Some((ended, self.entities.get(&container)?)))
@@ -85,6 +97,7 @@ impl Schedule {
                 }),
                 runs_dry: entity.bucket.map(|bucket| now + bucket.lasts()),
                 promoted,
+                step: false,
             });
             (entity.epoch, entity.granted) = (epoch, now);
             entity.turns += 1;
@@ -93,10 +106,14 @@ impl Schedule {
                 member.idle = false;
             }
         });
+        self.pass_over(container);
     }
 
     /// Whether a turn must end now.
     fn is_over(&self, container: ContainerId, entity: &Entity, turn: &Turn) -> bool {
+        if turn.step {
+            return turn.since + STEP <= self.now;
+        }
         let first = self.index.first();
         let preempted = !turn.promoted && first.is_some_and(|(class, _)| class > entity.class);
         let given_up = entity.is_quiet() && (entity.bucket.is_some() || first.is_some());
@@ -106,9 +123,21 @@ impl Schedule {
         preempted || given_up || expired
     }
 
-    /// When a turn ends by itself: when its allowance is used up, or others of its class wait and it is a turn ahead of
-    /// one of them, or one of a lower class is due.
+    /// When a turn ends by itself, here or because of another device.
     pub(super) fn until(&self, container: ContainerId, turn: &Turn) -> Option<Nanos> {
+        if turn.step {
+            return Some(turn.since + STEP);
+        }
+        let ends = self.gang.ends.filter(|_| !turn.promoted);
+        self.until_here(container, turn)
+            .into_iter()
+            .chain(ends)
+            .min()
+    }
+
+    /// When a turn ends by itself as far as this device goes: when its allowance is used up, or others of its class wait
+    /// and it is a turn ahead of one of them, or one of a lower class is due.
+    pub(super) fn until_here(&self, container: ContainerId, turn: &Turn) -> Option<Nanos> {
         let own = self.entities.get(&container)?;
         let full = turn.since + turn.length;
         let rivals = self.index.class(own.class);
@@ -125,7 +154,7 @@ impl Schedule {
     }
 
     /// Tells a container to stop.
-    fn close(&mut self, container: ContainerId) {
+    pub(super) fn close(&mut self, container: ContainerId) {
         let now = self.now;
         self.touch(container, |entity, _| {
             entity.interrupted = !entity.is_quiet();
@@ -134,7 +163,7 @@ impl Schedule {
     }
 
     /// A container has drained.
-    fn end(&mut self, container: ContainerId) {
+    pub(super) fn end(&mut self, container: ContainerId) {
         let now = self.now;
         if self.holder == Some(container) {
             self.holder = None;
@@ -185,7 +214,10 @@ impl Schedule {
                 .first()
                 .and_then(|(container, _)| self.entities.get(&container));
             let back = first.and_then(|first| self.expected(first.class));
-            return refilled.chain(back.map(|(until, _)| until)).min();
+            return refilled
+                .chain(back.map(|(until, _)| until))
+                .chain(self.gang.alarm)
+                .min();
         };
         let over = match holder.phase {
             Phase::Holding(turn) => self.until(container, &turn),
@@ -193,13 +225,13 @@ impl Schedule {
             _ => None,
         };
         let due = self.index.next_due_below(holder.class, self.now);
-        refilled.chain(over).chain(due).min()
+        refilled.chain(over).chain(due).chain(self.gang.alarm).min()
     }
 }
 
 /// How long a turn may last beside a rival: its length, and longer if the holder is behind the rival, until it has caught
 /// up. A holder that is ahead was let in because the rival did not want; it has as much less as it is ahead.
-fn allowance(turn: &Turn, weight: u64, rival: Reading) -> Nanos {
+pub(super) fn allowance(turn: &Turn, weight: u64, rival: Reading) -> Nanos {
     let (behind, ahead) = (
         rival.since(turn.from, weight),
         turn.from.since(rival, weight),

@@ -32,7 +32,7 @@ pub enum ShareState {
     Free,
     /// It neither has nor wants the device.
     Idle,
-    /// It has the device.
+    /// It has the device, or the device is kept for it until its turns on its other devices begin or are over.
     Holding,
     /// It was told to stop and has not drained.
     Draining,
@@ -72,6 +72,7 @@ impl Schedule {
         match entity.phase {
             Phase::Free => (ShareState::Free, entity.granted),
             Phase::Holding(turn) => (ShareState::Holding, turn.since),
+            Phase::Kept { since, .. } => (ShareState::Holding, since),
             Phase::Closing { closed } | Phase::Overrun { closed, .. } => {
                 (ShareState::Draining, closed)
             }

@@ -1,6 +1,7 @@
 //! What a container's control page says of its turn on one device.
 
 use crate::time::Nanos;
+use gpushare_protocol::page::lease::Turn as LeaseTurn;
 
 /// A container's turn on one device, as its clients must obey it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub enum LeaseKind {
 }
 
 impl Lease {
+    /// The window of a turn that is for one launch.
+    pub const STEP: Nanos = Nanos(LeaseTurn::STEP);
+
     /// What a control page of zeroes says, and what holds for a container before the first decision about it.
     pub const FREE: Self = Self {
         epoch: 0,

@@ -48,7 +48,39 @@ impl World {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.handle(self.now, input);
         }
-        self.take_turns(device);
+        match input {
+            Input::Joined { container, .. } | Input::Set { container, .. } => {
+                self.regroup(device, Some(container));
+            }
+            Input::Left { .. } => self.regroup(device, None),
+            _ => {}
+        }
+        self.take_turns_with_others(device);
+    }
+
+    /// Somebody came to a device or left it: finds out who takes turns on several.
+    pub(super) fn regroup(&mut self, device: DeviceId, came: Option<ContainerId>) {
+        if self.schedules.len() > 1 || !self.gangs.is_empty() {
+            let schedules = &mut self.schedules;
+            self.gangs.regroup(self.now, schedules, device, came);
+        }
+    }
+
+    /// Passes on what a device's schedule decided, and what that means for others.
+    fn take_turns_with_others(&mut self, device: DeviceId) {
+        if self.gangs.is_empty() {
+            self.take_turns(device);
+        } else {
+            self.take_all_turns();
+        }
+    }
+
+    /// Passes on what all schedules decided, gangs in view.
+    pub(super) fn take_all_turns(&mut self) {
+        self.gangs.settle(self.now, &mut self.schedules);
+        for device in self.schedules.keys().copied().collect::<Vec<_>>() {
+            self.take_turns(device);
+        }
     }
 
     /// The time a schedule asked for has come.
@@ -56,7 +88,7 @@ impl World {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.advance(self.now);
         }
-        self.take_turns(device);
+        self.take_turns_with_others(device);
     }
 
     /// Passes on what a schedule decided.
@@ -126,8 +158,8 @@ impl World {
             if let Some(schedule) = self.schedules.get_mut(&device) {
                 schedule.set_policy(self.now, policy);
             }
-            self.take_turns(device);
         }
+        self.take_all_turns();
     }
 
     /// What a container's page says of its turn on a device. `None`: it has no context there.

@@ -35,6 +35,8 @@ impl World {
         self.schedules.remove(&device);
         self.timers.stop(Timer::Settle(device));
         self.timers.stop(Timer::Turn(device));
+        self.regroup(device, None);
+        self.take_all_turns();
         self.refuse_stranded(device);
         self.admit_waiting();
     }

@@ -32,6 +32,8 @@ impl Length {
 pub enum Program {
     /// Launches ahead for as long as it is let.
     Deep(Length),
+    /// As `Deep`, of kernels that each wait on the device until their peers on all devices of the container run.
+    Collective(Length),
     /// Launches, synchronises, thinks, and again.
     Loop(Length, Nanos),
     /// As `Deep` for the first time, then nothing for the second, and again.
@@ -54,7 +56,7 @@ pub enum Manners {
     Deaf,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     pub process: ProcessId,
     pub container: ContainerId,
@@ -69,6 +71,8 @@ pub struct Client {
     pub ready: bool,
     /// Launches left of a request.
     pub left: u64,
+    /// Collectives launched so far.
+    pub collectives: u64,
     /// The next kernel, if it is drawn already.
     pub next: Option<u64>,
     /// It closed by itself in this turn.
@@ -101,6 +105,7 @@ impl Client {
             flying: VecDeque::new(),
             ready: false,
             left: u64::MAX,
+            collectives: 0,
             next: None,
             landed: false,
             launched_in_turn: false,
@@ -128,7 +133,7 @@ impl Client {
     pub fn demands(&self) -> bool {
         !self.gone
             && match self.program {
-                Program::Deep(_) | Program::Loop(..) => true,
+                Program::Deep(_) | Program::Collective(_) | Program::Loop(..) => true,
                 Program::Bursts(..) => self.on || self.ready || !self.flying.is_empty(),
                 Program::Requests(..) => self.ready || !self.flying.is_empty(),
                 Program::Sleeps => false,
@@ -138,7 +143,7 @@ impl Client {
     /// Whether it has work for the device at this very moment: one that launches ahead always has.
     pub fn could_run(&self) -> bool {
         let ahead = match self.program {
-            Program::Deep(_) => true,
+            Program::Deep(_) | Program::Collective(_) => true,
             Program::Bursts(..) => self.on,
             _ => false,
         };
@@ -148,6 +153,7 @@ impl Client {
     pub fn length(&self) -> Option<Length> {
         match self.program {
             Program::Deep(length)
+            | Program::Collective(length)
             | Program::Loop(length, _)
             | Program::Bursts(length, ..)
             | Program::Requests(length, ..) => Some(length),
@@ -173,6 +179,9 @@ impl Client {
         else {
             return Ok(self.flying.len() < 1000);
         };
+        if window == Lease::STEP && self.launched_in_turn {
+            return Err(());
+        }
         let flying: u64 = self.flying.iter().sum();
         if let Some(deadline) = deadline {
             let lands = now + Nanos(flying + estimate);

@@ -49,6 +49,10 @@ impl Machine {
         let now = self.now;
         let client = &mut self.clients[at];
         client.next = None;
+        let meets = matches!(client.program, Program::Collective(_)).then(|| {
+            client.collectives += 1;
+            client.container.0 << 32 | client.collectives
+        });
         client.flying.push_back(estimate);
         client.launched_in_turn = true;
         client.submitted = now;
@@ -56,7 +60,7 @@ impl Machine {
             client.left -= kernels;
         }
         let again = match client.program {
-            Program::Deep(_) => true,
+            Program::Deep(_) | Program::Collective(_) => true,
             Program::Bursts(..) => client.on,
             Program::Requests(..) => client.left > 0,
             _ => false,
@@ -79,6 +83,7 @@ impl Machine {
             left: length + MARK,
             overhead: MARK,
             estimate,
+            meets,
         };
         self.post(Nanos::micros(4), Mail::Arrive(at, batch));
     }

@@ -19,12 +19,15 @@ mod gate;
 mod gpu;
 mod host;
 mod meter;
+mod rig;
 #[path = "../node/rng.rs"]
 mod rng;
 
 pub use client::{Client, Length, Manners, Program};
 pub use host::Host;
 pub use meter::Meter;
+#[allow(unused_imports, reason = "for files with several devices")]
+pub use rig::{Process, Rig};
 pub use rng::Rng;
 
 use gpu::{Batch, Gpu};
@@ -78,6 +81,10 @@ pub struct Machine {
     wake: Option<(Nanos, Nanos)>,
     sent: u64,
     trace: bool,
+    /// The schedule was told something since it was last looked at from outside.
+    told: bool,
+    /// Which of several devices it is.
+    name: usize,
     /// Watches every decision, for tests of their own.
     pub said: Vec<(Nanos, ContainerId, Lease)>,
 }
@@ -104,6 +111,8 @@ impl Machine {
             host: Host::quiet(),
             wake: None,
             sent: 0,
+            name: 0,
+            told: false,
             trace: std::env::var_os("MACHINE_TRACE").is_some(),
             said: Vec::new(),
         }
@@ -172,6 +181,18 @@ impl Machine {
 
     /// Goes to the next thing that happens before `end`, or to `end`.
     fn step(&mut self, end: Nanos) -> bool {
+        let at = self.next_event();
+        if at > end {
+            self.elapse(end);
+            return false;
+        }
+        self.elapse(at.max(self.now));
+        self.happen();
+        true
+    }
+
+    /// When something happens next.
+    fn next_event(&mut self) -> Nanos {
         let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
         let wake = self.schedule.next_timeout();
         if wake != self.wake.map(|(wanted, _)| wanted) {
@@ -179,15 +200,16 @@ impl Machine {
         }
         let wake = self.wake.map(|(_, runs)| runs);
         let times = [mail, wake, self.gpu.next(self.now)];
-        let at = times.into_iter().flatten().min().unwrap_or(Nanos::MAX);
-        if at > end {
-            self.elapse(end);
-            return false;
-        }
-        self.elapse(at.max(self.now));
-        if wake.is_some_and(|wake| wake <= self.now) {
+        times.into_iter().flatten().min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Lets happen what happens now.
+    fn happen(&mut self) {
+        let now = self.now;
+        if self.wake.is_some_and(|(_, runs)| runs <= now) {
             self.wake = None;
             self.schedule.advance(self.now);
+            self.told = true;
             self.react();
         }
         while let Some(entry) = self
@@ -198,7 +220,6 @@ impl Machine {
             let mail = entry.remove();
             self.deliver(mail);
         }
-        true
     }
 
     /// Lets time pass on the device, and counts it.
@@ -287,9 +308,10 @@ impl Machine {
 
     pub fn input(&mut self, input: Input) {
         if self.trace {
-            println!("{:>12} in  {input:?}", self.now.0);
+            println!("{:>12} {} in  {input:?}", self.now.0, self.name);
         }
         self.schedule.handle(self.now, input);
+        self.told = true;
         self.react();
     }
 
@@ -299,7 +321,7 @@ impl Machine {
             .unwrap_or_else(|broken| panic!("at {:?}: {broken}", self.now));
         while let Some(output) = self.schedule.poll() {
             if self.trace {
-                println!("{:>12} out {output:?}", self.now.0);
+                println!("{:>12} {} out {output:?}", self.now.0, self.name);
             }
             match output {
                 Output::Lease { container, lease } => self.publish(container, lease),
