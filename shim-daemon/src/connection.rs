@@ -16,6 +16,9 @@ use serde::Serialize;
 /// Most bytes a peer may leave unread before it is cut off.
 pub const BACKLOG: usize = 1 << 20;
 
+/// Room for replies that is kept when none waits.
+const KEPT: usize = 16 << 10;
+
 /// Most descriptors taken from a peer and not yet used: one usage page is all a client ever sends.
 const MAX_DESCRIPTORS: usize = 4;
 
@@ -34,6 +37,11 @@ pub enum Closed {
     /// It sent more descriptors than the protocol has use for.
     #[error("more than {MAX_DESCRIPTORS} descriptors without a message that needs one")]
     Descriptors,
+    /// All connections together took too much memory, and it most.
+    #[error(
+        "unread and unsent messages of all connections take too much memory, and its most of all"
+    )]
+    Hoard,
     /// It does not read its replies.
     #[error("{BACKLOG} bytes of replies unread")]
     SlowReader,
@@ -138,6 +146,14 @@ impl Connection {
             return Err(Closed::SlowReader);
         }
         Ok(())
+    }
+
+    /// Bytes of memory that its messages take: what came of one that is not whole, and what was not read of replies.
+    pub fn held(&mut self) -> usize {
+        if self.unsent.is_empty() {
+            self.unsent.shrink_to(KEPT);
+        }
+        self.decoder.held() + self.unsent.capacity()
     }
 
     /// Whether bytes wait for the socket to become writable.

@@ -179,3 +179,32 @@ fn a_priority_above_the_usual_is_for_root_to_give() {
         ControlReply::Done
     );
 }
+
+#[test]
+fn a_user_may_have_so_many_containers_and_others_still_have_theirs() {
+    let mut machine = Machine::new();
+    let mut create = |user, name: String| {
+        let create = Control::Create {
+            name: Some(name),
+            environment: vec![],
+            devices: vec![FIRST],
+        };
+        // The connection stays: it keeps the container.
+        machine.ask(user, &create)
+    };
+    for at in 0..256 {
+        let reply = create(ALICE, format!("alice-{at}"));
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    }
+    match create(ALICE, "alice-256".to_owned()) {
+        ControlReply::Error(error) => {
+            assert_eq!(error.code, ErrorCode::Full);
+            assert!(error.message.contains("256"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    for (user, name) in [(BOB, "bob"), (ROOT, "root")] {
+        let reply = create(user, name.to_owned());
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    }
+}

@@ -61,3 +61,33 @@ fn ps_set_and_events_reach_the_containers_of_all_daemons() {
     a.finish().silently();
     home.until_no_daemon();
 }
+
+#[test]
+fn who_follows_is_told_what_happens_under_every_daemon() {
+    let home = Home::new("mem=16GiB");
+    let (one, other) = (home.gpu(), Gpu::new("mem=8GiB"));
+    let a = guest(&home, one, "a");
+    let b = guest(&home, &other, "b");
+    let mut events = home.events();
+    let set = |name: &str| {
+        let output = home.gpushare(&["set", name, "--mem-limit", "3GiB"]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    // Whichever way round, so that no daemon's events are waited for behind the other's.
+    for (first, second) in [("a", "b"), ("b", "a")] {
+        for name in [first, second] {
+            set(name);
+            let text = events.until("set", name)["text"].to_string();
+            assert!(text.contains("limits are now"), "{text}");
+        }
+    }
+    a.finish().silently();
+    events.until("gone", "a");
+    set("b");
+    events.until("set", "b");
+    b.finish().silently();
+    events.until("gone", "b");
+    assert_eq!(home.daemons().len(), 2, "they stay for who follows");
+    drop(events);
+    home.until_no_daemon();
+}

@@ -114,6 +114,17 @@ impl Decoder {
         Ok(Some(frame))
     }
 
+    /// How many bytes of memory it takes. Once it holds no part of a frame, that of a long one is given back first.
+    pub fn held(&mut self) -> usize {
+        if self.is_between_frames() && self.buffer.capacity() > Self::KEPT {
+            *self = Self::default();
+        }
+        self.buffer.capacity()
+    }
+
+    /// Room that is kept for the next frames.
+    const KEPT: usize = 64 * 1024;
+
     /// Whether the stream ends between two frames; if not, the peer went away in the middle of one.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {

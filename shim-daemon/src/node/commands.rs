@@ -79,6 +79,7 @@ impl Node {
         environment: &[(String, String)],
         devices: &[[u8; 16]],
     ) -> Result<Option<ControlReply>, WireError> {
+        self.may_say(environment)?;
         // Who joins one that exists asks for what it has, under the maxima it has.
         let existing = name.and_then(|name| self.find(name));
         let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration.maxima);
@@ -102,8 +103,10 @@ impl Node {
                 );
                 return Err(WireError::new(ErrorCode::BadLimits, text));
             }
+            self.may_wait(from, container)?;
             return Ok(self.keep(container, (from, id)));
         }
+        self.may_have_another(from)?;
         let registration = Registration {
             name,
             environment: environment.to_vec(),
@@ -190,6 +193,7 @@ impl Node {
         let found = self.find(name).map(|(container, _)| container);
         let container = found.ok_or_else(|| no_container(name))?;
         self.may_command(asker.0, container)?;
+        self.may_wait(asker.0, container)?;
         let text = "its command has come back after the daemon was replaced".to_owned();
         self.event("attached", Some(container), None, text);
         Ok(self.keep(container, asker))
@@ -245,6 +249,7 @@ impl Node {
             environment.retain(|(known, _)| known != variable);
             environment.push((variable.clone(), value.clone()));
         }
+        self.may_say(&environment)?;
         let limits = self.parse(&environment, &maxima)?;
         self.may_ask(from, changes)?;
         let spec = self.spec(&limits, &columns)?;

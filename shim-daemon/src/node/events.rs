@@ -12,6 +12,9 @@ use super::{ConnId, Effect, Node};
 /// Events kept for a follower that comes later.
 const KEPT: usize = 1024;
 
+/// The longest text of an event, in bytes; the rest is cut.
+const LONGEST: usize = 4096;
+
 /// The ring and its followers.
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -20,13 +23,21 @@ pub(super) struct Events {
 }
 
 impl Node {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a label for people: nothing is decided by it"
+    )]
     pub(super) fn event(
         &mut self,
         kind: &str,
         container: Option<ContainerId>,
         device: Option<DeviceId>,
-        text: String,
+        mut text: String,
     ) {
+        if text.len() > LONGEST {
+            text.truncate(text.floor_char_boundary(LONGEST - 3));
+            text.push('…');
+        }
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -40,9 +51,9 @@ impl Node {
                 .map(|device| device.uuid),
             text,
         };
-        for (to, id) in self.events.followers.clone() {
-            let reply = ControlReply::Event(row.clone());
-            self.effects.push_back(Effect::Command { to, id, reply });
+        if !self.events.followers.is_empty() {
+            let (to, row) = (self.events.followers.clone(), row.clone());
+            self.effects.push_back(Effect::Event { to, row });
         }
         self.events.past.push_back(row);
         if self.events.past.len() > KEPT {
@@ -58,6 +69,8 @@ impl Node {
             let reply = ControlReply::Event(row.clone());
             self.effects.push_back(Effect::Command { to, id, reply });
         }
+        // A connection is told each event once.
+        self.unfollow(to);
         self.events.followers.push((to, id));
     }
 

@@ -28,7 +28,7 @@ use gpushare_core::{
     ProcessId, World,
 };
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{ControlReply, Reply};
+use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
 
 use container::Container;
 pub use container::Registration;
@@ -69,6 +69,13 @@ pub enum Effect {
         id: u32,
         /// What.
         reply: ControlReply,
+    },
+    /// Tell those who follow what happened.
+    Event {
+        /// Whom, each under the request it follows by.
+        to: Vec<(ConnId, u32)>,
+        /// What.
+        row: EventRow,
     },
     /// Tell when this process ends.
     Watch {

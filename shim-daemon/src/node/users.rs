@@ -13,6 +13,13 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 use super::{ConnId, Node};
 use crate::peer::Peer;
 
+/// Containers a user may have at a time: each takes the daemon about a megabyte and three descriptors.
+const MOST_CONTAINERS: usize = 256;
+/// Bytes of the variables of one container.
+const MOST_TOLD: usize = 64 << 10;
+/// Answers of one connection that may wait for the admission of one container.
+const MOST_PENDING: usize = 16;
+
 /// The users behind commands, without those who may do everything.
 #[derive(Debug, Default)]
 pub(super) struct Users(BTreeMap<ConnId, u32>);
@@ -80,6 +87,48 @@ impl Node {
             return Err(WireError::new(ErrorCode::Forbidden, text));
         }
         Ok(())
+    }
+
+    /// Refuses a user more containers than anybody needs. Root's, and those of a daemon's own user, are not counted.
+    pub(super) fn may_have_another(&self, from: ConnId) -> Result<(), WireError> {
+        let Some(user) = self.users.of(from) else {
+            return Ok(());
+        };
+        let all = self.containers.values();
+        let theirs = all.filter(|known| known.registration.owner == Some(user));
+        if theirs.count() < MOST_CONTAINERS {
+            return Ok(());
+        }
+        let text = format!(
+            "you have {MOST_CONTAINERS} containers, the most a user may have at a time; end one"
+        );
+        Err(WireError::retry(ErrorCode::Full, text))
+    }
+
+    /// Refuses variables of a container that are longer together than any limits are.
+    pub(super) fn may_say(&self, environment: &[(String, String)]) -> Result<(), WireError> {
+        let lengths = environment
+            .iter()
+            .map(|(name, value)| name.len() + value.len());
+        if lengths.sum::<usize>() <= MOST_TOLD {
+            return Ok(());
+        }
+        let text = "the limits' variables are longer than 64 KiB together; give fewer";
+        Err(WireError::new(ErrorCode::BadLimits, text))
+    }
+
+    /// Refuses a connection that asks for the same container again and again while it waits.
+    pub(super) fn may_wait(&self, from: ConnId, container: ContainerId) -> Result<(), WireError> {
+        let pending = self
+            .containers
+            .get(&container)
+            .into_iter()
+            .flat_map(|known| &known.pending);
+        if pending.filter(|(waiting, _)| *waiting == from).count() < MOST_PENDING {
+            return Ok(());
+        }
+        let text = "this connection has asked for it often enough; wait for the answers";
+        Err(WireError::retry(ErrorCode::Full, text))
     }
 
     fn owner(&self, container: ContainerId) -> Option<u32> {

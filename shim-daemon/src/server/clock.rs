@@ -13,6 +13,10 @@ pub(super) fn now() -> Nanos {
 }
 
 /// A number no other daemon of this machine has: the wall clock and the pid at its start.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a number that differs: not a time"
+)]
 pub(super) fn instance() -> u64 {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

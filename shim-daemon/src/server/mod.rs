@@ -4,8 +4,10 @@ mod budget;
 mod clock;
 mod doors;
 mod folder;
+mod hoard;
 mod looker;
 mod poller;
+mod registered;
 mod room;
 mod session;
 
@@ -14,14 +16,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
-use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
+use gpushare_protocol::wire::ControlReply;
 
 use crate::connection::Closed;
 use crate::devices::Devices;
-use crate::node::{ConnId, Effect, Node, Registration, Settings};
+use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
+use hoard::Hoard;
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
 use session::{Role, Session};
@@ -63,6 +66,7 @@ pub struct Server {
     expected: bool,
     starter: Option<OwnedFd>,
     notify: Notify,
+    hoard: Hoard,
 }
 
 /// How the daemon's file is read again.
@@ -154,6 +158,7 @@ impl Server {
             expected: true,
             starter: start.starter,
             notify: Notify::new(start.transient),
+            hoard: Hoard::default(),
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -344,6 +349,16 @@ impl Server {
             Ok(Some(until)) => self.rest(id, until),
             Err(end) => self.close(id, &end),
         }
+        self.weigh(id);
+    }
+
+    /// Looks at what a connection holds of the daemon's memory now.
+    fn weigh(&mut self, id: u64) {
+        let session = self.sessions.get_mut(&id);
+        let held = session.map_or(0, |session| session.connection.held());
+        if let Some(largest) = self.hoard.note(id, held) {
+            self.close(largest, &Closed::Hoard);
+        }
     }
 
     /// Neither reads nor polls a session for a while. Taken out of the poller altogether: an end is reported whatever is
@@ -396,6 +411,7 @@ impl Server {
             return;
         };
         self.resting.remove(&id);
+        let _ = self.hoard.note(id, 0);
         self.poller.remove(session.connection.socket());
         if !matches!(end, Closed::Ended) {
             tracing::info!(connection = id, %end, "cut off");
@@ -419,6 +435,12 @@ impl Server {
                 Effect::Command { to, id, reply } => {
                     let reply = self.with_folder(reply);
                     self.send(to, |session| session.tell(id, &reply));
+                }
+                Effect::Event { to, row } => {
+                    for (to, id) in to {
+                        let reply = ControlReply::Event(row.clone());
+                        self.send(to, |session| session.tell(id, &reply));
+                    }
                 }
                 Effect::Watch { process, pidfd } => {
                     match self.poller.add(pidfd.as_fd(), Source::Process(process)) {
@@ -451,33 +473,6 @@ impl Server {
             Ok(()) => self.mind(to.0),
             Err(end) => self.close(to.0, &end),
         }
-    }
-
-    fn with_folder(&self, reply: ControlReply) -> ControlReply {
-        match reply {
-            ControlReply::Created { name, .. } => {
-                if let Some(why) = self.doors.trouble(&name) {
-                    let text = format!("container {name} has no socket: {why}");
-                    return ControlReply::Error(WireError::retry(ErrorCode::Full, text));
-                }
-                let folder = self.folder.of(&name).to_string_lossy().into_owned();
-                ControlReply::Created { name, folder }
-            }
-            other => other,
-        }
-    }
-
-    fn listen(&mut self, container: ContainerId, registration: &Registration) {
-        match self.folder.remember(registration) {
-            Ok(()) => drop(self.unsaved.remove(&container)),
-            Err(error) => {
-                if self.unsaved.insert(container) {
-                    self.node.not_remembered(container, &error);
-                    tracing::error!(container = registration.name, %error, "would not survive a restart of the daemon");
-                }
-            }
-        }
-        let name = &registration.name;
-        self.doors.add(container, name, &self.folder, &self.poller);
+        self.weigh(to.0);
     }
 }

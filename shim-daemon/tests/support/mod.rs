@@ -234,6 +234,13 @@ impl Wire {
         }
     }
 
+    /// The replies to commands that are here and were not asked for yet.
+    pub fn kept_replies(&mut self) -> Vec<ControlReply> {
+        let kept = std::mem::take(&mut self.kept);
+        let reply = |(id, body): (u32, Vec<u8>)| decode(id, &body).unwrap();
+        kept.into_iter().map(reply).collect()
+    }
+
     /// Whether an answer to `id` is here already, without waiting.
     pub fn has_answer(&mut self, id: u32) -> bool {
         self.kept.iter().any(|(known, _)| *known == id)

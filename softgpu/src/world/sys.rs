@@ -107,6 +107,10 @@ pub(super) fn file_system_size(path: &str) -> Option<u64> {
 }
 
 /// Microseconds since the epoch.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what NVML stamps its samples with"
+)]
 pub fn epoch_us() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| {

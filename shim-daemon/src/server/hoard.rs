@@ -1,0 +1,58 @@
+//! How much of the daemon's memory connections may take together.
+//!
+//! One connection may hold a message it has not sent whole and replies it has not read, up to a megabyte and a half. A crowd
+//! of them must not add up: once all together hold too much, whoever holds most is cut off.
+
+use std::collections::BTreeMap;
+
+/// Most bytes that messages half read and replies unsent of all connections may take.
+const MOST: usize = 64 << 20;
+/// What a connection may hold without being counted: the ordinary case.
+const FREE: usize = 64 << 10;
+
+/// What each connection holds that holds much.
+#[derive(Debug, Default)]
+pub(super) struct Hoard {
+    held: BTreeMap<u64, usize>,
+    total: usize,
+}
+
+impl Hoard {
+    /// A connection holds this much now, nothing once it has ended. Returns whom to cut off, if all hold too much.
+    pub(super) fn note(&mut self, connection: u64, bytes: usize) -> Option<u64> {
+        let before = match bytes > FREE {
+            true => self.held.insert(connection, bytes),
+            false => self.held.remove(&connection),
+        };
+        let counted = if bytes > FREE { bytes } else { 0 };
+        self.total = self.total - before.unwrap_or(0) + counted;
+        if self.total <= MOST {
+            return None;
+        }
+        let largest = self.held.iter().max_by_key(|(_, held)| **held);
+        largest.map(|(connection, _)| *connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_cut_off_once_all_together_hold_too_much() {
+        let mut hoard = Hoard::default();
+        let part = MOST / 8;
+        for connection in 0..7 {
+            assert_eq!(hoard.note(connection, part), None);
+        }
+        assert_eq!(hoard.note(7, part + 1), Some(7));
+        assert_eq!(hoard.note(7, 0), None);
+        assert_eq!(
+            hoard.note(3, 2 * part),
+            None,
+            "what it held before is not counted twice"
+        );
+        assert_eq!(hoard.note(8, FREE), None, "and little is not counted");
+        assert_eq!(hoard.note(9, FREE + 1), Some(3));
+    }
+}

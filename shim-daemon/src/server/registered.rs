@@ -1,0 +1,37 @@
+//! Registrations, as files and sockets: where a container's processes connect, and what a next daemon needs to know.
+
+use gpushare_core::ContainerId;
+use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};
+
+use super::Server;
+use crate::node::Registration;
+
+impl Server {
+    pub(super) fn with_folder(&self, reply: ControlReply) -> ControlReply {
+        match reply {
+            ControlReply::Created { name, .. } => {
+                if let Some(why) = self.doors.trouble(&name) {
+                    let text = format!("container {name} has no socket: {why}");
+                    return ControlReply::Error(WireError::retry(ErrorCode::Full, text));
+                }
+                let folder = self.folder.of(&name).to_string_lossy().into_owned();
+                ControlReply::Created { name, folder }
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn listen(&mut self, container: ContainerId, registration: &Registration) {
+        match self.folder.remember(registration) {
+            Ok(()) => drop(self.unsaved.remove(&container)),
+            Err(error) => {
+                if self.unsaved.insert(container) {
+                    self.node.not_remembered(container, &error);
+                    tracing::error!(container = registration.name, %error, "would not survive a restart of the daemon");
+                }
+            }
+        }
+        let name = &registration.name;
+        self.doors.add(container, name, &self.folder, &self.poller);
+    }
+}

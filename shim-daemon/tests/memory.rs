@@ -1,0 +1,187 @@
+//! What hostile users can make the daemon keep: messages half sent, replies unread, events told to a crowd, long limits, many
+//! containers. The daemon is real; its own memory is read from `/proc`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/binary.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
+mod binary;
+mod support;
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+
+use binary::Binary;
+use gpushare_protocol::wire::*;
+use support::Wire;
+
+/// What connections may take together, and as much again for the program, its events and what the allocator keeps.
+const MOST: u64 = 128 << 20;
+
+/// The most memory the daemon ever had of its own, in bytes.
+fn peak(daemon: &Binary) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib << 10
+}
+
+fn serves(daemon: &Binary) {
+    let reply: ControlReply = daemon.command().call(&Control::List);
+    assert!(matches!(reply, ControlReply::Containers(_)), "{reply:?}");
+}
+
+fn frame(id: u32, message: &impl serde::Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(id, message, &mut bytes).unwrap();
+    bytes
+}
+
+/// Writes until the daemon takes no more; it may have hung up.
+fn pour(stream: &mut UnixStream, bytes: &[u8]) {
+    stream.set_nonblocking(true).unwrap();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn messages_that_never_end_take_a_bounded_part_of_memory() {
+    let daemon = Binary::start();
+    let mut half = frame(0, &Hello::of_this_build(0));
+    let announced = u32::try_from(MAX_FRAME).unwrap();
+    half.extend_from_slice(&announced.to_le_bytes());
+    half.resize(half.len() + MAX_FRAME - 1, 7);
+    let mut crowd: Vec<UnixStream> = (0..900)
+        .map_while(|_| UnixStream::connect(daemon.control()).ok())
+        .collect();
+    for stream in &mut crowd {
+        stream
+            .set_write_timeout(Some(std::time::Duration::from_secs(5)))
+            .unwrap();
+        // One that is cut off meanwhile is as good.
+        let _ = stream.write_all(&half);
+    }
+    drop(crowd);
+    serves(&daemon);
+    let peak = peak(&daemon);
+    println!("{} MiB", peak >> 20);
+    assert!(peak < MOST, "{} MiB", peak >> 20);
+}
+
+#[test]
+fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
+    let daemon = Binary::start();
+    let (mut owner, long) = (daemon.command(), "x".repeat(40));
+    for at in 0..200 {
+        let create = Control::Create {
+            name: Some(format!("{long}{at}")),
+            environment: vec![],
+            devices: vec![],
+        };
+        let reply: ControlReply = owner.call(&create);
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    }
+    let mut asks = frame(0, &Hello::of_this_build(0));
+    for id in 1..25 {
+        asks.extend(frame(id, &Control::List));
+    }
+    let before = peak(&daemon);
+    let mut crowd: Vec<UnixStream> = (0..150)
+        .map_while(|_| UnixStream::connect(daemon.control()).ok())
+        .collect();
+    for stream in &mut crowd {
+        pour(stream, &asks);
+    }
+    serves(&daemon);
+    let more = peak(&daemon) - before;
+    println!("{} MiB, {} before", more >> 20, before >> 20);
+    assert!(more < MOST, "{} MiB more", more >> 20);
+}
+
+#[test]
+fn one_connection_that_follows_ten_thousand_times_is_told_each_event_once() {
+    let daemon = Binary::start();
+    let mut follower = daemon.command();
+    for _ in 0..10_000 {
+        follower.ask(&Control::Follow { past: 0 });
+    }
+    let last = follower.ask(&Control::Devices);
+    let devices: ControlReply = follower.answer(last);
+    assert!(matches!(devices, ControlReply::Devices(_)), "{devices:?}");
+    let mut owner = daemon.command();
+    let reply: ControlReply = owner.call(&support::create("one", &[]));
+    assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    // All that it was told of this comes before the answer to a later question.
+    let last = follower.ask(&Control::Devices);
+    let answer: ControlReply = follower.answer(last);
+    assert!(matches!(answer, ControlReply::Devices(_)), "{answer:?}");
+    let told = follower.kept_replies();
+    let admitted = told
+        .iter()
+        .filter(|reply| matches!(reply, ControlReply::Event(event) if event.kind == "admitted"));
+    assert_eq!(admitted.count(), 1, "of {} replies", told.len());
+}
+
+#[test]
+fn limits_of_any_length_are_neither_taken_nor_told_in_full() {
+    let daemon = Binary::start();
+    let mut owner = daemon.command();
+    let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
+    let many: Vec<(String, String)> = (0..2_000)
+        .map(|at| (device(at), "1GiB".to_owned()))
+        .collect();
+    let create = Control::Create {
+        name: Some("long".to_owned()),
+        environment: many,
+        devices: vec![],
+    };
+    match owner.call(&create) {
+        ControlReply::Error(error) => {
+            assert!(error.message.contains("64 KiB"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    let fits: Vec<(String, String)> = (0..700).map(|at| (device(at), "1GiB".to_owned())).collect();
+    let create = Control::Create {
+        name: Some("long".to_owned()),
+        environment: fits,
+        devices: vec![],
+    };
+    let reply: ControlReply = owner.call(&create);
+    assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    let set = |value: &str| Control::Set {
+        container: "long".to_owned(),
+        changes: vec![(device(1), value.to_owned())],
+    };
+    for value in ["2GiB", "3GiB"] {
+        let done: ControlReply = owner.call(&set(value));
+        assert_eq!(done, ControlReply::Done);
+    }
+    let mut follower: Wire = daemon.command();
+    follower.ask(&Control::Follow { past: 1024 });
+    let last = follower.ask(&Control::Devices);
+    let _: ControlReply = follower.answer(last);
+    let told = follower.kept_replies();
+    let texts = told.iter().filter_map(|reply| match reply {
+        ControlReply::Event(event) => Some((event.kind.as_str(), event.text.len())),
+        _ => None,
+    });
+    let sets: Vec<_> = texts.filter(|(kind, _)| *kind == "set").collect();
+    assert_eq!(sets.len(), 2, "{told:?}");
+    assert!(sets.iter().all(|(_, length)| *length <= 4096), "{sets:?}");
+}

@@ -1,0 +1,100 @@
+//! SIGHUP, hundreds of times, with good files and bad ones, while programs ask.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpushare_tests::{Daemon, GIB, Gpu, MIB};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How many signals the daemon gets.
+const STORM: usize = 600;
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn file(limit: u64) -> String {
+    format!("[defaults]\nGPUSHARE_MEM_LIMIT = \"{limit}GiB\"\n")
+}
+
+/// What a container that says nothing gets now.
+fn given(daemon: &Daemon, name: &str) -> u64 {
+    let _container = daemon.container(name, &[]);
+    daemon.row(name).limit / GIB
+}
+
+#[test]
+fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.toml");
+    let write = |text: &str| {
+        // Whole or not at all, as an editor does it.
+        let new = folder.path().join("new");
+        fs::write(&new, text).expect("the folder is writable");
+        fs::rename(new, &path).expect("the same file system");
+    };
+    write(&file(1));
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::with(&gpu, &["--config", &path.to_string_lossy()]);
+    let pid = Pid::from_raw(daemon.pid().cast_signed());
+    let hang_up = || kill(pid, Signal::SIGHUP).expect("the daemon runs");
+
+    let container = daemon.container("busy", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let mut guests: Vec<_> = (0..2).map(|_| container.client("quota", &[])).collect();
+    for guest in &mut guests {
+        assert_eq!(guest.ask("init"), "init 0");
+    }
+    let over = AtomicBool::new(false);
+    let rounds: usize = thread::scope(|scope| {
+        let over = &over;
+        let busy = move |guest: &mut gpushare_tests::Guest| {
+            let mut rounds = 0;
+            while !over.load(Ordering::Relaxed) {
+                // More than a step, so that the daemon is asked.
+                assert_eq!(guest.ask(&format!("alloc {}", 256 * MIB)), "alloc 0");
+                assert_eq!(guest.ask("free 1"), "free 0");
+                rounds += 1;
+            }
+            rounds
+        };
+        let busy: Vec<_> = guests
+            .iter_mut()
+            .map(|guest| scope.spawn(move || busy(guest)))
+            .collect();
+        for at in 0..STORM {
+            match at % 4 {
+                0 => write("[defaults\n"),
+                1 => write(&file(2)),
+                2 => write("[maxima]\nGPUSHARE_MEM_LIMIT = \"much\"\n"),
+                _ => fs::remove_file(&path).expect("it is there"),
+            }
+            hang_up();
+        }
+        over.store(true, Ordering::Relaxed);
+        let rounds = busy.into_iter().map(|guest| guest.join().expect("answers"));
+        rounds.sum()
+    });
+    println!("{rounds} rounds beside {STORM} signals");
+
+    write(&file(3));
+    hang_up();
+    let end = Instant::now() + PATIENCE;
+    let mut tried = 0;
+    while given(&daemon, &format!("after-{tried}")) != 3 {
+        assert!(Instant::now() < end, "the last good file does not hold");
+        tried += 1;
+    }
+    for (at, bad) in ["[defaults\n", "capacity = 3\n", "[maxima]\nx = \"1\"\n"]
+        .iter()
+        .enumerate()
+    {
+        write(bad);
+        hang_up();
+        assert_eq!(given(&daemon, &format!("bad-{at}")), 3, "{bad:?}");
+    }
+    assert_eq!(daemon.row("busy").limit, 4 * GIB);
+    for guest in &mut guests {
+        assert_eq!(guest.ask("check"), "check 0");
+    }
+}
