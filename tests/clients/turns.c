@@ -330,7 +330,7 @@ static int tiny(size_t bytes) {
     if (pthread_attr_setstacksize(&attributes, bytes)) return 995;
     if (pthread_create(&thread, &attributes, begin_small, NULL)) return 994;
     pthread_join(thread, &answer);
-    return (int)(intptr_t)answer;
+    return answer ? (int)(intptr_t)answer : current();
 }
 
 static pid_t executed;

@@ -75,6 +75,38 @@ fn two_containers_take_turns() {
         goes_on(&mut a, 50);
         goes_on(&mut b, 50);
     }
+    daemon.turns_go_round(&["one", "two"], 10);
+    stops(a);
+    stops(b);
+}
+
+#[test]
+fn who_requested_more_of_the_device_holds_it_longer() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let share = |percent| [("GPUSHARE_SM_REQUEST", percent)];
+    let (most, rest) = (
+        daemon.container("most", &share("80")),
+        daemon.container("rest", &share("20")),
+    );
+    let (a, b) = (working(&most, 500 * US), working(&rest, 500 * US));
+    // What was before both wanted it is behind the time over which it is counted.
+    let counted = |daemon: &Daemon| daemon.share("rest").over_ms;
+    daemon.turns_go_round(&["most", "rest"], 5);
+    until("time enough is counted", || counted(&daemon) >= 1000);
+    let (before, began) = (served(&gpu), Instant::now());
+    let rows = daemon.turns_go_round(&["most", "rest"], 25);
+    let used = (served(&gpu) - before) as f64 / began.elapsed().as_nanos() as f64;
+    println!(
+        "80:20 held {}:{} over {} ms, {:.1} % of the device used",
+        rows[0].held,
+        rows[1].held,
+        rows[0].over_ms,
+        used * 100.0
+    );
+    // Four times as long; it is the daemon's own count, on the clock that it deals by.
+    assert!(rows[0].held >= 2 * rows[1].held, "{rows:?}");
+    assert!(rows[1].held > 0, "{rows:?}");
     stops(a);
     stops(b);
 }
@@ -141,7 +173,13 @@ fn captures_survive_the_turns_of_others() {
     let daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, b) = (working(&one, 200 * US), working(&two, 200 * US));
+    let turns = || daemon.share("one").turns;
+    let before = turns();
     assert_eq!(a.ask("capture 40 0"), "capture 40 0");
+    until("ten turns have passed over captures", || {
+        assert_eq!(a.ask("capture 5 0"), "capture 5 0");
+        turns() >= before + 10
+    });
     stops(a);
     stops(b);
 }

@@ -1,0 +1,67 @@
+//! A thread with very little stack may be the first to call the driver: the library needs not much more than the driver itself, and its
+//! own threads have stacks of their own.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use gpushare_tests::guest::{command, plain};
+use gpushare_tests::{Daemon, Gpu, Guest, clients};
+
+/// The longest a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the library may need more than the driver. An optimised build needs far less than this one.
+const MORE: usize = 24 << 10;
+/// The least a thread may have, which is also the step in which the driver's need is sought.
+const LEAST: usize = 16 << 10;
+
+/// Whether a thread with so much stack can start the driver and launch, in a program that ends there and then if it cannot.
+fn suffices(mut command: Command, bytes: usize) -> bool {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    writeln!(stdin, "tiny {bytes}").expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("a child").stdout == b"tiny 0\n"
+}
+
+/// What the driver alone needs on this machine.
+fn least(gpu: &Gpu) -> usize {
+    let client = clients::compile("turns", &[]);
+    (1..16)
+        .map(|steps| steps * LEAST / 2 + LEAST / 2)
+        .find(|bytes| suffices(plain(gpu, &client), *bytes))
+        .expect("a driver that needs less than a usual stack")
+}
+
+#[track_caller]
+fn starts_on(mut guest: Guest, least: usize) {
+    println!("the driver alone: {} KiB", least >> 10);
+    assert_eq!(guest.ask(&format!("tiny {}", least + MORE)), "tiny 0");
+    assert_eq!(guest.ask("launch 1 100000000"), "launch 0");
+    assert_eq!(guest.ask("post 1000000"), "post 0");
+    let end = Instant::now() + PATIENCE;
+    while guest.ask("posted") != "posted 1" {
+        assert!(Instant::now() < end, "the gate does not open");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_thread_with_little_stack_starts_the_library_and_its_gate() {
+    let gpu = Gpu::new("");
+    let mut capped = command(&gpu, &["--sm-limit", "20"]);
+    capped.arg(clients::compile("turns", &[]));
+    let least = least(&gpu);
+    starts_on(Guest::start(capped), least);
+}
+
+#[test]
+fn a_thread_with_little_stack_joins_a_daemon() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let least = least(&gpu);
+    starts_on(capped.client("turns", &[]), least);
+}
