@@ -268,14 +268,36 @@ impl Column {
         self.mark_rest(0, 0);
     }
 
+    /// For [`step`](Self::step): taken before the turn is read.
+    pub(super) fn stands(&self) -> u64 {
+        self.lock().mirror.stands()
+    }
+
     /// One look of the gate thread: what is to be done under `turn`. Does what concerns the gate's word and the marks; what is left
-    /// is for the caller.
-    pub(super) fn step(&self, turn: &Turn) -> Act {
+    /// is for the caller. If the gate has changed since it said `stands`, then turn and facts are of another time: at once again.
+    pub(super) fn step(&self, turn: &Turn, stands: u64) -> Act {
         let facts = self.facts(turn);
         let now = clock::now();
         let mut inner = self.lock();
+        if inner.mirror.stands() != stands {
+            return Act::Sleep(now);
+        }
+        self.act(&mut inner, now, turn, &facts)
+    }
+
+    /// For a thread that waits: if the daemon has given the turn, opens without waiting for the gate thread to wake. `turn` reads the
+    /// page under the lock, so that nobody opens by what it said before the last close.
+    pub(super) fn follow(&self, turn: impl FnOnce() -> Turn) {
+        let mut inner = self.lock();
+        let turn = turn();
+        if inner.mirror.is_opened_by(&turn) {
+            let _ = self.act(&mut inner, clock::now(), &turn, &Facts::default());
+        }
+    }
+
+    fn act(&self, inner: &mut Inner, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let was_free = inner.mirror.stand() == Stand::Free;
-        let act = inner.mirror.step(now, turn, &facts);
+        let act = inner.mirror.step(now, turn, facts);
         if inner.mirror.stand() == Stand::Open {
             inner.bounds = Bounds {
                 window: if turn.window == 0 {

@@ -13,6 +13,7 @@ use gpushare_cuda_abi::cuda::{
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::column::{self, Column, Told};
+use super::futex::Bed;
 use super::window::Lane;
 use super::{Key, Passage, Place, clock, thread};
 use crate::contexts;
@@ -49,7 +50,7 @@ fn thread_number() -> usize {
 /// wait, and returns inside.
 pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
     let Some(column) = column::of(place.column) else {
-        passage.wait_while_closed(place.column, &mut || {});
+        passage.wait_while_closed(place.column, &mut || None);
         return Ticket(None);
     };
     let key = number(place.key);
@@ -84,7 +85,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                 end = None;
                 passage.step_out();
                 // First that more is wanted, then that all is done: the daemon must not think for an instant that it is not.
-                knock(column, place.column);
+                let _ = knock(column, place.column);
                 thread::wake();
                 passage.step_in();
             }
@@ -129,8 +130,8 @@ pub(crate) fn stream_going(stream: CUstream) {
     }
 }
 
-/// Somebody waits at a closed gate.
-fn knock(column: &Column, index: usize) {
+/// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.
+fn knock(column: &Column, index: usize) -> Option<Bed> {
     let wanted = column.lock().mirror.want();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);
@@ -140,6 +141,7 @@ fn knock(column: &Column, index: usize) {
         tracing::warn!(index, "the gate thread does not stir; going on without it");
         column.give_up();
     }
+    thread::follow(index, column)
 }
 
 /// What the program is about to wait for.

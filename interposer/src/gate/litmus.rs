@@ -63,7 +63,7 @@ fn hammer(gate: &'static Gate, device: &Device, thread: usize) -> (u64, u64) {
             fast += 1;
         } else {
             let mut passage = Passage::begin(gate);
-            passage.wait_while_closed(COLUMN, &mut || ());
+            passage.wait_while_closed(COLUMN, &mut || None);
             device.launch(thread);
             slow += 1;
         }

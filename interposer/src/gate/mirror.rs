@@ -76,12 +76,31 @@ pub(super) struct Mirror {
     looks: u32,
     /// The epoch in which it was last said that a call waits.
     wanted: Option<u64>,
+    /// Times it has taken a stand: what was found out before the last one is old news.
+    stands: u64,
 }
 
 impl Mirror {
     /// Where the gate stands.
     pub(super) fn stand(&self) -> Stand {
         self.stand
+    }
+
+    /// A number that is another one once it has taken another stand.
+    pub(super) fn stands(&self) -> u64 {
+        self.stands
+    }
+
+    /// Whether `turn` lets calls through that now wait.
+    pub(super) fn is_opened_by(&self, turn: &Turn) -> bool {
+        match turn.word.state() {
+            LeaseState::Free => self.stand != Stand::Free,
+            LeaseState::Open => {
+                matches!(self.stand, Stand::Closing | Stand::Drained)
+                    && turn.word.epoch() != self.epoch
+            }
+            LeaseState::Closed => false,
+        }
     }
 
     /// Whether the holder was found idle, and has not worked since.
@@ -124,6 +143,7 @@ impl Mirror {
     fn take(&mut self, stand: Stand, epoch: u64, now: u64, act: Act) -> Act {
         (self.stand, self.epoch, self.since) = (stand, epoch, now);
         (self.idle, self.looks) = (false, 0);
+        self.stands = self.stands.wrapping_add(1);
         act
     }
 

@@ -12,10 +12,14 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
 use crate::background::Uncancelled;
 
-use super::{Gate, Place, Work, drain, futex, place, tls};
+use super::futex::Bed;
+use super::{Gate, Place, Work, drain, place, tls};
 
 /// How long one sleep at a closed gate lasts at most before the word is read again.
 const NAP: Duration = Duration::from_millis(100);
+
+/// What one does outside a closed gate, before each nap.
+pub(super) type Knock<'a> = &'a mut dyn FnMut() -> Option<Bed>;
 
 /// Where it shows that a thread is inside.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +97,9 @@ impl Passage {
         self.gate.word.load() & word::closed(column) != 0
     }
 
-    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside, before each nap, it calls `knock`.
-    pub(crate) fn wait_while_closed(&mut self, column: usize, knock: &mut dyn FnMut()) {
+    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside, before each nap, it calls `knock`, which
+    /// may open the gate and say what else than its opening to sleep on.
+    pub(super) fn wait_while_closed(&mut self, column: usize, knock: Knock<'_>) {
         self.step_in();
         while self.is_closed(column) {
             self.step_out();
@@ -132,12 +137,12 @@ impl Drop for Passage {
 
 impl Gate {
     /// One nap at a closed gate.
-    fn sleep(&self, column: usize, knock: &mut dyn FnMut()) {
-        let turn = self.turn.load(Ordering::Acquire);
+    fn sleep(&'static self, column: usize, knock: Knock<'_>) {
+        let opening = Bed::own(&self.turn);
         self.waiting[column].fetch_add(1, Ordering::AcqRel);
-        knock();
+        let bed = knock().unwrap_or(opening);
         if self.word.load() & word::closed(column) != 0 {
-            futex::wait(&self.turn, turn, NAP);
+            bed.sleep(NAP);
         }
         self.waiting[column].fetch_sub(1, Ordering::AcqRel);
     }

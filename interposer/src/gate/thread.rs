@@ -20,6 +20,7 @@ use gpushare_protocol::page::lease::Turn;
 
 use super::cap::{Bucket, Duty};
 use super::column::{self, Column};
+use super::futex::Bed;
 use super::marks::Relaxed;
 use super::mirror::{Act, NEVER, Stand};
 use super::{barrier, clock};
@@ -100,6 +101,18 @@ pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
     }
 }
 
+/// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on until it does; `None` while turns
+/// are not the daemon's, and the gate thread opens.
+pub(super) fn follow(index: usize, column: &Column) -> Option<Bed> {
+    let session = account::compute()?.session?;
+    let bed = Bed::of_page(session.changes());
+    if !session.is_heard(clock::now()) {
+        return None;
+    }
+    column.follow(|| session.turn(index));
+    Some(bed)
+}
+
 /// Has the thread look at once.
 pub(crate) fn wake() {
     BELL.store(1, Ordering::SeqCst);
@@ -175,8 +188,9 @@ impl Rounds {
     fn device(&mut self, compute: &Compute, index: usize, column: &Column) -> u64 {
         loop {
             let now = clock::now();
+            let stands = column.stands();
             let (turn, again) = self.turn(compute, index, column, now);
-            let act = column.step(&turn);
+            let act = column.step(&turn, stands);
             match act {
                 Act::Sleep(until) => return until.min(again),
                 Act::Drained(epoch) => {
