@@ -13,9 +13,15 @@ const IDLE_PAUSES: u64 = 4;
 const DRAIN_PAUSES: (u64, u64) = (40_000, 10_000_000);
 /// How long an estimate alone is trusted at the beginning of a drain (ns).
 const FIRST_PATIENCE: u64 = 250_000;
-/// Work that should be complete is looked at again after one part in so many of the whole drain.
-const LATE_LOOKS: u64 = 64;
+/// What is expected to be left of a drain (ns) when it is no longer slept for: to wake from a sleep may take as long.
+const NEAR: u64 = 60_000;
+/// The longest that the end of one drain is looked at without a pause (ns).
+const VIGIL: u64 = 120_000;
+/// Work that should be complete is looked at again after one part in so many of the time for which it should be.
+const LATE_LOOKS: u64 = 8;
 
+/// A sleep so short (ns) is none.
+pub(super) const AT_ONCE: u64 = 1_000;
 /// Never, as a time to wake.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -74,6 +80,10 @@ pub(super) struct Mirror {
     idle: bool,
     /// Times a holder was looked at and not found idle, since it last was.
     looks: u32,
+    /// Since when what is under way should be complete, or nearly so.
+    near: Option<u64>,
+    /// For how long the end of this drain has been looked at without a pause, and when that was last.
+    vigil: (u64, u64),
     /// The epoch in which it was last said that a call waits.
     wanted: Option<u64>,
     /// Times it has taken a stand: what was found out before the last one is old news.
@@ -143,6 +153,7 @@ impl Mirror {
     fn take(&mut self, stand: Stand, epoch: u64, now: u64, act: Act) -> Act {
         (self.stand, self.epoch, self.since) = (stand, epoch, now);
         (self.idle, self.looks) = (false, 0);
+        (self.near, self.vigil) = (None, (0, 0));
         self.stands = self.stands.wrapping_add(1);
         act
     }
@@ -183,15 +194,34 @@ impl Mirror {
             self.since = now;
             return Act::Drained(self.epoch);
         }
-        let waited = now.saturating_sub(self.since);
+        if !facts.quiet || facts.left <= NEAR {
+            return self.watch(now, facts.quiet);
+        }
+        (self.near, self.vigil.1) = (None, 0);
         // Closer and closer looks, and never much later than a quarter of the whole: an estimate that is too high, however much, must not
         // leave the device idle by as much.
-        let patience = waited / 4 + FIRST_PATIENCE;
-        let pause = if facts.quiet && facts.left > 0 {
-            (facts.left / 4 * 3).min(patience)
-        } else {
-            waited / LATE_LOOKS
-        };
+        let patience = now.saturating_sub(self.since) / 4 + FIRST_PATIENCE;
+        let pause = (facts.left / 4 * 3).min(facts.left - NEAR).min(patience);
+        Act::Sleep(now + pause.min(DRAIN_PAUSES.1))
+    }
+
+    /// The end of a drain is near or should have come. For a short time it is not slept for, as others wait for it; then less and less
+    /// often looked for.
+    fn watch(&mut self, now: u64, quiet: bool) -> Act {
+        let near = *self.near.get_or_insert(now);
+        let (watched, last) = self.vigil;
+        let watched = watched
+            + if last > 0 {
+                now.saturating_sub(last)
+            } else {
+                0
+            };
+        if quiet && watched < VIGIL {
+            self.vigil = (watched, now);
+            return Act::Sleep(now + AT_ONCE);
+        }
+        self.vigil = (watched, 0);
+        let pause = now.saturating_sub(near) / LATE_LOOKS;
         Act::Sleep(now + pause.clamp(DRAIN_PAUSES.0, DRAIN_PAUSES.1))
     }
 
@@ -289,7 +319,10 @@ mod tests {
             quiet: false,
             ..DONE
         };
-        assert!(matches!(mirror.step(2, &closed(1), &inside), Act::Sleep(_)));
+        assert_eq!(
+            mirror.step(2, &closed(1), &inside),
+            Act::Sleep(2 + DRAIN_PAUSES.0)
+        );
         assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Drained(1));
         assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Sleep(NEVER));
         assert_eq!(mirror.step(9, &open(2, NO_DEADLINE), &DONE), Act::Open);
@@ -321,6 +354,25 @@ mod tests {
             Act::Sleep(_)
         ));
         assert_eq!(mirror.step(MS, &open(2, 3 * MS), &BUSY), Act::Open);
+    }
+
+    #[test]
+    fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
+        let mut mirror = Mirror::default();
+        assert!(!mirror.is_opened_by(&turn(LeaseState::Free, 0)));
+        mirror.step(0, &open(1, MS), &DONE);
+        assert!(!mirror.is_opened_by(&open(2, MS)), "it is open");
+        let before = mirror.stands();
+        assert!(mirror.land(MS / 2));
+        assert_ne!(mirror.stands(), before, "what was seen before is old");
+        for _ in 0..2 {
+            assert!(!mirror.is_opened_by(&open(1, 9 * MS)), "that turn is over");
+            assert!(!mirror.is_opened_by(&closed(2)));
+            assert!(mirror.is_opened_by(&open(2, MS)));
+            assert!(mirror.is_opened_by(&turn(LeaseState::Free, 2)));
+            let _ = mirror.step(MS, &open(1, MS), &DONE);
+        }
+        assert_eq!(mirror.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
     }
 
     #[test]
@@ -386,6 +438,55 @@ mod tests {
         assert_eq!(mirror.step(9 * MS, &alone, &DONE), Act::Sleep(NEVER));
         let capped = Turn { cap: 300, ..alone };
         assert_eq!(mirror.step(9 * MS, &capped, &DONE), Act::Idle(4));
+    }
+
+    /// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is seen, if a sleep takes `late` longer
+    /// than it should.
+    fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
+        let mut mirror = Mirror::default();
+        mirror.step(0, &closed(1), &BUSY);
+        let (mut now, mut looks) = (0, 0);
+        loop {
+            looks += 1;
+            let facts = Facts {
+                empty: now >= end,
+                left: expected.saturating_sub(now),
+                ..BUSY
+            };
+            match mirror.step(now, &closed(1), &facts) {
+                Act::Sleep(until) if until <= now + AT_ONCE => now = until + 2_000,
+                Act::Sleep(until) => now = until + late,
+                act => {
+                    assert_eq!(act, Act::Drained(1));
+                    return (looks, now - end);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_drain_that_was_foreseen_is_seen_when_it_comes() {
+        for end in [5 * MS - 20_000, 5 * MS, 5 * MS + 60_000] {
+            let (looks, late) = looks(5 * MS, end, 35_000);
+            assert!(late <= 3_000, "{late} ns late");
+            assert!(looks < 60, "{looks} looks");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_drain_that_was_not_foreseen_is_seen_soon_after() {
+        for (expected, end, most) in [
+            (MS, 5 * MS, MS),
+            (9 * MS, MS, MS),
+            (MS, MS + 300_000, 80_000),
+        ] {
+            let (looks, late) = looks(expected, end, 35_000);
+            assert!(
+                late <= most,
+                "{late} ns late, expected {expected}, ended {end}"
+            );
+            assert!(looks < 120, "{looks} looks");
+        }
     }
 
     #[test]

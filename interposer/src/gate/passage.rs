@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use super::futex::Bed;
 use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
 use crate::background::Uncancelled;
 
-use super::futex::Bed;
 use super::{Gate, Place, Work, drain, place, tls};
 
 /// How long one sleep at a closed gate lasts at most before the word is read again.

@@ -19,8 +19,17 @@ pub(super) struct Lane {
     pub(super) thread: usize,
 }
 
-/// A run is learned from once what it took is known to one part in so many.
-const CLOSE: u64 = 24;
+/// A run is learned from once what it took is known to one part in so many: a short one soon, and beside it a long one, over a whole
+/// turn if need be, so exactly that the end of a drain is foreseen to a few hundredths of a millisecond.
+const CLOSE: [u64; 2] = [24, 256];
+
+/// What was completed without a pause and is timed together.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    mix: Mix,
+    /// The earliest and the latest it can have begun.
+    began: (u64, u64),
+}
 
 /// Operations with one mark behind them.
 #[derive(Debug)]
@@ -48,9 +57,8 @@ pub(super) struct Queue<M> {
     /// The last of those, by the window's count.
     pub(super) last: u64,
     pub(super) marked: VecDeque<Batch<M>>,
-    /// What was completed in the run that is being timed, and the earliest and latest it can have begun.
-    run: Mix,
-    began: (u64, u64),
+    /// The runs that are being timed.
+    runs: [Run; CLOSE.len()],
     /// When the device, by estimate, began what is now the oldest batch.
     working_since: u64,
     /// When a mark was last seen not to be passed.
@@ -77,8 +85,10 @@ impl<M> Queue<M> {
             since: now,
             last: 0,
             marked: VecDeque::new(),
-            run: Mix::default(),
-            began: (now, now),
+            runs: [Run {
+                mix: Mix::default(),
+                began: (now, now),
+            }; CLOSE.len()],
             working_since: now,
             seen_running: 0,
         }
@@ -147,12 +157,14 @@ impl<M> Queue<M> {
     ) -> Seen {
         let mut seen = Seen::default();
         let busy_before = self.seen_running;
+        let mut paused = false;
         while let Some(batch) = self.marked.front() {
             if !is_passed(batch) {
                 self.seen_running = now;
                 break;
             }
             if let Some(batch) = self.marked.pop_front() {
+                paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 if batch.for_threads {
@@ -162,7 +174,7 @@ impl<M> Queue<M> {
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside, busy_before, estimates);
+            self.learn(now, beside, busy_before, paused, estimates);
         }
         seen
     }
@@ -199,27 +211,63 @@ impl<M> Queue<M> {
         let expected = began.saturating_add(batch.mix.ns.saturating_mul(beside));
         let end = expected.max(self.seen_running).min(now.max(1));
         self.working_since = end;
-        self.run.absorb(&batch.mix);
+        for run in &mut self.runs {
+            run.mix.absorb(&batch.mix);
+        }
         end
     }
 
-    /// Ends the run if it is known closely enough what it took, or no more can be known.
-    fn learn(&mut self, now: u64, beside: u64, busy_before: u64, estimates: &mut Estimates) {
-        let least = busy_before.saturating_sub(self.began.1);
-        let most = now.saturating_sub(self.began.0);
-        let is_close = most.saturating_sub(least) <= most / CLOSE;
-        if !(is_close || self.is_empty() || self.run.has_unknown) {
-            return;
-        }
-        estimates.learn(&self.run, least / beside, most.div_ceil(beside));
-        self.run = Mix::default();
-        let earliest = busy_before.max(self.began.0);
-        self.began = match (self.marked.front(), self.unmarked.count) {
+    /// Ends the runs of which it is known closely enough what they took, or no more can be known. The long one holds no pause of the
+    /// device's: it ends where, by estimate, there was one (`paused`).
+    fn learn(
+        &mut self,
+        now: u64,
+        beside: u64,
+        busy_before: u64,
+        paused: bool,
+        estimates: &mut Estimates,
+    ) {
+        let earliest = |run: &Run| busy_before.max(run.began.0);
+        let next = |earliest: u64| match (self.marked.front(), self.unmarked.count) {
             // What follows was already there: it began when this ended, or when it was submitted.
             (Some(next), _) => (earliest.max(next.first), now.max(next.first)),
             (None, 1..) => (earliest.max(self.since), now.max(self.since)),
             (None, 0) => (now, now),
         };
+        let is_empty = self.is_empty();
+        let [short, long] = self.runs;
+        let took = |run: &Run| {
+            let least = busy_before.saturating_sub(run.began.1);
+            (least, now.saturating_sub(run.began.0))
+        };
+        let is_close = |run: &Run, close: u64| {
+            let (least, most) = took(run);
+            most.saturating_sub(least) <= most / close
+        };
+        let mut learn = |run: &Run| {
+            let (least, most) = took(run);
+            estimates.learn(&run.mix, least / beside, most.div_ceil(beside));
+        };
+        let restarted = |run: &Run| Run {
+            mix: Mix::default(),
+            began: next(earliest(run)),
+        };
+        let ends = is_close(&short, CLOSE[0]) || is_empty || short.mix.has_unknown;
+        if ends {
+            learn(&short);
+        }
+        let long_ends = is_close(&long, CLOSE[1]) || is_empty;
+        if long_ends && !paused && long.mix.count > short.mix.count {
+            learn(&long);
+        }
+        self.runs = [
+            if ends { restarted(&short) } else { short },
+            if long_ends || paused {
+                restarted(&long)
+            } else {
+                long
+            },
+        ];
     }
 
     /// Expected nanoseconds that the device has already spent on the oldest batch.

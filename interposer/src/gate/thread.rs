@@ -22,7 +22,7 @@ use super::cap::{Bucket, Duty};
 use super::column::{self, Column};
 use super::futex::Bed;
 use super::marks::Relaxed;
-use super::mirror::{Act, NEVER, Stand};
+use super::mirror::{AT_ONCE, Act, NEVER, Stand};
 use super::{barrier, clock};
 use crate::account::{self, Compute};
 use crate::background;
@@ -280,7 +280,9 @@ fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> 
 /// Sleeps while `bed` says `seen`, until `until`, unless the bell rings.
 fn sleep(bed: &'static AtomicU32, seen: u32, until: u64) {
     let left = until.saturating_sub(clock::now());
-    if left == 0 {
+    if left <= AT_ONCE {
+        // Whoever else waits for this processor goes first: among them may be who makes true what is waited for.
+        std::thread::yield_now();
         return;
     }
     BED.store(bed.as_ptr(), Ordering::SeqCst);

@@ -453,3 +453,45 @@ fn a_process_that_was_stopped_is_not_taken_to_have_held_the_device_meanwhile() {
     let (_, until) = bench.window.take_busy(bench.now).unwrap();
     assert!(until <= began + MS, "no mark was made and nobody looked");
 }
+
+#[test]
+fn after_some_turns_the_end_of_a_deep_queue_is_foreseen_to_a_part_in_two_hundred() {
+    let mut bench = Bench::new();
+    // Kernels of two lengths, of which the first guess is wrong by far.
+    let (lengths, turn) = ([200_300, 71_700], 20 * MS);
+    for at in 0..40_u64 {
+        let bounds = Bounds {
+            window: 5 * MS,
+            deadline: bench.now + turn,
+        };
+        bench.window.begin_turn();
+        let began = bench.now;
+        for kernel in 0.. {
+            let which = usize::from(kernel % 3 == 0);
+            if !bench.launch(which as u64 + 1, lengths[which], bounds) {
+                break;
+            }
+            bench.now += 3 * US;
+        }
+        bench.mark(LANE);
+        let off = (bench.now + bench.window.left(bench.now)).abs_diff(bench.device);
+        assert!(at < 15 || off <= turn / 200, "turn {at}: off by {off} ns");
+        assert!(
+            at < 15 || bench.device - began > turn / 2,
+            "turn {at}: cut short"
+        );
+        // The looks of a drain, late by as much as it takes to wake.
+        while bench.now < bench.device {
+            let left = bench.window.left(bench.now);
+            let pause = if left > 60 * US {
+                (left / 4 * 3).min(left - 60 * US) + 35 * US
+            } else {
+                2 * US
+            };
+            bench.now += pause;
+            bench.look();
+        }
+        bench.drain();
+        bench.now += turn;
+    }
+}
