@@ -61,6 +61,7 @@ impl Node {
                 Decision::Notice(notice) => self.note(now, &notice),
             }
         }
+        self.wake_gates();
         self.show_waiters();
     }
 

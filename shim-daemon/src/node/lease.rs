@@ -97,8 +97,8 @@ impl Node {
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
 
-    /// Stores a lease where the container's gates see it, and wakes them.
-    pub(super) fn set_lease(&self, container: ContainerId, device: DeviceId, lease: Lease) {
+    /// Stores a lease where the container's gates see it. They are woken by [`Node::wake_gates`].
+    pub(super) fn set_lease(&mut self, container: ContainerId, device: DeviceId, lease: Lease) {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
@@ -136,7 +136,21 @@ impl Node {
                 ..turn
             },
         });
-        known.control.announce();
+        if lease.kind == LeaseKind::Closed {
+            self.to_wake.push_back(container);
+        } else {
+            self.to_wake.push_front(container);
+        }
+    }
+
+    /// Wakes the gates of those whose leases changed: first who may work now, as the device is idle until they are awake. Who
+    /// must stop knows its deadline.
+    pub(super) fn wake_gates(&mut self) {
+        for container in std::mem::take(&mut self.to_wake) {
+            if let Some(known) = self.containers.get(&container) {
+                known.control.announce();
+            }
+        }
     }
 
     /// Deals turns by another policy from now on.

@@ -199,6 +199,8 @@ pub struct Node {
     /// How turns on devices are dealt.
     lease: LeasePolicy,
     epochs: lease::Epochs,
+    /// Containers whose leases changed and whose gates are still to be woken, in this order.
+    to_wake: VecDeque<ContainerId>,
     pids: pids::Pids,
     fences: Fences,
     users: Users,
@@ -258,6 +260,7 @@ impl Node {
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
             lease: settings.policy.lease,
             epochs: lease::Epochs::since(now),
+            to_wake: VecDeque::new(),
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
