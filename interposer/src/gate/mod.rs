@@ -23,6 +23,8 @@ mod futex;
 mod litmus;
 mod marks;
 mod mirror;
+#[cfg(test)]
+mod mirror_tests;
 mod passage;
 mod place;
 mod queue;

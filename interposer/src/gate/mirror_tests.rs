@@ -1,0 +1,257 @@
+//! What a gate makes of turns, in virtual time.
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+
+use super::mirror::{AT_ONCE, Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
+
+const MS: u64 = 1_000_000;
+const DONE: Facts = Facts {
+    empty: true,
+    quiet: true,
+    last_active: 0,
+    left: 0,
+};
+const BUSY: Facts = Facts {
+    empty: false,
+    left: MS,
+    ..DONE
+};
+
+fn turn(state: LeaseState, epoch: u64) -> Turn {
+    Turn {
+        word: LeaseWord::new(epoch, state),
+        deadline: NO_DEADLINE,
+        contended: true,
+        ..Turn::default()
+    }
+}
+
+fn open(epoch: u64, deadline: u64) -> Turn {
+    Turn {
+        deadline,
+        ..turn(LeaseState::Open, epoch)
+    }
+}
+
+fn closed(epoch: u64) -> Turn {
+    turn(LeaseState::Closed, epoch)
+}
+
+#[test]
+fn a_gate_that_nothing_binds_sleeps() {
+    let mut mirror = Mirror::default();
+    let free = turn(LeaseState::Free, 0);
+    assert_eq!(mirror.step(MS, &free, &DONE), Act::Sleep(NEVER));
+    assert_eq!(mirror.want(), None);
+}
+
+#[test]
+fn a_turn_opens_closes_and_is_said_to_be_drained_once_it_is() {
+    let mut mirror = Mirror::default();
+    assert_eq!(mirror.step(0, &open(1, NO_DEADLINE), &DONE), Act::Open);
+    assert_eq!(mirror.step(1, &closed(1), &BUSY), Act::Close);
+    assert_eq!(
+        mirror.step(1, &closed(1), &BUSY),
+        Act::Sleep(1 + FIRST_PATIENCE)
+    );
+    let inside = Facts {
+        quiet: false,
+        ..DONE
+    };
+    assert_eq!(
+        mirror.step(2, &closed(1), &inside),
+        Act::Sleep(2 + DRAIN_PAUSES.0)
+    );
+    assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Drained(1));
+    assert_eq!(mirror.step(3, &closed(1), &DONE), Act::Sleep(NEVER));
+    assert_eq!(mirror.step(9, &open(2, NO_DEADLINE), &DONE), Act::Open);
+}
+
+#[test]
+fn at_its_deadline_it_closes_by_itself_and_stays_closed_under_that_epoch() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &open(1, MS), &DONE);
+    assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Close);
+    assert_eq!(mirror.step(MS, &open(1, MS), &DONE), Act::Drained(1));
+    assert_eq!(
+        mirror.step(MS, &open(1, 9 * MS), &DONE),
+        Act::Sleep(NEVER),
+        "a deadline that moves later comes with another epoch"
+    );
+    assert_eq!(mirror.step(MS, &closed(1), &DONE), Act::Sleep(NEVER));
+    assert_eq!(mirror.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
+}
+
+#[test]
+fn an_extension_under_a_new_epoch_reaches_a_gate_that_is_closing() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &open(1, MS), &DONE);
+    assert!(mirror.land(MS / 2));
+    assert!(!mirror.land(MS / 2));
+    assert!(matches!(
+        mirror.step(MS, &open(1, MS), &BUSY),
+        Act::Sleep(_)
+    ));
+    assert_eq!(mirror.step(MS, &open(2, 3 * MS), &BUSY), Act::Open);
+}
+
+#[test]
+fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
+    let mut mirror = Mirror::default();
+    assert!(!mirror.is_opened_by(&turn(LeaseState::Free, 0)));
+    mirror.step(0, &open(1, MS), &DONE);
+    assert!(!mirror.is_opened_by(&open(2, MS)), "it is open");
+    let before = mirror.stands();
+    assert!(mirror.land(MS / 2));
+    assert_ne!(mirror.stands(), before, "what was seen before is old");
+    for _ in 0..2 {
+        assert!(!mirror.is_opened_by(&open(1, 9 * MS)), "that turn is over");
+        assert!(!mirror.is_opened_by(&closed(2)));
+        assert!(mirror.is_opened_by(&open(2, MS)));
+        assert!(mirror.is_opened_by(&turn(LeaseState::Free, 2)));
+        let _ = mirror.step(MS, &open(1, MS), &DONE);
+    }
+    assert_eq!(mirror.step(MS, &open(2, 9 * MS), &DONE), Act::Open);
+}
+
+#[test]
+fn a_turn_that_was_missed_is_answered_by_its_epoch() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &closed(1), &DONE);
+    assert_eq!(mirror.step(0, &closed(1), &DONE), Act::Drained(1));
+    assert_eq!(mirror.want(), Some(1));
+    assert_eq!(mirror.want(), None, "once");
+    assert_eq!(mirror.step(0, &closed(2), &DONE), Act::Drained(2));
+    assert_eq!(mirror.want(), Some(2), "it still waits");
+}
+
+#[test]
+fn a_holder_with_nothing_under_way_is_idle_after_a_while_and_busy_when_it_works() {
+    let mut mirror = Mirror::default();
+    let held = open(4, NO_DEADLINE);
+    mirror.step(0, &held, &DONE);
+    assert_eq!(mirror.step(0, &held, &DONE), Act::Sleep(IDLE_AFTER));
+    let worked = Facts {
+        last_active: MS,
+        ..DONE
+    };
+    assert_eq!(mirror.step(MS, &held, &worked), Act::Sleep(MS + IDLE_AFTER));
+    let later = MS + IDLE_AFTER;
+    assert_eq!(mirror.step(later, &held, &worked), Act::Idle(4));
+    assert_eq!(mirror.step(later, &held, &worked), Act::Sleep(NEVER));
+    assert_eq!(mirror.work(), Some(4));
+    assert_eq!(mirror.work(), None);
+    assert_eq!(mirror.step(9 * MS, &held, &worked), Act::Idle(4));
+}
+
+#[test]
+fn a_busy_holder_is_looked_at_less_and_less_and_never_past_its_deadline() {
+    let mut mirror = Mirror::default();
+    let held = open(4, 100 * MS);
+    mirror.step(0, &held, &BUSY);
+    let (mut now, mut looks) = (0, 0);
+    while now < 100 * MS {
+        let facts = Facts {
+            last_active: now,
+            left: 0,
+            ..BUSY
+        };
+        match mirror.step(now, &held, &facts) {
+            Act::Sleep(until) => now = until,
+            act => assert_eq!(act, Act::Close),
+        }
+        looks += 1;
+    }
+    assert_eq!(now, 100 * MS);
+    assert!(looks <= 60, "{looks}");
+}
+
+#[test]
+fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
+    let mut mirror = Mirror::default();
+    let alone = Turn {
+        contended: false,
+        ..open(4, NO_DEADLINE)
+    };
+    mirror.step(0, &alone, &DONE);
+    assert_eq!(mirror.step(9 * MS, &alone, &DONE), Act::Sleep(NEVER));
+    let capped = Turn { cap: 300, ..alone };
+    assert_eq!(mirror.step(9 * MS, &capped, &DONE), Act::Idle(4));
+}
+
+/// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is seen, if a sleep takes `late` longer
+/// than it should.
+fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &closed(1), &BUSY);
+    let (mut now, mut looks) = (0, 0);
+    loop {
+        looks += 1;
+        let facts = Facts {
+            empty: now >= end,
+            left: expected.saturating_sub(now),
+            ..BUSY
+        };
+        match mirror.step(now, &closed(1), &facts) {
+            Act::Sleep(until) if until <= now + AT_ONCE => now = until + 2_000,
+            Act::Sleep(until) => now = until + late,
+            act => {
+                assert_eq!(act, Act::Drained(1));
+                return (looks, now - end);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_drain_that_was_foreseen_is_seen_when_it_comes() {
+    for end in [5 * MS - 20_000, 5 * MS, 5 * MS + 60_000] {
+        let (looks, late) = looks(5 * MS, end, 35_000);
+        assert!(late <= 3_000, "{late} ns late");
+        assert!(looks < 60, "{looks} looks");
+    }
+}
+
+#[test]
+fn the_end_of_a_drain_that_was_not_foreseen_is_seen_soon_after() {
+    for (expected, end, most) in [
+        (MS, 5 * MS, MS),
+        (9 * MS, MS, MS),
+        (MS, MS + 300_000, 80_000),
+    ] {
+        let (looks, late) = looks(expected, end, 35_000);
+        assert!(
+            late <= most,
+            "{late} ns late, expected {expected}, ended {end}"
+        );
+        assert!(looks < 120, "{looks} looks");
+    }
+}
+
+#[test]
+fn work_that_never_ends_is_never_drained_and_looked_at_now_and_then() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &closed(1), &BUSY);
+    let hung = Facts { left: 0, ..BUSY };
+    let (mut now, mut looks) = (0, 0);
+    while now < 60_000 * MS {
+        match mirror.step(now, &closed(1), &hung) {
+            Act::Sleep(until) => now = until,
+            act => panic!("{act:?}"),
+        }
+        looks += 1;
+    }
+    assert!(looks < 6_500, "{looks} looks in a minute");
+    assert_eq!(mirror.step(now, &closed(1), &DONE), Act::Drained(1));
+}
+
+#[test]
+fn a_new_daemon_is_told_again() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &closed(7), &DONE);
+    mirror.step(0, &closed(7), &DONE);
+    assert_eq!(mirror.want(), Some(7));
+    mirror.forget();
+    assert_eq!(mirror.want(), Some(7));
+    assert_eq!(mirror.step(0, &closed(7), &DONE), Act::Drained(7));
+}
