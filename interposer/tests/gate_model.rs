@@ -24,13 +24,19 @@ mod sync {
     }
 }
 
+#[path = "../src/gate/mirror.rs"]
+#[allow(dead_code, reason = "the model knows no idleness")]
+mod mirror;
 #[path = "../src/gate/word.rs"]
 #[allow(dead_code, reason = "the model uses what closes and what is closed")]
 mod word;
 
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::{Arc, Mutex};
+use mirror::{Act, Facts, Mirror, Stand};
 use word::{Record, Word, closed, slow, to};
 
 /// The column that closes.
@@ -154,4 +160,144 @@ fn no_launch_of_two_threads_slips_through() {
 fn without_the_barrier_the_model_finds_one_that_does() {
     sync::BARRIER.set(false);
     run(1, 1, 1, false);
+}
+
+/// A container under a daemon: a page, one launching thread that opens for itself, and a gate thread.
+struct Container {
+    gate: Arc<Gate>,
+    page: AtomicU64,
+    mirror: Mutex<Mirror>,
+    /// What was launched is not complete.
+    under_way: AtomicU32,
+    /// The last epoch that was said to be drained.
+    drained: AtomicU64,
+}
+
+impl Container {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gate: Gate::new(1),
+            page: AtomicU64::new(LeaseWord::new(1, LeaseState::Open).bits()),
+            mirror: Mutex::new(Mirror::default()),
+            under_way: AtomicU32::new(0),
+            drained: AtomicU64::new(0),
+        })
+    }
+
+    fn turn(&self) -> Turn {
+        Turn {
+            word: LeaseWord::from_bits(self.page.load(Ordering::Acquire)),
+            deadline: NO_DEADLINE,
+            ..Turn::default()
+        }
+    }
+
+    /// What `Column` does of an act, under its lock.
+    fn act(&self, act: Act) {
+        let word = &self.gate.word;
+        match act {
+            Act::Open => word.change(closed(COLUMN), slow(COLUMN)),
+            Act::Close => {
+                word.change(0, slow(COLUMN) | closed(COLUMN));
+                fence(Ordering::SeqCst);
+            }
+            _ => {}
+        }
+    }
+
+    /// One round of the gate thread, as `Rounds::device` and `Column::step` go about it. With `checks` it drops what it found out under
+    /// another stand.
+    fn round(&self, checks: bool) {
+        let stands = self.mirror.lock().unwrap().stands();
+        let turn = self.turn();
+        let stand = self.mirror.lock().unwrap().stand();
+        let quiet = stand == Stand::Closing && !self.gate.threads[0].record.may_submit_to(COLUMN);
+        let facts = Facts {
+            empty: quiet && self.under_way.load(Ordering::Acquire) == 0,
+            quiet,
+            ..Facts::default()
+        };
+        let mut mirror = self.mirror.lock().unwrap();
+        if checks && mirror.stands() != stands {
+            return;
+        }
+        let act = mirror.step(0, &turn, &facts);
+        self.act(act);
+        drop(mirror);
+        if let Act::Drained(epoch) = act {
+            self.drained.store(epoch, Ordering::Release);
+        }
+    }
+
+    /// A thread at a closed gate: opens it where the page lets it, launches once, and ends the turn early.
+    fn launch(&self) {
+        let mut mirror = self.mirror.lock().unwrap();
+        let turn = self.turn();
+        if mirror.is_opened_by(&turn) {
+            let act = mirror.step(0, &turn, &Facts::default());
+            self.act(act);
+        }
+        drop(mirror);
+        self.under_way.store(1, Ordering::Relaxed);
+        if self.gate.launch(0) {
+            let mut mirror = self.mirror.lock().unwrap();
+            if mirror.land(0) {
+                self.act(Act::Close);
+            }
+            drop(mirror);
+            // SAFETY: as in `Gate::launch`: what was launched is at work on the device until now.
+            let device = &self.gate.threads[0].device;
+            device.with_mut(|device| unsafe { *device += 1 });
+        }
+        self.under_way.store(0, Ordering::Release);
+    }
+
+    /// What another container does with the device once this one has drained.
+    fn is_others(&self, epoch: u64) {
+        if self.drained.load(Ordering::Acquire) == epoch {
+            // SAFETY: as in `launch`; that nothing slips through is what the model checks.
+            self.gate.threads[0]
+                .device
+                .with_mut(|device| unsafe { *device += 1 });
+        }
+    }
+}
+
+fn turns(checks: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let container = Container::new();
+        container.round(checks);
+        container.page.store(
+            LeaseWord::new(1, LeaseState::Closed).bits(),
+            Ordering::Release,
+        );
+        container.round(checks);
+        let launching = Arc::clone(&container);
+        let launching = loom::thread::spawn(move || launching.launch());
+        let gate = Arc::clone(&container);
+        let gate = loom::thread::spawn(move || (0..2).for_each(|_| gate.round(checks)));
+        // The daemon: another's turn once this one has drained, then this one's second, of which it says so too.
+        container.is_others(1);
+        container.page.store(
+            LeaseWord::new(2, LeaseState::Open).bits(),
+            Ordering::Release,
+        );
+        loom::thread::yield_now();
+        container.is_others(2);
+        launching.join().unwrap();
+        gate.join().unwrap();
+    });
+}
+
+#[test]
+fn no_launch_of_a_thread_that_opens_for_itself_slips_through() {
+    turns(true);
+}
+
+#[test]
+#[should_panic(expected = "oncurrent")]
+fn what_was_found_out_before_somebody_opened_would_let_one_through() {
+    turns(false);
 }
