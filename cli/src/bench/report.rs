@@ -89,7 +89,13 @@ fn row(row: &Row) -> String {
 fn notes(outcome: &Outcome) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(idle) = outcome.idle {
-        notes.push(format!("device idle {:.2} %", idle * 100.0));
+        let own = outcome.idle_own.map_or_else(String::new, |own| {
+            format!(
+                ", {:.2} % of the time as its tenants leave it alone",
+                own * 100.0
+            )
+        });
+        notes.push(format!("device idle {:.2} %{own}", idle * 100.0));
     }
     if let Some(idle) = outcome.idle_served {
         notes.push(format!(

@@ -19,7 +19,9 @@ pub(crate) struct Outcome {
     pub(crate) tenants: Vec<Row>,
     /// Part of the time that nobody had the device, where each tenant has it to itself.
     pub(crate) idle: Option<f64>,
-    /// The same by the software GPU's own books.
+    /// How much of it the tenants leave idle by themselves: for what each got of the device, as much as it does when alone.
+    pub(crate) idle_own: Option<f64>,
+    /// `idle` by the software GPU's own books.
     pub(crate) idle_served: Option<f64>,
     /// What sharing costs: one minus all that the tenants got of what each had alone.
     pub(crate) overhead: Option<f64>,
@@ -119,7 +121,11 @@ impl Measured {
         let handoffs = measure::handoffs(&self.logs, &names, self.span);
         let logs = self.logs.iter().map(|(_, log)| log);
         let idle = self.per_time(measure::idle(logs, self.span));
+        let leaves =
+            |row: &Row| Some(row.device * (1.0 / row.alone.filter(|alone| *alone > 0.0)? - 1.0));
+        let own: Option<f64> = rows.iter().map(leaves).sum();
         Outcome {
+            idle_own: own.filter(|_| self.in_turns && rows.iter().all(|row| row.tenant.is_busy())),
             seconds: self.span.ns() as f64 / 1e9,
             idle: self.in_turns.then_some(idle),
             idle_served: served.map(|served| (1.0 - served.iter().sum::<f64>()).max(0.0)),
@@ -301,6 +307,7 @@ mod tests {
             100.0 * (0.5 / 0.98 - 0.5)
         ));
         assert!(near(outcome.overhead, 0.02));
+        assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
     }
 
     #[test]
