@@ -42,6 +42,7 @@ pub struct Dealer {
     serving: Option<Serving>,
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
+    mixed_up: Arc<AtomicBool>,
 }
 
 /// While it is there: its page, its socket, its threads.
@@ -60,6 +61,7 @@ struct Desk {
     column: [u8; 16],
     instance: u64,
     slots: Arc<AtomicU16>,
+    mixed_up: Arc<AtomicBool>,
     says: Mutex<Sender<Request>>,
     stop: Arc<AtomicBool>,
 }
@@ -88,6 +90,7 @@ impl Dealer {
             serving: None,
             says: channel(),
             slots: Arc::default(),
+            mixed_up: Arc::default(),
         };
         dealer.come_back();
         dealer
@@ -175,6 +178,11 @@ impl Dealer {
         self.says.1.try_iter().collect()
     }
 
+    /// From now on a process gets each page for the other one.
+    pub fn mixes_up_pages(&self) {
+        self.mixed_up.store(true, Ordering::Relaxed);
+    }
+
     /// Goes, as if it were killed.
     pub fn leave(&mut self) {
         self.serving = None;
@@ -196,6 +204,7 @@ impl Dealer {
             column: self.column,
             instance: self.instance,
             slots: Arc::clone(&self.slots),
+            mixed_up: Arc::clone(&self.mixed_up),
             says: Mutex::new(self.says.0.clone()),
             stop: Arc::clone(&stop),
         };
@@ -282,6 +291,9 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
                 .iter()
                 .map(|page| page.try_clone().expect("a descriptor"))
                 .collect();
+            if desk.mixed_up.load(Ordering::Relaxed) {
+                descriptors.reverse();
+            }
             Reply::Registered(Registered {
                 container: "by-hand".to_owned(),
                 slot: register.slot.unwrap_or_else(fresh),

@@ -136,7 +136,7 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
         had(&seen, number(&mut honest, "pid")),
         had(&seen, number(&mut kernels, "pid")),
     );
-    println!(
+    eprintln!(
         "{lie:?}: of {} ms of its own turns the honest one had {} ms, the liar {} ms; {:?} {:?}",
         (own + others) / 1_000_000,
         own / 1_000_000,

@@ -36,7 +36,7 @@ fn least(gpu: &Gpu) -> usize {
 
 #[track_caller]
 fn starts_on(mut guest: Guest, least: usize) {
-    println!("the driver alone: {} KiB", least >> 10);
+    eprintln!("the driver alone: {} KiB", least >> 10);
     assert_eq!(guest.ask(&format!("tiny {}", least + MORE)), "tiny 0");
     assert_eq!(guest.ask("launch 1 100000000"), "launch 0");
     assert_eq!(guest.ask("post 1000000"), "post 0");

@@ -203,6 +203,19 @@ fn an_epoch_that_runs_backwards_is_another_turn_like_any() {
     guest.finish().silently();
 }
 
+#[test]
+fn pages_that_are_none_are_refused_before_anything_runs() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let good = started(&dealer);
+    dealer.mixes_up_pages();
+    let mut guest = dealer.client("turns");
+    assert_eq!(guest.ask("init"), "init 1");
+    let ended = guest.finish();
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    good.finish().silently();
+}
+
 /// Numbers without an order, the same each time.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
