@@ -2,6 +2,7 @@
 
 use crate::ids::{CostClass, DeviceId};
 use crate::lease::{Compute, LeasePolicy};
+use crate::ledger::Limbo;
 use crate::resolver::Resolver;
 use crate::time::Nanos;
 use gpushare_protocol::units::{Bytes, Permille};
@@ -232,6 +233,15 @@ impl Policy {
     /// From SIGTERM until a victim's bytes should be back, at the latest.
     pub fn ladder(&self) -> Nanos {
         self.term_grace + self.kill_grace
+    }
+
+    /// How long bytes of a dead process count as coming.
+    pub(crate) fn limbo_grace(&self, entry: &Limbo) -> Nanos {
+        if entry.ended {
+            self.victim_grace.max(self.limbo_grace)
+        } else {
+            self.limbo_grace
+        }
     }
 
     /// How long an ask within its request may take: a victim gives nothing back, and the next one walks the whole ladder.

@@ -205,6 +205,41 @@ fn an_ask_waits_for_what_was_ended_for_it_also_when_the_device_takes_its_time() 
 }
 
 #[test]
+fn an_ask_waits_for_memory_of_the_dead_that_the_device_no_longer_lists() {
+    let (mut node, device, [first, second], ask) = a_victim_lingers(Some(secs(8)), secs(30));
+    node.devices.get_mut(&device).unwrap().lists_dead = false;
+    assert!(!node.guests.contains_key(&first));
+    node.live(Nanos::millis(7_900));
+    assert!(node.waits(ask), "{:?}", node.denied(ask));
+    let limbo = node.world.device(device).unwrap().limbo;
+    assert_eq!(limbo, gib(8), "nobody else has come meanwhile");
+    node.live(Nanos::millis(400));
+    assert!(node.granted(ask) && node.guests.contains_key(&second));
+}
+
+#[test]
+fn what_the_device_no_longer_lists_is_the_deads_for_their_grace_and_a_strangers_then() {
+    for (linger, after) in [(Some(secs(1)), gib(2)), (None, gib(10))] {
+        let (mut node, device) = Node::with_device(16);
+        let (dying, process) = node.run(spec(device, 0, 16));
+        node.want(process, device, gib(8));
+        node.sample(device);
+        let hardware = node.devices.get_mut(&device).unwrap();
+        (hardware.lists_dead, hardware.linger) = (false, linger);
+        node.finish(dying);
+        node.devices.get_mut(&device).unwrap().foreign = gib(2);
+        node.sample(device);
+        let seen = |node: &Node| {
+            let view = node.world.device(device).unwrap();
+            (view.limbo, view.unmanaged)
+        };
+        assert_eq!(seen(&node), (gib(8), gib(2)));
+        node.live(secs(3));
+        assert_eq!(seen(&node), (gib(0), after), "{linger:?}");
+    }
+}
+
+#[test]
 fn what_never_comes_back_is_waited_for_until_the_ask_times_out() {
     let (mut node, _, [_, second], ask) = a_victim_lingers(None, secs(25));
     node.live(Nanos::millis(24_900));

@@ -8,7 +8,7 @@ use super::{Opened, World};
 use crate::decision::Notice;
 use crate::event::{ProcessSample, Sample};
 use crate::ids::{ContainerId, CostClass, DeviceId, ProcessId};
-use crate::ledger::Device;
+use crate::ledger::{Device, Limbo};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -61,14 +61,24 @@ impl World {
         let Some(books) = self.devices.get_mut(&device) else {
             return;
         };
-        let entries: Vec<(ProcessId, Nanos)> = books
-            .limbo
-            .iter()
-            .map(|(id, entry)| (*id, entry.since))
-            .collect();
         // Of one that did not die before the sample was taken it says nothing.
-        for (process, _) in entries.into_iter().filter(|(_, died)| *died < taken) {
-            books.exhume(process, dead.get(&process).copied().unwrap_or_default());
+        let before = books.limbo.iter().filter(|(_, entry)| entry.since < taken);
+        let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (*id, *entry)).collect();
+        // A device may list a process no longer and still give its memory back: what is more than strangers had.
+        let mut late = used - ours - books.unmanaged;
+        for (process, entry) in entries {
+            let holds = dead.get(&process).copied().unwrap_or_else(|| {
+                let counts = entry.since + self.policy.limbo_grace(&entry) > self.now;
+                let holds = if counts {
+                    entry.bytes.min(late)
+                } else {
+                    Bytes::ZERO
+                };
+                late -= holds;
+                ours += holds;
+                holds
+            });
+            books.exhume(process, holds);
         }
         books.unmanaged = used - ours;
         self.update_excess(device, &living);

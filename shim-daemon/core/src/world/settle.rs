@@ -10,7 +10,7 @@ use super::ladder::{Claim, Rung};
 use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial, Notice};
 use crate::ids::{AskKey, ContainerId, DeviceId};
-use crate::ledger::{Limbo, Room};
+use crate::ledger::Room;
 use crate::resolver::Candidate;
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -185,7 +185,7 @@ impl World {
         let mut lasting = Room::default();
         let mut stale: Option<Nanos> = None;
         for entry in books.limbo.values() {
-            let old = entry.since + self.limbo_grace(entry);
+            let old = entry.since + self.policy.limbo_grace(entry);
             if old > self.now {
                 lasting += Room::both(entry.bytes);
                 stale = Some(stale.map_or(old, |first| first.min(old)));
@@ -209,15 +209,6 @@ impl World {
         Coming {
             prompt: self.lowering(device),
             lasting,
-        }
-    }
-
-    /// How long bytes of a dead process count as coming.
-    fn limbo_grace(&self, entry: &Limbo) -> Nanos {
-        if entry.ended {
-            self.policy.victim_grace.max(self.policy.limbo_grace)
-        } else {
-            self.policy.limbo_grace
         }
     }
 }

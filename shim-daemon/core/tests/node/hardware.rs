@@ -16,6 +16,8 @@ pub struct Hardware {
     pub linger: Option<Nanos>,
     /// Dead processes, what they hold, and since when.
     pub dead: BTreeMap<ProcessId, (Bytes, Nanos)>,
+    /// Whether NVML lists dead processes that still hold memory.
+    pub lists_dead: bool,
     /// Whether NVML can list processes here.
     pub lists_processes: bool,
 }
@@ -28,6 +30,7 @@ impl Hardware {
             foreign: Bytes::ZERO,
             linger: Some(Nanos::ZERO),
             dead: BTreeMap::new(),
+            lists_dead: true,
             lists_processes: true,
         }
     }
@@ -101,7 +104,7 @@ impl Node {
             used: proc.holds(device),
             charged: Some(proc.charged(device)),
         });
-        let dead = hardware.dead.iter();
+        let dead = hardware.dead.iter().filter(|_| hardware.lists_dead);
         let dead = dead.map(|(process, (used, _))| ProcessSample {
             process: *process,
             used: *used,
