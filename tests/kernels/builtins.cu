@@ -17,13 +17,22 @@ static __device__ uint64_t stride() { return gridDim.x * uint64_t(blockDim.x); }
 // A longer step between two looks is time that other contexts had (ns).
 static const uint64_t AWAY = 100000;
 
-extern "C" __global__ void spin(uint64_t ns) {
+static __device__ void spin_for(uint64_t ns) {
     uint64_t had = 0, last = globaltimer();
     while (had < ns) {
         uint64_t now = globaltimer(), step = now - last;
         last = now;
         if (step <= AWAY) had += step;
     }
+}
+
+extern "C" __global__ void spin(uint64_t ns) { spin_for(ns); }
+
+extern "C" __global__ void meet(uint64_t ns, volatile uint32_t *own, const volatile uint32_t *peer, uint32_t value) {
+    spin_for(ns);
+    *own = value;
+    __threadfence_system();
+    while (int32_t(*peer - value) < 0) {}
 }
 
 extern "C" __global__ void fill(uint32_t *dst, uint64_t n, uint32_t value) {

@@ -30,6 +30,10 @@ pub(super) type LaneKey = (u64, EngineKind);
 /// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
+/// How much of its engine a kernel that spins asks for at a time (ns): long enough that nobody who waits for something else looks
+/// without a pause.
+const SPIN: u64 = 200_000;
+
 /// What an operation needs before it is finished.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -37,6 +41,8 @@ pub(crate) enum Work {
     Instant,
     /// Time on an engine.
     Engine(Demand),
+    /// Time on an engine, and then as much more as it takes until a value is in memory.
+    Spin(Demand, ValueWait),
     /// A call into the application.
     Host(HostCall),
     /// A value in memory.
@@ -60,6 +66,8 @@ pub(crate) struct Item {
 pub(super) enum Phase {
     Queued,
     Running,
+    /// It has had its time and takes more until its value has come.
+    Spinning,
     Finished,
     Applying,
 }
@@ -245,7 +253,7 @@ impl Timeline {
                 self.chains.add(id, Some((key, demand.ns)), before)
             }
             Work::Instant => self.chains.add(id, None, before),
-            Work::Host(_) | Work::Value(_) => (None, false),
+            Work::Spin(..) | Work::Host(_) | Work::Value(_) => (None, false),
         }
     }
 
@@ -270,7 +278,11 @@ impl Timeline {
             };
             let ended = words.with(key.1, |turns| lane.step(turns, at));
             words.had(key.1, lane.taken());
-            ended.into_iter().for_each(|op| self.finish(op, at));
+            for op in ended {
+                if !self.spins_on(op, at) {
+                    self.finish(op, at);
+                }
+            }
             self.claim(key);
         }
         for ((_, engine), (words, lane)) in &self.lanes {
@@ -321,7 +333,7 @@ impl Timeline {
         let at = node.ready;
         match &node.work {
             Work::Instant => return Some((op, at)),
-            Work::Engine(demand) => {
+            Work::Engine(demand) | Work::Spin(demand, _) => {
                 let key = (node.context.id(), demand.engine);
                 let device = node.context.device();
                 let (words, lane) = self.lanes.entry(key).or_insert_with(|| {
@@ -340,6 +352,45 @@ impl Timeline {
             Work::Value(_) => self.values.push(op),
         }
         None
+    }
+
+    /// A kernel that has had its time goes on if it waits for a value.
+    fn spins_on(&mut self, op: OpId, at: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&op) else {
+            return false;
+        };
+        let Work::Spin(demand, _) = node.work else {
+            return false;
+        };
+        if node.phase == Phase::Running {
+            node.phase = Phase::Spinning;
+            self.values.push(op);
+        }
+        let key = (node.context.id(), demand.engine);
+        if let Some((words, lane)) = self.lanes.get_mut(&key) {
+            words.with(demand.engine, |turns| {
+                lane.push(turns, op, at, SPIN, demand.load);
+            });
+            words.had(demand.engine, lane.taken());
+        }
+        true
+    }
+
+    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has left.
+    pub(super) fn come(&mut self, op: OpId, now: u64) {
+        let Some(node) = self.nodes.get_mut(&op) else {
+            return;
+        };
+        if let Work::Spin(demand, _) = node.work {
+            node.work = Work::Engine(demand);
+            let key = (node.context.id(), demand.engine);
+            if let Some((_, lane)) = self.lanes.get_mut(&key) {
+                lane.ends(op, now);
+            }
+            self.claim(key);
+        } else {
+            self.finish(op, now);
+        }
     }
 
     /// Notes the end of one operation; returns who waited for it.
@@ -432,7 +483,7 @@ impl Timeline {
     /// The value that `op` waits for, and for which context; `None` if it is no such operation.
     pub(super) fn value_wait(&self, op: OpId) -> Option<(ValueWait, Arc<Context>)> {
         let node = self.nodes.get(&op)?;
-        if let Work::Value(value) = &node.work {
+        if let Work::Value(value) | Work::Spin(_, value) = &node.work {
             Some((value.clone(), Arc::clone(&node.context)))
         } else {
             None

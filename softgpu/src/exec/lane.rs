@@ -101,6 +101,14 @@ impl Lane {
         ended
     }
 
+    /// A running operation needs the engine no more after `now`.
+    pub(super) fn ends(&mut self, op: OpId, now: u64) {
+        self.advance(now);
+        for job in self.running.iter_mut().filter(|job| job.op == op) {
+            job.left = job.left.min(1);
+        }
+    }
+
     /// Tells the others what this context certainly wants without a pause: at least `ahead(op)` follows each operation that runs.
     pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
         let longest = self

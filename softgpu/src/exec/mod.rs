@@ -100,11 +100,7 @@ pub fn run(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
 
 fn push(stream: &StreamRef, op: Op) -> Result<OpId> {
     threads::ensure()?;
-    let work = match (op.kind, op.cost.demand(stream.context().device().spec())) {
-        (Kind::Host(call), _) => Work::Host(call),
-        (_, Some(demand)) => Work::Engine(demand),
-        (_, None) => Work::Instant,
-    };
+    let work = op.work(stream.context().device().spec());
     Ok(enqueue(stream, Vec::new(), work, op.effect, None))
 }
 

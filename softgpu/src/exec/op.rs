@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::{CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v2};
 
+use super::engine::Work;
 use super::host::HostCall;
 use super::lane::Lane;
 use crate::error::Result;
@@ -72,6 +73,20 @@ impl Op {
             kind,
             cost,
             effect: Some(Arc::new(effect)),
+        }
+    }
+
+    /// What it needs on a machine like `spec`.
+    pub(crate) fn work(&self, spec: &Spec) -> Work {
+        let spins = match &self.kind {
+            Kind::Host(call) => return Work::Host(*call),
+            Kind::Kernel(launch) => launch.spins(),
+            _ => None,
+        };
+        match (self.cost.demand(spec), spins) {
+            (Some(demand), Some(value)) => Work::Spin(demand, value),
+            (Some(demand), None) => Work::Engine(demand),
+            (None, _) => Work::Instant,
         }
     }
 

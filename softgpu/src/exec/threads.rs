@@ -122,8 +122,7 @@ fn look_at_values(mut timeline: MutexGuard<'static, Timeline>) -> MutexGuard<'st
     timeline.values.extend(open.into_iter().map(|(op, _)| op));
     if !come.is_empty() {
         let now = timeline.catch_up();
-        come.into_iter()
-            .for_each(|(op, _)| timeline.finish(op, now));
+        come.into_iter().for_each(|(op, _)| timeline.come(op, now));
         DONE.ring(&timeline);
     }
     timeline

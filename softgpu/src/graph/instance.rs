@@ -11,7 +11,7 @@ use super::store::{Graph, GraphId, Node, NodeId, NodeWork, PLAIN, Store, store};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::memop::{self, MemOp};
-use crate::exec::{self, BatchItem, Kind, OpId, StreamRef, Work};
+use crate::exec::{self, BatchItem, OpId, StreamRef, Work};
 use crate::handle::{self, Handles};
 
 static EXECS: Handles<Exec> = Handles::new();
@@ -333,11 +333,7 @@ impl Step {
         }
         match &self.work {
             NodeWork::Op(op) => {
-                item.work = match (&op.kind, op.cost.demand(context.device().spec())) {
-                    (Kind::Host(call), _) => Work::Host(*call),
-                    (_, Some(demand)) => Work::Engine(demand),
-                    (_, None) => Work::Instant,
-                };
+                item.work = op.work(context.device().spec());
                 item.effect.clone_from(&op.effect);
             }
             NodeWork::EventWait(event) => item.also = event.recorded(),

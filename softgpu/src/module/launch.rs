@@ -8,7 +8,7 @@ use super::function::Function;
 use super::kernels::LAUNCH_NS;
 use super::params::Params;
 use crate::error::Result;
-use crate::exec::{self, Cost, Kind, Op, StreamRef};
+use crate::exec::{self, Cost, Kind, Op, StreamRef, ValueWait};
 use crate::memory;
 
 /// Threads of a block, at most.
@@ -150,6 +150,16 @@ impl Launch {
                 .collect()
         });
         pointers.as_ptr().expose_provenance()
+    }
+
+    /// What its kernel spins on once it has had its time, if it does.
+    pub(crate) fn spins(self: &Arc<Self>) -> Option<ValueWait> {
+        let builtin = self.function.builtin().filter(|builtin| builtin.spins())?;
+        let launch = Arc::clone(self);
+        Some(ValueWait::new(move || {
+            let _still = memory::still();
+            builtin.has_come(&launch.params, launch.function.context())
+        }))
     }
 
     /// The operation it is.

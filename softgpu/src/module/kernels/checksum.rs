@@ -16,6 +16,7 @@ pub(super) static CHECKSUM: Builtin = Builtin {
     params: &[8, 8, 8],
     weight,
     run,
+    spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {

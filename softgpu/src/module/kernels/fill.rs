@@ -12,6 +12,7 @@ pub(super) static FILL: Builtin = Builtin {
     params: &[8, 8, 4],
     weight,
     run,
+    spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {

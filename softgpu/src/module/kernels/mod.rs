@@ -3,6 +3,7 @@
 //! | name | parameters |
 //! |---|---|
 //! | `spin` | `uint64 ns`: occupies its context's turn for that long |
+//! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies its context's turn for `ns`, writes `value` to `own`, and then until `peer` has reached it |
 //! | `fill` | `uint32 *dst, uint64 n, uint32 value` |
 //! | `vadd` | `const float *a, const float *b, float *out, uint64 n` |
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
@@ -14,6 +15,7 @@
 pub(crate) mod access;
 mod checksum;
 mod fill;
+mod meet;
 mod saxpy;
 mod spin;
 mod vadd;
@@ -38,6 +40,8 @@ pub struct Builtin {
     /// How many bytes of memory it moves, or the time it was told to take.
     weight: fn(&Args<'_>) -> Weight,
     run: fn(&Args<'_>, &Context) -> Result,
+    /// For a kernel that spins when it has had its time: does what comes before, and says whether what it waits for has come.
+    spins: Option<fn(&Args<'_>, &Context) -> bool>,
 }
 
 /// What decides how long a kernel takes.
@@ -68,6 +72,7 @@ impl Args<'_> {
 
 static ALL: &[&Builtin] = &[
     &spin::SPIN,
+    &meet::MEET,
     &fill::FILL,
     &vadd::VADD,
     &saxpy::SAXPY,
@@ -95,6 +100,20 @@ impl Builtin {
             Weight::Bytes(bytes) => LAUNCH_NS.saturating_add(nanoseconds(bytes, bw)),
             Weight::Time(ns) => ns,
         }
+    }
+
+    /// Whether it waits for something on the device.
+    pub fn spins(&self) -> bool {
+        self.spins.is_some()
+    }
+
+    /// Whether what it waits for has come.
+    pub fn has_come(&'static self, params: &Params, context: &Context) -> bool {
+        let args = Args {
+            builtin: self,
+            params,
+        };
+        self.spins.is_none_or(|spins| spins(&args, context))
     }
 
     /// Does the work.

@@ -12,6 +12,7 @@ pub(super) static SAXPY: Builtin = Builtin {
     params: &[4, 8, 8, 8],
     weight,
     run,
+    spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {

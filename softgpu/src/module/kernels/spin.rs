@@ -10,6 +10,7 @@ pub(super) static SPIN: Builtin = Builtin {
     params: &[8],
     weight,
     run,
+    spins: None,
 };
 
 fn weight(args: &Args<'_>) -> Weight {
