@@ -255,3 +255,48 @@ fn a_new_daemon_is_told_again() {
     assert_eq!(mirror.want(), Some(7));
     assert_eq!(mirror.step(0, &closed(7), &DONE), Act::Drained(7));
 }
+
+#[test]
+fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
+    let mut state = 1_u64;
+    let mut any = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        match state % 8 {
+            0 => 0,
+            1 => u64::MAX,
+            2 => MS,
+            3 => 1 << 62,
+            _ => state >> (state % 60),
+        }
+    };
+    let mut mirror = Mirror::default();
+    for _ in 0..100_000 {
+        let turn = Turn {
+            word: LeaseWord::from_bits(any()),
+            deadline: any(),
+            window: any(),
+            contended: any() % 2 == 0,
+            cap: u32::try_from(any() % 2000).unwrap(),
+            quantum: any(),
+            idle_after: any(),
+        };
+        let facts = Facts {
+            empty: any() % 2 == 0,
+            quiet: any() % 2 == 0,
+            last_active: any() >> 2,
+            left: any(),
+        };
+        // Times are those of a machine that has not run for a century.
+        let now = any() >> 2;
+        let acts = (0..8).find(|_| matches!(mirror.step(now, &turn, &facts), Act::Sleep(_)));
+        assert!(acts.is_some(), "{turn:?} {facts:?} at {now}: never at rest");
+        match any() % 4 {
+            0 => _ = mirror.land(now),
+            1 => _ = mirror.want(),
+            2 => _ = mirror.work(),
+            _ => mirror.forget(),
+        }
+    }
+}
