@@ -22,6 +22,7 @@ use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
+use budget::Users;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
 use hoard::Hoard;
@@ -67,6 +68,8 @@ pub struct Server {
     starter: Option<OwnedFd>,
     notify: Notify,
     hoard: Hoard,
+    /// What users' commands took of our time.
+    users: Users,
 }
 
 /// How the daemon's file is read again.
@@ -159,6 +162,7 @@ impl Server {
             starter: start.starter,
             notify: Notify::new(start.transient),
             hoard: Hoard::default(),
+            users: Users::default(),
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -283,6 +287,7 @@ impl Server {
                 self.node.write_down(container);
             }
             self.node.tick(now);
+            self.users.tidy(now);
             let silent = |(_, session): &(&u64, &Session)| {
                 session.is_silent() && now - session.since > GREETING
             };
@@ -344,12 +349,22 @@ impl Server {
             return;
         };
         let now = clock::now();
+        let user = session.user();
+        if let Some(until) = user.and_then(|user| self.users.rests(now, user)) {
+            return self.rest(id, until);
+        }
         match session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
             Ok(None) => self.mind(id),
             Ok(Some(until)) => self.rest(id, until),
             Err(end) => self.close(id, &end),
         }
         self.weigh(id);
+        if let Some(user) = user {
+            // With all that the command led to.
+            self.carry_out();
+            let done = clock::now();
+            let _ = self.users.took(done, user, done - now);
+        }
     }
 
     /// Looks at what a connection holds of the daemon's memory now.

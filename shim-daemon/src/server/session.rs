@@ -20,6 +20,8 @@ use crate::peer::{Peer, identify};
 const TURN: usize = 64 * 1024;
 /// Requests of one connection before others get their turn.
 const REQUESTS: usize = 32;
+/// The same for commands, each of which may have much to tell.
+const COMMANDS: usize = 1;
 
 /// On whose socket a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub(super) struct Session {
     minor: u16,
     process: Option<ProcessId>,
     budget: Budget,
+    /// Whose commands these are; `None` for those who may do everything.
+    user: Option<u32>,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
 }
@@ -61,8 +65,14 @@ impl Session {
             minor: 0,
             process: None,
             budget: Budget::default(),
+            user: None,
             ended: None,
         })
+    }
+
+    /// Whose commands come here, if they are not of those who may do everything.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.user
     }
 
     /// Whether it has not yet said who it is.
@@ -87,7 +97,11 @@ impl Session {
             return Ok(None);
         }
         let mut received = false;
-        for _ in 0..REQUESTS {
+        let most = match self.role {
+            Role::Client(_) => REQUESTS,
+            Role::Command => COMMANDS,
+        };
+        for _ in 0..most {
             let (request, body) = loop {
                 if let Some(frame) = self.connection.next_frame()? {
                     break frame;
@@ -137,8 +151,8 @@ impl Session {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
             }
             if self.role == Role::Command {
-                let user = (!all).then_some(peer.uid);
-                node.command_came(id, &peer.cgroup, user);
+                self.user = (!all).then_some(peer.uid);
+                node.command_came(id, &peer.cgroup, self.user);
             }
         }
         self.greeted = true;
