@@ -302,6 +302,16 @@ impl Schedule {
         }
     }
 
+    /// Whose the device is, and whose it will be.
+    pub(super) fn engaged(&self) -> impl Iterator<Item = ContainerId> {
+        self.holder.into_iter().chain(self.gang.called)
+    }
+
+    /// Containers of gangs that wait here and may have a turn.
+    pub(super) fn gangs_waiting(&self) -> impl Iterator<Item = ContainerId> {
+        self.index.gangs()
+    }
+
     /// Who holds the device in an ordinary turn.
     pub(super) fn in_turn(&self) -> Option<ContainerId> {
         let holds = |holder: &ContainerId| {

@@ -127,7 +127,11 @@ impl Gangs {
                 Stage::In => parts.iter().all(|part| !kept(part)),
                 Stage::Ending { .. } => !parts.iter().any(open),
             };
-            if !right {
+            let asks = |(_, part): &(DeviceId, Part)| part.stand == Stand::Asks { allowed: true };
+            let found = waiting(devices).contains(container) || !parts.iter().any(asks);
+            let seen = engaged(devices).contains(container)
+                || !parts.iter().any(|at| open(at) || kept(at));
+            if !right || !found || !seen {
                 return Err(format!("{container:?} is {stage:?} and stands {parts:?}"));
             }
         }
@@ -140,7 +144,12 @@ impl Gangs {
         now: Nanos,
         devices: &mut BTreeMap<DeviceId, S>,
     ) -> bool {
-        self.stages.iter_mut().any(|(container, stage)| {
+        // Most gangs have nothing to do at most times.
+        let engaged = engaged(devices);
+        let concerned = self.stages.iter_mut();
+        let mut concerned = concerned
+            .filter(|(container, stage)| **stage != Stage::Out || engaged.contains(container));
+        concerned.any(|(container, stage)| {
             let mut one = One {
                 now,
                 container: *container,
@@ -167,11 +176,11 @@ impl Gangs {
         devices: &BTreeMap<DeviceId, S>,
     ) -> Vec<(ContainerId, Forecast)> {
         let mut order = Vec::new();
-        for (container, stage) in &self.stages {
-            if *stage != Stage::Out {
+        for container in waiting(devices) {
+            if self.stages.get(&container) != Some(&Stage::Out) {
                 continue;
             }
-            let parts = parts(devices, *container);
+            let parts = parts(devices, container);
             let asks: Vec<&(DeviceId, Part)> = parts
                 .iter()
                 .filter(|(_, part)| matches!(part.stand, Stand::Asks { .. }))
@@ -186,9 +195,9 @@ impl Gangs {
             let at = if asks.iter().any(|(_, part)| part.stand == capped) {
                 None
             } else {
-                forecast(devices, *container, &wanted)
+                forecast(devices, container, &wanted)
             };
-            order.push(((Reverse(class), lead, granted, *container), (at, wanted)));
+            order.push(((Reverse(class), lead, granted, container), (at, wanted)));
         }
         order.sort_unstable_by_key(|(key, _)| *key);
         order
@@ -224,6 +233,18 @@ impl Gangs {
         self.stages.insert(container, Stage::Gathering);
         true
     }
+}
+
+/// Whose a device is or will be, of all devices.
+fn engaged<S: BorrowMut<Schedule>>(devices: &BTreeMap<DeviceId, S>) -> BTreeSet<ContainerId> {
+    let of = |schedule: &S| schedule.borrow().engaged().collect::<Vec<_>>();
+    devices.values().flat_map(of).collect()
+}
+
+/// The containers of gangs that wait on any device and may have a turn there.
+fn waiting<S: BorrowMut<Schedule>>(devices: &BTreeMap<DeviceId, S>) -> BTreeSet<ContainerId> {
+    let of = |schedule: &S| schedule.borrow().gangs_waiting().collect::<Vec<_>>();
+    devices.values().flat_map(of).collect()
 }
 
 /// A gang on the devices where it takes turns.

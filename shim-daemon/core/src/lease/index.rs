@@ -225,6 +225,12 @@ impl Index {
         self.classes.values().any(|class| !class.gangs.is_empty())
     }
 
+    /// Who waits with a gang.
+    pub(super) fn gangs(&self) -> impl Iterator<Item = ContainerId> {
+        let all = self.classes.values().flat_map(|class| &class.gangs);
+        all.map(|(.., container)| *container)
+    }
+
     /// Who of a class below this is due by now: of the highest such class the furthest behind.
     pub(super) fn due_below(&self, class: u16, now: Nanos) -> Option<ContainerId> {
         let below = self.classes.range(..class).rev();
