@@ -30,10 +30,6 @@ pub(super) type LaneKey = (u64, EngineKind);
 /// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
-/// How much of its engine a kernel that spins asks for at a time (ns): long enough that nobody who waits for something else looks
-/// without a pause.
-const SPIN: u64 = 200_000;
-
 /// What an operation needs before it is finished.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -81,7 +77,7 @@ pub(super) struct Node {
     ready: u64,
     pub(super) after: Vec<OpId>,
     dependents: Vec<OpId>,
-    work: Work,
+    pub(super) work: Work,
     pub(super) effect: Option<Effect>,
     records: Option<EventId>,
     stream: StreamId,
@@ -118,7 +114,7 @@ pub(super) struct Queue {
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
-    lanes: HashMap<LaneKey, (Words, Lane)>,
+    pub(super) lanes: HashMap<LaneKey, (Words, Lane)>,
     chains: Chains,
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each context that has one.
@@ -258,7 +254,7 @@ impl Timeline {
     }
 
     /// Tells other contexts what one certainly wants of an engine.
-    fn claim(&self, key: LaneKey) {
+    pub(super) fn claim(&self, key: LaneKey) {
         let Some((words, lane)) = self.lanes.get(&key) else {
             return;
         };
@@ -354,45 +350,6 @@ impl Timeline {
         None
     }
 
-    /// A kernel that has had its time goes on if it waits for a value.
-    fn spins_on(&mut self, op: OpId, at: u64) -> bool {
-        let Some(node) = self.nodes.get_mut(&op) else {
-            return false;
-        };
-        let Work::Spin(demand, _) = node.work else {
-            return false;
-        };
-        if node.phase == Phase::Running {
-            node.phase = Phase::Spinning;
-            self.values.push(op);
-        }
-        let key = (node.context.id(), demand.engine);
-        if let Some((words, lane)) = self.lanes.get_mut(&key) {
-            words.with(demand.engine, |turns| {
-                lane.push(turns, op, at, SPIN, demand.load);
-            });
-            words.had(demand.engine, lane.taken());
-        }
-        true
-    }
-
-    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has left.
-    pub(super) fn come(&mut self, op: OpId, now: u64) {
-        let Some(node) = self.nodes.get_mut(&op) else {
-            return;
-        };
-        if let Work::Spin(demand, _) = node.work {
-            node.work = Work::Engine(demand);
-            let key = (node.context.id(), demand.engine);
-            if let Some((_, lane)) = self.lanes.get_mut(&key) {
-                lane.ends(op, now);
-            }
-            self.claim(key);
-        } else {
-            self.finish(op, now);
-        }
-    }
-
     /// Notes the end of one operation; returns who waited for it.
     fn mark_finished(&mut self, op: OpId, at: u64) -> Vec<OpId> {
         let lag = LATE.0 + self.rng.below(LATE.1 - LATE.0);
@@ -475,16 +432,6 @@ impl Timeline {
         let node = self.nodes.get(&op)?;
         if let Work::Host(call) = node.work {
             Some((call, Arc::clone(&node.context)))
-        } else {
-            None
-        }
-    }
-
-    /// The value that `op` waits for, and for which context; `None` if it is no such operation.
-    pub(super) fn value_wait(&self, op: OpId) -> Option<(ValueWait, Arc<Context>)> {
-        let node = self.nodes.get(&op)?;
-        if let Work::Value(value) | Work::Spin(_, value) = &node.work {
-            Some((value.clone(), Arc::clone(&node.context)))
         } else {
             None
         }
