@@ -3,7 +3,7 @@
 # before it failed. Ends with the test runner's own summary and a line `N run, M not runnable here`, by name.
 #
 #   scripts/test.sh          what CI runs
-#   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, loom models
+#   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, loom models, kernels through NVIDIA's compilers
 source "$(dirname "$0")/common.sh"
 all=false
 case "${1:-}" in
@@ -48,6 +48,14 @@ package() {
         cargo test --locked --no-fail-fast -p gpushare-interposer --test next --test inert --test lookup -- --quiet
 }
 
+# NVIDIA's compilers for kernels that no GPU here will run.
+kernels() {
+    local answer=0
+    scripts/kernels.sh || answer=$?
+    [ $answer -ne 3 ] || { not_here kernels "PyPI did not give NVIDIA's compilers"; return 0; }
+    return $answer
+}
+
 # Every order in which threads can touch the usage page's words, and launches and closings the gate's.
 models() {
     local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom"
@@ -88,6 +96,7 @@ step "build" cargo build --workspace --locked
 step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "package" package
 $all && step "PyCUDA" scripts/clients.sh pycuda
+$all && step "kernels" kernels
 $all && step "models of the shared page" models
 step "tests" tests
 step "simulated hour" simulated_hour
@@ -102,7 +111,7 @@ count=$(awk '/^ +Summary/ { for (i = 2; i <= NF; i++) if ($i ~ /^tests?$/ && $(i
 skipped=$(wc -l <"$GPUSHARE_TESTS_NOT_RUNNABLE")
 sed 's/^/   not runnable here: /' "$GPUSHARE_TESTS_NOT_RUNNABLE"
 # A test that found itself not runnable was counted by the runner as run.
-by_tests=$(grep -vc '^cargo-deny' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
+by_tests=$(grep -vcE '^(cargo-deny|kernels:)' "$GPUSHARE_TESTS_NOT_RUNNABLE" || true)
 echo "$((count - by_tests)) run, $skipped not runnable here"
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -49,8 +49,8 @@ static void use(const char *when) {
     fflush(stdout);
 }
 
-static void at_key(void *ignored) { use("key destructor"); }
-static void at_thread(void *ignored) { use("thread destructor"); }
+static void at_key(void *ignored) { (void)ignored; use("key destructor"); }
+static void at_thread(void *ignored) { (void)ignored; use("thread destructor"); }
 static void at_end(void) { use("exit handler"); }
 __attribute__((destructor)) static void at_unload(void) { if (context) use("library destructor"); }
 

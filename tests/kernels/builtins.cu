@@ -2,12 +2,14 @@
 //
 //   nvcc -cubin -arch=native tests/kernels/builtins.cu     or -ptx, for cuModuleLoadData
 //
+// scripts/kernels.sh compiles it without a GPU.
+//
 // Each does its whole work whatever the grid. `spin` is written by hand as PTX too (cli/sys/src/spin.ptx): keep the two in step.
 #include <cstdint>
 
 static __device__ uint64_t globaltimer() {
     uint64_t now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     return now;
 }
 
@@ -16,12 +18,15 @@ static __device__ uint64_t stride() { return gridDim.x * uint64_t(blockDim.x); }
 
 // A longer step between two looks is time that other contexts had (ns).
 static const uint64_t AWAY = 100000;
+// It ends after 64 times as long and a second (ns) whoever had the device: where the timer itself ticks more seldom than AWAY, no step would count.
+static const uint64_t GIVES_UP = 1000000000;
 
 static __device__ void spin_for(uint64_t ns) {
-    uint64_t had = 0, last = globaltimer();
+    uint64_t had = 0, begin = globaltimer(), last = begin;
     while (had < ns) {
         uint64_t now = globaltimer(), step = now - last;
         last = now;
+        if (now - begin > 64 * ns + GIVES_UP) return;
         if (step <= AWAY) had += step;
     }
 }
