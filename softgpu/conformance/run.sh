@@ -4,10 +4,17 @@
 # usage: run.sh [LIBRARY]                  compare (default: the system's libcuda.so.1); exit 1 if any answer differs
 #        run.sh --record DRIVER [LIBRARY]  write its answers into transcript.tsv as recorded on DRIVER, such as "570.86.10 H200"
 #
+# Before either, --answers FILE: what was answered is kept there; where the file is there already, that is taken and nobody is asked.
+#
 # A recorded answer is what softgpu must give: its test fails until softgpu agrees.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 driver=
+kept=
+if [ "${1-}" = --answers ]; then
+    kept=${2:?usage: run.sh --answers FILE}
+    shift 2
+fi
 if [ "${1-}" = --record ]; then
     driver=${2:?usage: run.sh --record DRIVER [LIBRARY]}
     shift 2
@@ -16,8 +23,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Facts about two processes need them on one machine; a real driver does not read this.
 export SOFTGPU_PRIVATE="${SOFTGPU_PRIVATE:-facts-$$}"
-"${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
-"$work/facts" "${1:-libcuda.so.1}" >"$work/answers"
+if [ -n "$kept" ] && [ -e "$kept" ]; then
+    cp "$kept" "$work/answers"
+else
+    "${CC:-cc}" -std=gnu11 -O1 -o "$work/facts" "$here"/*.c -ldl -lpthread
+    "$work/facts" "${1:-libcuda.so.1}" >"$work/answers"
+    [ -z "$kept" ] || cp "$work/answers" "$kept"
+fi
 if [ -n "$driver" ]; then
     # In the transcript's order; a fact the driver did not come to (its family ended early) keeps its line.
     awk -F '\t' -v driver="$driver" '
