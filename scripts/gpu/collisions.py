@@ -1,4 +1,4 @@
-"""verify.sh's rows about the daemon: two containers meet on a device made small (4 GiB), under each resolver; what the daemon books beside NVML's own
+"""verify.sh's rows about the daemon: two containers meet on a device made small (8 GiB), under each resolver; what the daemon books beside NVML's own
 count; a daemon killed under programs at work. Guests are tests/clients/quota.c, and PyTorch where there is one."""
 
 import ctypes
@@ -11,13 +11,17 @@ import subprocess
 import sys
 import time
 
+from machine import LAST_WORDS
+from rows import NotAvailable, Row
+
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
 MIB = 1 << 20
-WAIT = 60  # seconds for what must come
+WAIT = 40  # seconds for what must come
 STILL = 2  # seconds in which what must not come would have come
 OUT_OF_MEMORY = "2"
-CLIENTS = 4  # each context may take half a GiB of the four
+CAPACITY = "8GiB"  # what the daemon is told the device has, and each container's limit; contexts of some hundred MiB have room in it
+CLIENTS = 4
 MADE = iter(range(1, 1000))  # names are never used twice in a run
 
 
@@ -25,9 +29,11 @@ class Guest:
     """A program under `gpushare run --daemon on` that is talked to line by line."""
 
     def __init__(self, home, name, flags, program):
-        run = [home.gpushare, "run", "--daemon", "on", "--gpu", home.gpu, "--name", name, "--mem-limit", "4GiB", "--mem-request", "1", *flags, "--"]
-        self.process = subprocess.Popen([*run, *map(str, program)], env=home.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, bufsize=0)
+        machine = home.machine
+        run = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", name, "--mem-limit", CAPACITY, "--mem-request", 1, *flags, "--"]
+        self.errors = machine.folder / f"{name}.err"
+        with open(self.errors, "w") as stderr:
+            self.process = machine.start([*run, *program], home.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0)
         self.rest = b""
 
     def send(self, line):
@@ -39,10 +45,13 @@ class Guest:
             if not select.select([self.process.stdout], [], [], patience)[0]:
                 return None
             got = os.read(self.process.stdout.fileno(), 4096)
-            assert got, f"it ended: {self.process.stderr.read().decode()[-300:]}"
+            assert got, f"it ended: {self.said()}"
             self.rest += got
         line, self.rest = self.rest.split(b"\n", 1)
         return line.decode()
+
+    def said(self):
+        return self.errors.read_text().strip()[-LAST_WORDS:]
 
     def ask(self, line):
         self.send(line)
@@ -54,75 +63,60 @@ class Guest:
 
 
 class Home:
-    """A user with a daemon of their own, whose device has 4 GiB."""
+    """A user with a daemon of their own, whose device has `CAPACITY`."""
 
     def __init__(self, machine):
-        self.gpushare, self.gpu, self.machine = machine.gpushare, machine.gpu, machine
-        folder = machine.work / "home"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        config = folder / "config.toml"
-        config.write_text('capacity = "4GiB"\nterm_grace = "2s"\n')
-        self.environment = machine.bare | {"XDG_RUNTIME_DIR": str(folder), "GPUSHARE_DAEMON_CONFIG": str(config)}
-        self.guests = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for guest in self.guests:
-            try:
-                guest.end()
-            except subprocess.TimeoutExpired:
-                guest.process.kill()
+        self.machine = machine
+        config = machine.folder / "config.toml"
+        config.write_text(f'capacity = "{CAPACITY}"\nterm_grace = "2s"\n')
+        self.environment = machine.bare | {"GPUSHARE_DAEMON_CONFIG": str(config)}
 
     def guest(self, flags, torch=False):
         program = [sys.executable, HERE / "torch_hold.py"] if torch else [self.machine.compile("tests/clients/quota.c")]
         guest = Guest(self, f"verify-{next(MADE)}", flags, program)
-        self.guests.append(guest)
-        assert guest.ask("init") == "init 0", "the guest does not start"
+        answer = guest.ask("init")
+        assert answer == "init 0", f"the guest does not start: {answer}: {guest.said()}"
         return guest
 
     def ps(self):
-        done = subprocess.run([self.gpushare, "ps", "--json"], env=self.environment, capture_output=True, text=True, timeout=WAIT)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(self.machine.run([self.machine.gpushare, "ps", "--json"], self.environment))
 
     def daemon(self):
         """The pid of the daemon that keeps this home."""
-        wanted = str(self.environment["XDG_RUNTIME_DIR"])
-        for entry in pathlib.Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    words = (entry / "cmdline").read_bytes().decode(errors="replace")
-                except OSError:
-                    continue
-                if "gpushared" in words and wanted in words:
-                    return int(entry.name)
-        raise AssertionError("no daemon is running")
+        found = self.machine.daemons(self.machine.folder)
+        assert len(found) == 1, f"daemons: {found}"
+        return found[0]
 
 
 def collision(machine, resolver, torch):
-    """The second container wants 2 GiB of 4 while the first holds 2.5."""
-    with Home(machine) as home:
-        first = home.guest(["--preemptible", "kill", "--priority", "100"], torch)
-        assert first.ask(f"alloc {5 * GIB // 2}") == "alloc 0", "the first does not get its part"
-        second = home.guest(["--on-collision", resolver, "--wait-timeout", "50s"], torch)
-        second.send(f"alloc {2 * GIB}")
-        if resolver == "fail":
-            assert second.line() == f"alloc {OUT_OF_MEMORY}", "it was not refused at once"
-            assert first.ask("check") == "check 1", "the first was touched"
-            return "out-of-memory at once, the first untouched"
-        if resolver == "wait":
-            early = second.line(STILL)
-            assert early is None, f"it did not wait: {early}"
-            assert first.ask("free 1") == "free 0", "the first cannot free"
-            assert second.line() == "alloc 0", "it was not served"
-            return "waited while the first held, served when it freed"
-        assert second.line() == "alloc 0", "it was not served"
+    """The second container wants 4 GiB of 8 while the first holds 5."""
+    home = Home(machine)
+    first = home.guest(["--preemptible", "kill", "--priority", "100"], torch)
+    assert first.ask(f"alloc {5 * GIB}") == "alloc 0", "the first does not get its part"
+    second = home.guest(["--on-collision", resolver, "--wait-timeout", "50s"], torch)
+    second.send(f"alloc {4 * GIB}")
+    if resolver == "fail":
+        answer = second.line()
+        assert answer == f"alloc {OUT_OF_MEMORY}", f"it was not refused at once: {answer}"
+        assert first.ask("check") == "check 1", "the first was touched"
+        said = "out-of-memory at once, the first untouched"
+    elif resolver == "wait":
+        early = second.line(STILL)
+        assert early is None, f"it did not wait: {early}"
+        assert first.ask("check") == "check 1", "the first was touched"
+        assert first.ask("free 1") == "free 0", "the first cannot free"
+        answer = second.line()
+        assert answer == "alloc 0", f"it was not served: {answer}"
+        said = "waited while the first held, served when it freed"
+    else:
+        answer = second.line()
+        assert answer == "alloc 0", f"it was not served: {answer}"
         status = first.process.wait(WAIT)
-        said = first.process.stderr.read().decode().strip()
-        assert status != 0 and said, f"status {status}: {said}"
-        return f"the lower one ended ({said.splitlines()[-1][:160]}), the second served"
+        assert status != 0 and first.said(), f"status {status}: {first.said()}"
+        return f"the lower one ended ({first.said().splitlines()[-1][:160]}), the second served; it ends with status {second.end()}"
+    statuses = first.end(), second.end()
+    assert statuses == (0, 0), f"they end with {statuses}: {first.said()} {second.said()}"
+    return said
 
 
 class Process(ctypes.Structure):
@@ -146,57 +140,56 @@ for process in found[:count.value]:
 
 def books(machine):
     """What the daemon says a process takes, beside what NVML says."""
-    with Home(machine) as home:
-        guest = home.guest([])
-        assert guest.ask(f"alloc {GIB}") == "alloc 0", "the guest does not get its part"
-        if guest.line(3) is not None:  # The daemon looks once a second.
-            raise AssertionError("an answer nobody asked for")
-        (row,) = [row for row in home.ps() if row["charged"]]
-        ours = row["charged"] + row["overhead"]
-        pids = {process["pid"] for process in row["processes"]}
-        listed = machine.run([sys.executable, "-c", NVML, str(HERE)])
-        theirs = sum(int(used) for pid, used in map(str.split, listed.splitlines()) if int(pid) in pids)
-        off = abs(ours - theirs) / max(theirs, 1)
-        said = f"charged {row['charged'] // MIB} + overhead {row['overhead'] // MIB} MiB, NVML {theirs // MIB} MiB: {off * 100:.2f} % off (goal 5)"
-        assert off <= 0.05, said
-        return said
+    home = Home(machine)
+    guest = home.guest([])
+    assert guest.ask(f"alloc {GIB}") == "alloc 0", "the guest does not get its part"
+    assert guest.line(3) is None, "an answer nobody asked for"  # The daemon looks once a second.
+    (row,) = [row for row in home.ps() if row["charged"]]
+    ours = row["charged"] + row["overhead"]
+    pids = {process["pid"] for process in row["processes"]}
+    listed = machine.run([sys.executable, "-c", NVML, HERE])
+    theirs = sum(int(used) for pid, used in map(str.split, listed.splitlines()) if int(pid) in pids)
+    assert theirs, f"NVML does not list {sorted(pids)}: {listed.strip() or 'nobody'}"
+    off = abs(ours - theirs) / theirs
+    said = f"charged {row['charged'] // MIB} + overhead {row['overhead'] // MIB} MiB, NVML {theirs // MIB} MiB: {off * 100:.2f} % off (goal 5)"
+    assert off <= 0.05, said
+    return said
 
 
 def restart(machine):
     """Programs at work while their daemon is killed: all go on, none above its limit, and the next daemon knows them."""
-    with Home(machine) as home:
-        guests = [home.guest(["--wait-timeout", "2s"]) for _ in range(CLIENTS)]
-        piece = 48 * MIB
+    home = Home(machine)
+    guests = [home.guest(["--wait-timeout", "2s"]) for _ in range(CLIENTS)]
+    piece = 48 * MIB
+    for guest in guests:
+        assert guest.ask(f"alloc {piece}") == "alloc 0", "a guest does not get its part"
+    os.kill(home.daemon(), signal.SIGKILL)
+    for _ in range(50):
         for guest in guests:
-            assert guest.ask(f"alloc {piece}") == "alloc 0", "a guest does not get its part"
-        os.kill(home.daemon(), signal.SIGKILL)
-        for _ in range(50):
-            for guest in guests:
-                # Grants come in steps of 64 MiB, so this is granted already.
-                assert guest.ask(f"alloc {8 * MIB}") == "alloc 0", "what was granted is gone"
-                assert guest.ask("free 1") == "free 0", "a guest cannot free"
-                assert guest.ask("check") == "check 1", "a guest lost what it holds"
-        after = home.guest([])
-        assert after.ask(f"alloc {piece}") == "alloc 0", "nothing is granted after the restart"
-        end, known = time.monotonic() + WAIT, []
-        while len(known) < CLIENTS + 1 and time.monotonic() < end:
-            time.sleep(0.1)  # They come back by themselves; nothing tells us when.
-            known = [row for row in home.ps() if row["charged"] > 0]
-        assert len(known) == CLIENTS + 1, f"the next daemon knows {len(known)} of {CLIENTS + 1}"
-        assert all(guest.end() == 0 for guest in [*guests, after]), "a guest failed"
-        return f"{CLIENTS} programs went on without their daemon; the next one knows all, and serves"
+            # Grants come in steps of 64 MiB, so this is granted already.
+            assert guest.ask(f"alloc {8 * MIB}") == "alloc 0", "what was granted is gone"
+            assert guest.ask("free 1") == "free 0", "a guest cannot free"
+            assert guest.ask("check") == "check 1", "a guest lost what it holds"
+    after = home.guest([])
+    assert after.ask(f"alloc {piece}") == "alloc 0", "nothing is granted after the restart"
+    end, known = time.monotonic() + WAIT, []
+    while len(known) < CLIENTS + 1 and time.monotonic() < end:
+        time.sleep(0.1)  # They come back by themselves; nothing tells us when.
+        known = [row for row in home.ps() if row["charged"] > 0]
+    assert len(known) == CLIENTS + 1, f"the next daemon knows {len(known)} of {CLIENTS + 1}"
+    statuses = [guest.end() for guest in [*guests, after]]
+    assert not any(statuses), f"they end with {statuses}"
+    return f"{CLIENTS} programs went on without their daemon; the next one knows all, and serves"
 
 
-def rows(machine, report, not_available, torch):
-    def with_torch(resolver):
-        if machine.soft:
-            raise not_available("the CUDA runtime needs a real driver")
-        if not torch:
-            raise not_available("this python3 has no torch")
+def rows(why_no_torch):
+    """Those of every machine, and those with PyTorch."""
+    def with_torch(machine, resolver):
+        if why_no_torch:
+            raise NotAvailable(why_no_torch)
         return collision(machine, resolver, True)
 
-    for resolver in ("fail", "wait", "priority"):
-        report.row(f"collision: {resolver}", lambda resolver=resolver: collision(machine, resolver, False))
-        report.row(f"collision: {resolver}, PyTorch", lambda resolver=resolver: with_torch(resolver))
-    report.row("the daemon's books beside NVML's", lambda: books(machine))
-    report.row("daemon killed under programs at work", lambda: restart(machine))
+    resolvers = ("fail", "wait", "priority")
+    plain = [Row(f"collision: {resolver}", lambda machine, resolver=resolver: collision(machine, resolver, False), limit=45) for resolver in resolvers]
+    plain += [Row("the daemon's books beside NVML's", books), Row("daemon killed under programs at work", restart, limit=45)]
+    return plain, [Row(f"collision: {resolver}, PyTorch", lambda machine, resolver=resolver: with_torch(machine, resolver), limit=50, least=15) for resolver in resolvers]

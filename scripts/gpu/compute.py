@@ -1,35 +1,29 @@
-"""verify.sh's rows about compute time: shares, caps, preemption, overhead, marks, the driver's own slices. Figures are facts; a row fails where nothing
-was shared at all, not where a goal is missed: the goals are in the text beside the figure."""
+"""verify.py's rows about compute time by gpushare's own benchmark: shares, caps, preemption, overhead; and what the driver does by itself: marks, slices.
+Figures are facts; a row fails where nothing was shared at all, not where a goal is missed: the goals are in the text beside the figure."""
 
-import contextlib
 import json
-import os
-import pathlib
 import subprocess
-import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-SECONDS = 5
-PRESETS = ("equal", "lengths", "sync", "graphs", "processes", "three", "cap10", "cap30", "cap50", "preempt", "idle", "handoff")
+from machine import LAST_WORDS
+from rows import Row
+
+SECONDS = 5  # measured, for a row about shares
+SHORT = 4  # for one about caps or waiting
+PRESETS = (("equal", SECONDS), ("lengths", SECONDS), ("sync", SECONDS), ("graphs", SECONDS), ("three", SECONDS), ("cap10", SHORT), ("cap30", SHORT), ("cap50", SHORT),
+           ("preempt", SHORT), ("idle", SHORT), ("handoff", SHORT), ("processes", SHORT))
 WIDE = 15  # percentage points that would mean that nothing is shared
-SHARES = (
-    ("two: matmul 70, attention 30", (("matmul", 70), ("attention", 30))),
-    ("two: small kernels 50, matmul 50", (("small", 50), ("matmul", 50))),
-    ("two: graphs 50, matmul 50", (("graph", 50), ("matmul", 50))),
-    ("three: matmul 50, attention 30, small kernels 20", (("matmul", 50), ("attention", 30), ("small", 20))),
-)
+TICK = 20_000  # ns: a clock of the device that ticks more seldom cannot tell whose the time is
 
 
-def bench(machine, *arguments):
+def bench(machine, seconds, *arguments):
     """One run of the benchmark; its experiments."""
-    found = machine.work / "bench.json"
-    machine.run([machine.gpushare, "bench", "share", "--gpu", machine.gpu, "--seconds", str(1 if machine.soft else SECONDS),
-                 "--json", found, *arguments])
+    found = machine.folder / "bench.json"
+    machine.run([machine.gpushare, "bench", "share", "--gpu", machine.gpu, "--seconds", 1 if machine.soft else seconds, "--json", found, *arguments])
     return json.loads(found.read_text())["experiments"]
 
 
-def preset(machine, name):
-    (outcome,) = bench(machine, "--preset", name, "--alone", "1" if name == "sync" else "0")
+def preset(machine, name, seconds):
+    (outcome,) = bench(machine, seconds, "--preset", name, "--alone", "1" if name == "sync" else "0")
     said = []
     for tenant in outcome["tenants"]:
         share = f"{tenant['name']} {tenant['share'] * 100:.1f} %"
@@ -45,107 +39,59 @@ def preset(machine, name):
     said += [f"{gap['from']} to {gap['to']}: p50 {gap['p50_ns'] / 1e3:.0f} us p99 {gap['p99_ns'] / 1e3:.0f} us" for gap in outcome["handoffs"]]
     worst = max((abs(tenant["error_pp"]) for tenant in outcome["tenants"] if tenant["error_pp"] is not None), default=0)
     assert machine.soft or worst < WIDE, "; ".join(said)
-    return "; ".join(said)
+    return "; ".join(said), outcome
 
 
 def overhead(machine):
     """What gpushare costs alone, and two tenants together."""
     alone = ["--tenant", "name=a,kernel=50us", "--alone", "0"]
-    bare, ours = (bench(machine, *alone, *extra)[0]["tenants"][0]["device"] for extra in (["--bare"], []))
-    (both,) = bench(machine, "--tenant", "name=a,kernel=50us,share=50", "--tenant", "name=b,kernel=50us,share=50", "--alone", "1")
+    bare, ours = (bench(machine, SHORT, *alone, *extra)[0]["tenants"][0]["device"] for extra in (["--bare"], []))
+    (both,) = bench(machine, SHORT, "--tenant", "name=a,kernel=50us,share=50", "--tenant", "name=b,kernel=50us,share=50", "--alone", "1")
     return (f"50 us kernels keep the device busy {bare * 100:.2f} % without and {ours * 100:.2f} % with gpushare alone (goal: 1 % less at most); "
-            f"shared, {both['overhead'] * 100:.2f} % is lost (goal 3)")
+            f"shared, {both['overhead'] * 100:.2f} % is lost (goal 3)"), {"bare": bare, "alone": ours, "shared": both}
 
 
 def marks(machine):
+    """Marks are events (ADR 20); whether the other kind would be better is this row's question."""
     facts = json.loads(machine.run([machine.compile("scripts/gpu/marks.c")]))
-    return ", ".join(f"{name} {value} ns" for name, value in facts.items())
+    said = "; ".join(f"{way}: put {fact['put']} ns, asked {fact['asked']} ns, seen {fact['seen']} ns after" for way, fact in facts.items() if fact)
+    if not facts["write"]:
+        return f"{said}; this device has no 64-bit writes of streams, so: events", facts
+    cost = {way: fact["put"] + fact["asked"] for way, fact in facts.items()}
+    better = min(cost, key=cost.get)
+    return f"{said}; to put one and ask once: event {cost['event']} ns, write {cost['write']} ns: better to keep: {better} (kept now: event, ADR 20)", facts
 
 
-def slices(machine, not_available):
-    if machine.soft:
-        raise not_available("the kernel is this program's own; softgpu's slice is 2 ms")
+def slices(machine):
+    """How long the driver lets each of two processes have the device, without gpushare; one alone must not see it taken."""
     program = machine.compile("scripts/gpu/slice.c")
-    both = [subprocess.Popen([program], env=machine.bare, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    facts = [json.loads(each.communicate(timeout=60)[0]) for each in both]
-    return f"two processes, bare: the device is away for {facts[0]} and {facts[1]}"
 
-
-@contextlib.contextmanager
-def tenants(machine, wanted):
-    """Programs in containers of their own, ready."""
-    started = []
-    try:
-        for number, (what, flags) in enumerate(wanted):
-            command = [machine.gpushare, "run", "--daemon", "on", "--gpu", machine.gpu, "--name", f"verify-{os.getpid()}-{number}-{what}", *flags, "--",
-                       sys.executable, str(HERE / "torch_share.py"), what]
-            started.append(subprocess.Popen(command, env=machine.bare, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        for each in started:
-            assert each.stdout.readline() == "ready\n", "a tenant did not start"
-        yield started
-    finally:
-        for each in started:
-            each.stdin.close()
-            each.terminate()
-            each.wait(20)
-
-
-def together(machine, wanted):
-    with tenants(machine, wanted) as started:
-        for each in started:
-            each.stdin.write(f"{SECONDS}\n")
+    def together(count):
+        both = [machine.start([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)]
+        for each in both:
+            if each.stdout.readline() != "ready\n":
+                raise AssertionError(f"it does not start: {each.stderr.read().strip()[-LAST_WORDS:]}")
+        for each in both:
+            each.stdin.write("go\n")
             each.stdin.flush()
-        return [json.loads(each.stdout.readline()) for each in started]
+        said = [each.communicate() for each in both]
+        assert all(each.returncode == 0 for each in both), "; ".join(err.strip()[-LAST_WORDS:] for _, err in said)
+        return [json.loads(out) for out, _ in said]
+
+    (alone,), both = together(1), together(2)
+    figures = {"alone": alone, "two": both}
+    if machine.soft:
+        return "softgpu does not run this kernel: only that the programs start, launch and end together", figures
+    said = f"the device's clock ticks each {alone['tick_ns']} ns; alone: taken {alone['leaps']} times; two processes: " + " and ".join(
+        f"taken {fact['leaps']} times, for p10 {fact['away_us'][0]} p50 {fact['away_us'][1]} p90 {fact['away_us'][2]} us, "
+        f"kept for p50 {fact['kept_us'][1]} us" if fact["leaps"] else "never taken" for fact in both)
+    assert alone["tick_ns"] < TICK, f"{said}: too coarse for the benchmark's kernels, whose figures below mean nothing"
+    assert any(fact["leaps"] for fact in both), f"{said}: the two did not share the device by time (MPS?)"
+    return said, figures
 
 
-ALONE = {}
-
-
-def alone(machine, what):
-    if what not in ALONE:
-        (ALONE[what],) = together(machine, [(what, [])])
-    return ALONE[what]
-
-
-def torch_share(machine, wanted):
-    """What each gets of what it does alone, against its share of what all get."""
-    rates = [alone(machine, what)["rate"] for what, _ in wanted]
-    found = together(machine, [(what, ["--sm-request", str(share)]) for what, share in wanted])
-    parts = [each["rate"] / rate for each, rate in zip(found, rates)]
-    got = [part / sum(parts) * 100 for part in parts]
-    said = "; ".join(f"{what} {share} %: {part:.1f} % ({part - share:+.2f} pp, goal 1)" for (what, share), part in zip(wanted, got))
-    assert max(abs(part - share) for (_, share), part in zip(wanted, got)) < WIDE, said
-    return f"{said}; together {sum(parts) * 100:.1f} % of what one has alone"
-
-
-def torch_cap(machine):
-    got = [together(machine, [("matmul", ["--sm-limit", str(cap)])])[0]["rate"] / alone(machine, "matmul")["rate"] * 100 for cap in (10, 30, 50)]
-    return "; ".join(f"cap {cap} %: {part:.1f} %" for cap, part in zip((10, 30, 50), got))
-
-
-def torch_serve(machine):
-    """An inference loop alone, beside training of equal rank, and above it."""
-    by_itself = alone(machine, "serve")
-    said = [f"alone p50 {by_itself['p50_ms']:.2f} p99 {by_itself['p99_ms']:.2f} ms"]
-    for name, ranks in (("equal", ((), ())), ("above", (("--priority", "900"), ("--priority", "100")))):
-        serve, train = together(machine, [("serve", list(ranks[0])), ("matmul", list(ranks[1]))])
-        said.append(f"{name}: p50 {serve['p50_ms']:.2f} p99 {serve['p99_ms']:.2f} ms, training {train['rate'] / alone(machine, 'matmul')['rate'] * 100:.0f} % of alone")
-    return "; ".join(said)
-
-
-def rows(machine, report, not_available, has_torch):
-    """All of them; the shortest that say most first."""
-    def torch(work):
-        if machine.soft or not has_torch:
-            raise not_available("the CUDA runtime needs a real driver" if machine.soft else "this python3 has no torch")
-        return work()
-
-    for name in PRESETS:
-        report.row(f"time: {name}", lambda name=name: preset(machine, name))
-    report.row("time: what gpushare costs", lambda: overhead(machine))
-    report.row("time: marks by event and by stream write", lambda: marks(machine))
-    report.row("time: the driver's own slices", lambda: slices(machine, not_available))
-    for name, wanted in SHARES:
-        report.row(f"PyTorch time: {name}", lambda wanted=wanted: torch(lambda: torch_share(machine, wanted)))
-    report.row("PyTorch time: caps alone", lambda: torch(lambda: torch_cap(machine)))
-    report.row("PyTorch time: an inference loop beside training", lambda: torch(lambda: torch_serve(machine)))
+def rows():
+    """What the driver does by itself, the benchmark's experiments, their cost."""
+    return ([Row("time: the driver's own slices", slices), Row("time: marks by event and by stream write", marks)],
+            [*(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, least=12) for name, seconds in PRESETS),
+             Row("time: what gpushare costs", overhead, limit=75, least=30)])

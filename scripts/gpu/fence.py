@@ -7,6 +7,7 @@ removes it. `fence.py PROGRAM`: PROGRAM is tests/clients/quota.c, built; it runs
 import ctypes
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ MIB = 1 << 20
 HARD = 2048 * MIB
 NO_LIMIT = (1 << 64) - 1
 MOUNT = pathlib.Path("/sys/fs/cgroup")
+PATIENCE = 30  # seconds after which it takes its limit and its cgroup away and fails
 
 
 class Limits(ctypes.Structure):
@@ -76,6 +78,8 @@ def held(group, program):
 def main():
     if os.geteuid() or not (MOUNT / "cgroup.controllers").is_file():
         lacks("needs root and cgroup v2 as the only hierarchy")
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"no end within {PATIENCE} s"))
+    signal.alarm(PATIENCE)
     driver, group = Driver(), MOUNT / f"gpushare-verify-{os.getpid()}"
     try:
         group.mkdir()
@@ -98,6 +102,7 @@ def main():
         assert words["refused_with"] == 2 and words["got_mib"] <= HARD // MIB, "the limit does not hold"
         assert words["clear"] == 0, "a limit cannot be taken away"
     finally:
+        driver.set(group, NO_LIMIT)
         group.rmdir()
 
 

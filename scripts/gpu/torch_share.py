@@ -1,11 +1,14 @@
-"""One tenant of a shared GPU in PyTorch; knows nothing of gpushare. torch_share.py WHAT: says "ready", reads SECONDS, works so long and
-prints its rate and latencies as JSON."""
+"""One tenant of a shared GPU in PyTorch; knows nothing of gpushare. torch_share.py WHAT: says "ready", reads BEGIN SECONDS (BEGIN: a moment of the
+monotonic clock), works from then on for so long and prints its rate and latencies as JSON."""
 
 import json
 import sys
 import time
 
 import torch
+
+AHEAD = 32  # steps submitted before the oldest is waited for, as a training loop that reads its loss now and then
+PERIOD = 0.01  # seconds from one request of `serve` to the next
 
 
 def matmul():
@@ -26,16 +29,21 @@ def small():
 
 
 def graph():
+    """A CUDA graph of 20 products, replayed."""
     x = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
-    for _ in range(3):
-        x @ x
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            x @ x
+    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         for _ in range(20):
             y = x @ x
-    captured.kept = y
-    return captured.replay
+    # What the graph reads and writes lives as long as it can be replayed.
+    return lambda kept=(x, y): captured.replay()
 
 
 def serve():
@@ -44,34 +52,52 @@ def serve():
     return lambda: [x @ x for _ in range(10)]
 
 
+def requests(step, end):
+    """One after the other; how long each took, in seconds."""
+    latencies = []
+    while time.monotonic() < end:
+        sent = time.monotonic()
+        step()
+        torch.cuda.synchronize()
+        latencies.append(time.monotonic() - sent)
+        time.sleep(max(0.0, PERIOD - latencies[-1]))
+    return latencies
+
+
+def ahead(step, end):
+    """Steps that the device has done by `end`."""
+    done, waiting = 0, []
+    while time.monotonic() < end:
+        step()
+        event = torch.cuda.Event()
+        event.record()
+        waiting.append(event)
+        if len(waiting) > AHEAD:
+            waiting.pop(0).synchronize()
+            done += 1
+    return done + sum(event.query() for event in waiting)
+
+
 def main():
     what = sys.argv[1]
-    step = globals()[what]()
+    step = {"matmul": matmul, "attention": attention, "small": small, "graph": graph, "serve": serve}[what]()
     for _ in range(20):
         step()
     torch.cuda.synchronize()
     print("ready", flush=True)
-    seconds = float(sys.stdin.readline() or 0)
-    began, done, latencies, waiting = time.monotonic(), 0, [], []
-    while time.monotonic() - began < seconds:
-        sent = time.monotonic()
-        step()
-        if what == "serve":
-            torch.cuda.synchronize()
-            latencies.append(time.monotonic() - sent)
-            done += 1
-            time.sleep(max(0.0, 0.01 - latencies[-1]))
-            continue
-        # Some tens of steps ahead, as a training loop that reads its loss now and then.
-        event = torch.cuda.Event()
-        event.record()
-        waiting.append(event)
-        if len(waiting) > 32:
-            waiting.pop(0).synchronize()
-            done += 1
-    latencies.sort()
-    rank = lambda part: latencies[min(int(len(latencies) * part), len(latencies) - 1)] * 1e3 if latencies else None
-    print(json.dumps({"rate": done / seconds, "p50_ms": rank(0.5), "p99_ms": rank(0.99)}))
+    told = sys.stdin.readline().split()
+    if not told:
+        return  # Whoever started us has gone.
+    begin, seconds = map(float, told)
+    time.sleep(max(0.0, begin - time.monotonic()))
+    if what == "serve":
+        latencies = sorted(requests(step, begin + seconds))
+        rank = {f"p{part}_ms": latencies[min(len(latencies) * part // 100, len(latencies) - 1)] * 1e3 for part in (50, 99)}
+        print(json.dumps({"rate": len(latencies) / seconds, "requests": len(latencies), **rank}), flush=True)
+    else:
+        print(json.dumps({"rate": ahead(step, begin + seconds) / seconds}), flush=True)
+        torch.cuda.synchronize()
 
 
-main()
+if __name__ == "__main__":
+    main()

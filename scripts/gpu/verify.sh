@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Everything only a real GPU can show, in one command of under 8 minutes, without the network: a capability table, then one row
-# a fact, written to a report as each finishes, so that a run that is cut short has still said what it found.
+# Everything only a real GPU can show, in one command of under 8 minutes, without the network: what the machine is, then one row a fact, written to a
+# report as each finishes, so that a run that is cut short has still said what it found. Changes none of the card's settings.
 #
-#   scripts/gpu/verify.sh            on the GPU; the report goes to $OUT if that is set, else to docs/results/
-#   scripts/gpu/verify.sh --soft     a rehearsal on the software GPU, which proves only this script
+#   scripts/gpu/verify.sh                  on the GPU; DATE-verify-GPU.{md,log,json} and .transcript.tsv go to $OUT if that is set, else to docs/results/
+#   scripts/gpu/verify.sh --only REGEX     only the rows whose names match, such as 'PyTorch time'
+#   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
-# Needs what `cargo build --release` leaves (built here if there is a cargo), a C compiler and Python 3; PyTorch rows need a
-# python3 that has torch, and say "not available" otherwise. Never asks for more managed memory than the device has free.
+# Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8 minutes' work) or dist/, a C compiler and Python 3.9; PyTorch
+# rows need a python3 that has torch, and say "not available" otherwise. Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
-soft=false
-case "${1:-}" in
-    "") ;;
-    --soft) soft=true ;;
-    -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
-    *) die "unknown option $1" ;;
-esac
+soft=false only=
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --soft) soft=true ;;
+        --only) only=${2:?--only needs a regular expression}; shift ;;
+        -h | --help) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 0 ;;
+        *) die "unknown option $1" ;;
+    esac
+    shift
+done
 have python3 || die "python3 is not installed"
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10"
 binaries="$CARGO_TARGET_DIR/release"
 if have cargo; then
     say "building"
@@ -25,4 +30,8 @@ if have cargo; then
 fi
 [ -x "$binaries/gpushare" ] || binaries="$PWD/dist"
 [ -x "$binaries/gpushare" ] || die "neither $CARGO_TARGET_DIR/release nor dist/ has gpushare; run scripts/package.sh where there is a network"
-exec python3 scripts/gpu/verify.py --gpushare "$binaries/gpushare" $($soft && echo --soft) --out "${OUT:-docs/results}"
+seconds=460
+out="${OUT:-docs/results}"
+$soft && out="${OUT:-$CARGO_TARGET_DIR/verify}"
+# The second limit is for what Python cannot end by itself.
+exec timeout -k 10 $((seconds + 10)) python3 scripts/gpu/verify.py --gpushare "$binaries/gpushare" $($soft && echo --soft) --out "$out" --seconds "$seconds" --only "$only"

@@ -1,10 +1,10 @@
 /* One way of finding the driver's functions and one way of allocating, driven line by line. It knows nothing of gpushare.
  *
- *   usage: matrix BINDING PATH
+ *   usage: matrix BINDING PATH [MOST]
  *   BINDING: dlsym, v1 (cuGetProcAddress), v2 (cuGetProcAddress_v2), twins (dlsym of per-thread names), v2-per-thread
  *   PATH:    linear, pitch, managed, async, pool, default-pool, vmm, array, flat-array, mipmap, graph, any-node, uploaded, captured, child
  *
- *   take   -> take COUNT RESULT     allocates 8 MiB at a time until the first refusal
+ *   take   -> take COUNT RESULT     allocates 8 MiB at a time until the first refusal, or until it has MOST (4096)
  *   give   -> give RESULT           frees them all, waits, gives back what pools and graphs keep
  *   free   -> free BYTES            cuMemGetInfo
  *
@@ -272,7 +272,9 @@ int main(int argc, char **argv) {
     char line[64];
     setvbuf(stdout, NULL, _IOLBF, 0);
     driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (argc != 3 || !driver) return 2;
+    if (argc < 3 || argc > 4 || !driver) return 2;
+    int most = argc > 3 ? atoi(argv[3]) : MOST;
+    if (most < 1 || most > MOST) return 2;
     binding = argv[1];
     while (path < paths_count && strcmp(argv[2], paths[path].name)) path++;
     if (path == paths_count) return 2;
@@ -283,7 +285,7 @@ int main(int argc, char **argv) {
     while (fgets(line, sizeof line, stdin)) {
         if (!strncmp(line, "take", 4)) {
             int result = 0, before = count;
-            while (count < MOST && !(result = paths[path].take(count))) count++;
+            while (count < most && !(result = paths[path].take(count))) count++;
             printf("take %d %d\n", count - before, result);
         } else if (!strncmp(line, "give", 4)) {
             int result = 0;

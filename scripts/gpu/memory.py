@@ -1,0 +1,154 @@
+"""verify.py's rows about memory: the driver's facts, quotas by every way of allocating, PyTorch under a quota, what calls cost, the driver's own limits."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from machine import MIB, ROOT
+from rows import NotAvailable, Row
+
+HERE = pathlib.Path(__file__).resolve().parent
+BINDINGS = ("dlsym", "v1", "v2", "twins", "v2-per-thread")
+PATHS = ("linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph")
+MOST = 64  # pieces of 8 MiB a program takes even if no limit holds: half a GiB, managed memory too
+# The programs that answer PyTorch's rows: the modes of torch_quota.py, and the allocator's settings.
+TORCH = {"plain": ("info smi limit graphs", None), "expandable": ("limit", "expandable_segments:True"), "cudamallocasync": ("limit", "backend:cudaMallocAsync")}
+PAIR = (512, 1024)  # MiB
+
+
+def conformance(machine, out):
+    """The committed transcript against this driver, and this driver's own answers for the record."""
+    if not shutil.which("cc"):
+        raise NotAvailable("no C compiler")
+    copy = machine.work / "conformance"
+    shutil.copytree(ROOT / "softgpu/conformance", copy, dirs_exist_ok=True)
+    answers = machine.folder / "answers"  # Asked once: each family of facts is a process that starts CUDA.
+    compared = machine.start([copy / "run.sh", "--answers", answers], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = compared.communicate()[0].strip().splitlines() or ["it says nothing"]
+    if not machine.soft:
+        named = machine.run(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]) if shutil.which("nvidia-smi") else "this driver"
+        machine.run([copy / "run.sh", "--answers", answers, "--record", " ".join(named.split("\n")[0].replace(",", "").split())])
+        shutil.copy(copy / "transcript.tsv", out)
+    machine.note("== conformance transcript\n" + "\n".join(said))
+    assert compared.returncode == 0, f"{said[-1]}: {'; '.join(said[:8])}"
+    return said[-1]
+
+
+def pair(machine):
+    """Two C programs, different quotas: each stops at its own, neither feels the other."""
+    client, seen = machine.compile("tests/clients/quota.c"), []
+    script = f"init\ninfo\nfill {32 * MIB}\ncheck\nfree 4\nfill {32 * MIB}\ncheck\n"
+    for limit, said in zip(PAIR, machine.runs([machine.under(f"{limit}MiB", client) for limit in PAIR], stdin=script)):
+        lines, fits = said.split("\n"), limit // 32
+        assert lines[0] == "init 0", lines
+        assert lines[1].split()[2] == str(limit * MIB), lines[1]
+        assert lines[2:7] == [f"fill {fits} 2", f"check {fits}", "free 0", "fill 4 2", f"check {fits}"], lines
+        seen.append(f"{limit} MiB: {fits} x 32 MiB, then CUDA_ERROR_OUT_OF_MEMORY")
+    return "; ".join(seen)
+
+
+def path(machine, name):
+    """One way of allocating by every binding, side by side: to the limit, freed, to the limit again."""
+    client, seen = machine.compile("tests/clients/matrix.c"), []
+    commands = [machine.under("256MiB", client, binding, name, MOST) for binding in BINDINGS]
+    for binding, said in zip(BINDINGS, machine.runs(commands, stdin="take\ngive\ntake\ngive\n")):
+        lines = said.split("\n")
+        first, again = lines[0].split(), lines[2].split()
+        assert first[0] == "take" and first[2] == "2" and 1 <= int(first[1]) <= 32, f"{binding}: {lines}"
+        assert lines[1] == lines[3] == "give 0" and again == first, f"{binding}: {lines}"
+        seen.append(int(first[1]))
+    return f"8 MiB pieces until refused under 256 MiB: {dict(zip(BINDINGS, seen))}, the same after freeing"
+
+
+def calls(machine):
+    """Nanoseconds a call on the real driver, without and with the library."""
+    program = machine.compile("scripts/gpu/overhead.c")
+    facts = [json.loads(machine.run(command)) for command in ([program], machine.under("2GiB", program)) for _ in range(3)]
+    best = [{key: min(fact[key] for fact in three) for key in three[0]} for three in (facts[:3], facts[3:])]
+    said = ", ".join(f"{key}: {best[0][key]:.0f} -> {best[1][key]:.0f}" for key in best[0])
+    return f"{said} (goals: a launch 10 more, alloc and free 100 more)", {"without": facts[:3], "with": facts[3:]}
+
+
+def costs(machine):
+    """What the driver takes by itself, in a program without the library."""
+    facts = json.loads(machine.run([machine.compile("scripts/gpu/costs.c")]))
+    return ", ".join(f"{name} {value / MIB:.1f} MiB" for name, value in facts.items()), facts
+
+
+def fence(machine):
+    """The driver's own limits for cgroups, which the daemon's fence stands on."""
+    if machine.soft:
+        raise NotAvailable("softgpu has no limits for cgroups")
+    asked = machine.start([sys.executable, HERE / "fence.py", machine.compile("tests/clients/quota.c")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = asked.communicate()
+    if asked.returncode == 3:
+        raise NotAvailable(out.strip())
+    assert asked.returncode == 0, f"{out.strip()} {err.strip()[-200:]}"
+    return out.strip()
+
+
+class Torch:
+    """PyTorch as it is under 2 GiB, by the default allocator and two others: three programs at once, whose answers the rows share."""
+
+    def __init__(self, why_not):
+        self.why_not, self.answers, self.errors = why_not, None, {}
+
+    def ask(self, machine):
+        self.answers = {}  # Asked once: should they hang, only the first row does.
+        programs = {}
+        for name, (modes, setting) in TORCH.items():
+            environment = machine.bare | ({"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting} if setting else {})
+            out, err = machine.work / f"torch-{name}", machine.work / f"torch-{name}.err"
+            with open(out, "w") as stdout, open(err, "w") as stderr:
+                command = machine.under("2GiB", sys.executable, HERE / "torch_quota.py", *modes.split())
+                programs[name] = (machine.start(command, environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr), out, err)
+        try:
+            for process, _, _ in programs.values():
+                process.wait()
+        finally:
+            for name, (_, out, err) in programs.items():
+                self.errors[name] = err.read_text().strip()
+                machine.note(f"== PyTorch, {name}\n{out.read_text()}{self.errors[name]}")
+                for line in out.read_text().splitlines():
+                    if line.startswith("{"):
+                        answer = json.loads(line)
+                        self.answers[answer["mode"] if name == "plain" else name] = answer
+
+    def row(self, machine, mode):
+        if self.why_not:
+            raise NotAvailable(self.why_not)
+        if self.answers is None:
+            self.ask(machine)
+        answer = self.answers.get(mode)
+        assert answer, f"no answer: {self.errors.get(mode, self.errors.get('plain', 'it hung'))[-300:]}"
+        assert answer["ok"], answer["said"]
+        return answer["said"]
+
+    def two(self, machine):
+        """Two processes of one container: what one holds the other cannot have."""
+        if self.why_not:
+            raise NotAvailable(self.why_not)
+        name, script = f"verify-two-{os.getpid()}", HERE / "torch_quota.py"
+        command = machine.under("2GiB", sys.executable, script, "hold", name=name)
+        holder = machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert holder.stdout.readline() == "holding\n", "the first process did not get its part"
+        answer = json.loads(machine.run(machine.under("2GiB", sys.executable, script, "rest", name=name)).splitlines()[-1])
+        holder.stdin.close()
+        assert answer["ok"], answer["said"]
+        return answer["said"]
+
+
+def rows(transcript, why_no_torch):
+    """Those of every machine first."""
+    torch = Torch(why_no_torch)
+    found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90),
+             Row("quota: two C programs", pair, limit=40)]
+    found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
+    found += [Row("ns a call, without and with the library", calls, limit=40), Row("what the driver takes by itself", costs),
+              Row("the driver's limits for cgroups", fence, limit=40)]
+    first = [Row(f"PyTorch: {mode}", lambda machine, mode=mode: torch.row(machine, mode), limit=60, least=20)
+             for mode in ("limit", "info", "smi", "graphs", "expandable", "cudamallocasync")]
+    return found, [*first, Row("PyTorch: two", torch.two, limit=45, least=15)]

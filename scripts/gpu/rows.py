@@ -1,0 +1,112 @@
+"""The table of verify.py: each row is PASS, FAIL, or not available with its reason, written as soon as it is known. A row that hangs costs its own
+limit and no more; the run as a whole ends in time and its report is whole, whatever a row does."""
+
+import collections
+import json
+import signal
+import time
+import traceback
+
+# `work` takes the machine and answers what was seen, or (what was seen, figures for the JSON). `limit`: seconds after which the row is a failure,
+# some three times what it should take. `least`: how much of that is worth beginning with.
+Row = collections.namedtuple("Row", "name work limit least", defaults=(30, 5))
+
+
+class NotAvailable(Exception):
+    """This machine lacks what the row needs, or the run's time is used up."""
+
+
+class Hang(BaseException):
+    """The row's time is over. Not an Exception, so that nothing on the way takes it for its own."""
+
+
+class Cut(BaseException):
+    """The whole run is told to end."""
+
+
+def cell(text):
+    """A text as it can stand in a table."""
+    return " ".join(str(text).split()).replace("|", "\\|") or "–"
+
+
+class Report:
+    """NAME.md, line by line as it comes to be; NAME.log, what failed programs said; NAME.json, the figures."""
+
+    def __init__(self, folder, name, seconds):
+        folder.mkdir(parents=True, exist_ok=True)
+        number, wanted = 2, name
+        while (folder / f"{name}.md").exists():
+            name, number = f"{wanted}-{number}", number + 1
+        self.path, self.figures_path = folder / f"{name}.md", folder / f"{name}.json"
+        self.file, self.log = open(self.path, "w"), open(folder / f"{name}.log", "w")
+        self.began, self.deadline, self.seconds = time.monotonic(), time.monotonic() + seconds, seconds
+        self.counts, self.missing, self.figures = collections.Counter(), {}, {}
+
+    def line(self, text=""):
+        print(text, flush=True)
+        self.file.write(text + "\n")
+        self.file.flush()
+
+    def note(self, text):
+        self.log.write(text.rstrip() + "\n")
+        self.log.flush()
+
+    def row(self, row, machine):
+        began = time.monotonic()
+        left = self.deadline - began
+        limit = min(row.limit, left)
+        try:
+            if left < min(row.least, row.limit):
+                raise NotAvailable(f"the {self.seconds:.0f} s of this run are used up")
+            with Limit(limit, machine):
+                said = row.work(machine)
+            said, figures = said if isinstance(said, tuple) else (said, None)
+            verdict, detail = "PASS", said
+            if figures is not None:
+                self.figures[row.name] = figures
+        except NotAvailable as why:
+            verdict, detail = "not available", why
+        except AssertionError as why:
+            verdict, detail = "FAIL", why
+            self.note(f"== {row.name}\n{traceback.format_exc()}")
+        except Hang:
+            whole = limit == row.limit
+            verdict, detail = ("FAIL", f"no end within {limit:.0f} s") if whole else ("not available", f"the {self.seconds:.0f} s of this run ended in it")
+            self.note(f"== {row.name}\n{traceback.format_exc()}")
+        except Exception as why:
+            verdict, detail = "FAIL", f"{type(why).__name__}: {why}"
+            self.note(f"== {row.name}\n{traceback.format_exc()}")
+        self.counts[verdict] += 1
+        if verdict == "not available":
+            self.missing.setdefault(cell(detail), []).append(row.name)
+        self.line(f"| {row.name} | **{verdict}** | {cell(detail)} | {time.monotonic() - began:.1f} s |")
+
+    def end(self, cut):
+        """The last lines. The status: 0 only if no row failed and at least one passed."""
+        self.figures_path.write_text(json.dumps(self.figures, indent=1) + "\n")
+        for why, names in self.missing.items():
+            self.line(f"\nNOT SHOWN, {why}: {', '.join(names)}.")
+        total = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.counts.items())) or "no row"
+        self.line(f"\n{total}; {time.monotonic() - self.began:.0f} s{'; CUT SHORT from outside' if cut else ''}")
+        print(f"report: {self.path}")
+        return 0 if self.counts["PASS"] and not self.counts["FAIL"] and not cut else 1
+
+
+class Limit:
+    """A row's time. When it is over, all the row has started is killed, which ends every wait for it, and Hang is raised; again each 5 s, should what
+    cleans up behind it hang as well."""
+
+    def __init__(self, seconds, machine):
+        self.seconds, self.machine = seconds, machine
+
+    def __enter__(self):
+        def over(*_):
+            self.machine.clear(True)
+            raise Hang
+        self.machine.begin()
+        signal.signal(signal.SIGALRM, over)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds, 5)
+
+    def __exit__(self, kind, *_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.machine.clear(kind is not None)

@@ -1,0 +1,126 @@
+//! `scripts/gpu/verify.py`, which is meant for machines this project seldom sees: on the software GPU its report is whole, and says so of what passed, what
+//! hung, what could not be shown, and what there was no time for. Its figures are nobody's concern here.
+
+use gpushare_tests::artefacts;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+struct Run {
+    output: Output,
+    report: String,
+}
+
+impl Run {
+    /// The verdict of a row and what was seen.
+    fn row(&self, name: &str) -> (&str, &str) {
+        let start = format!("| {name} | **");
+        let line = self.report.lines().find(|line| line.starts_with(&start));
+        let line = line.unwrap_or_else(|| panic!("no row {name:?} in\n{}", self.report));
+        line[start.len()..].split_once("** | ").expect("a verdict")
+    }
+
+    fn last_line(&self) -> &str {
+        self.report.lines().last().expect("it says something")
+    }
+}
+
+fn verify(gpushare: &Path, flags: &[&str]) -> Run {
+    let out = TempDir::new().expect("a folder");
+    let output = Command::new("python3")
+        .arg(artefacts::repository().join("scripts/gpu/verify.py"))
+        .args(["--soft", "--gpushare"])
+        .arg(gpushare)
+        .arg("--out")
+        .arg(out.path())
+        .args(flags)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("python3 runs");
+    let files = fs::read_dir(out.path()).expect("it is there");
+    let report = files
+        .map(|entry| entry.expect("a file").path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .unwrap_or_else(|| panic!("no report: {}", String::from_utf8_lossy(&output.stderr)));
+    let name = report.file_name().expect("it has one").to_string_lossy();
+    assert!(name.ends_with("-verify-softgpu.md"), "{name}");
+    let report = fs::read_to_string(&report).expect("it is text");
+    Run { output, report }
+}
+
+/// A `gpushare` that hangs, with a child, where the command line holds `word`; otherwise it is the real one.
+fn hangs_at(word: &str) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    for library in [
+        artefacts::soft_cuda(),
+        artefacts::soft_nvml(),
+        artefacts::interposer(),
+    ] {
+        let name = library.file_name().expect("it has one");
+        symlink(&library, folder.path().join(name)).expect("a link");
+    }
+    let shim = folder.path().join("gpushare");
+    let real = artefacts::gpushare();
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *{word}*) sleep 1000 & wait ;; esac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    fs::write(&shim, script).expect("it is written");
+    fs::set_permissions(&shim, Permissions::from_mode(0o755)).expect("it is ours");
+    folder
+}
+
+#[test]
+fn a_row_that_hangs_fails_in_its_own_time_and_the_next_one_passes() {
+    let folder = hangs_at("linear");
+    let flags = ["--row", "15", "--only", "^quota: (linear|pitch)$"];
+    let run = verify(&folder.path().join("gpushare"), &flags);
+    assert_eq!(run.output.status.code(), Some(1));
+    let (verdict, seen) = run.row("quota: linear");
+    assert!(
+        verdict == "FAIL" && seen.starts_with("no end within 15 s"),
+        "{seen}"
+    );
+    assert_eq!(run.row("quota: pitch").0, "PASS");
+    assert!(
+        run.last_line().starts_with("1 FAIL, 1 PASS; "),
+        "{}",
+        run.report
+    );
+}
+
+#[test]
+fn rows_that_pass_make_the_status_0_and_what_cannot_be_shown_is_named_at_the_end() {
+    let flags = [
+        "--only",
+        "^(quota: two C programs|time: cap30|the driver's limits for cgroups)$",
+    ];
+    let run = verify(&artefacts::gpushare(), &flags);
+    assert_eq!(run.output.status.code(), Some(0), "{}", run.report);
+    assert_eq!(run.row("quota: two C programs").0, "PASS");
+    assert_eq!(run.row("time: cap30").0, "PASS");
+    assert_eq!(
+        run.row("the driver's limits for cgroups").0,
+        "not available"
+    );
+    let named = "NOT SHOWN, softgpu has no limits for cgroups: the driver's limits for cgroups.";
+    assert!(run.report.contains(named), "{}", run.report);
+}
+
+#[test]
+fn rows_there_is_no_time_for_are_not_available_and_nothing_shown_is_no_success() {
+    let folder = hangs_at("linear");
+    let flags = ["--seconds", "25", "--only", "^quota: (linear|pitch)$"];
+    let run = verify(&folder.path().join("gpushare"), &flags);
+    assert_eq!(run.output.status.code(), Some(1));
+    for row in ["quota: linear", "quota: pitch"] {
+        assert_eq!(run.row(row).0, "not available", "{}", run.report);
+    }
+    assert!(
+        run.last_line().starts_with("2 not available; "),
+        "{}",
+        run.report
+    );
+}
