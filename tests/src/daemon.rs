@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, ShareRow, decode, encode,
+    ContainerRow, Control, ControlReply, Decoder, EventRow, Hello, ProcessState, ShareRow, decode,
+    encode,
 };
 
 use serde::Serialize;
@@ -244,7 +245,14 @@ impl Daemon {
         }
     }
 
+    /// Waits until a process of the container waits for memory of its first device.
+    #[track_caller]
+    pub fn until_one_waits(&self, name: &str) {
+        self.until(name, waits);
+    }
+
     /// Waits until a container's row is as wanted.
+    #[track_caller]
     pub fn until(&self, name: &str, wanted: impl Fn(&ContainerRow) -> bool) -> ContainerRow {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -256,6 +264,12 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Whether a process waits for memory there.
+pub fn waits(row: &ContainerRow) -> bool {
+    let mut states = row.processes.iter().map(|process| &process.state);
+    states.any(|state| matches!(state, ProcessState::Waiting(_)))
 }
 
 impl Drop for Daemon {

@@ -7,6 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use softgpu::inspect::{self, DeviceTruth};
+
 /// One named machine. Dropping it changes nothing: it lives while a process has it open.
 #[derive(Debug)]
 pub struct Gpu {
@@ -34,6 +36,27 @@ impl Gpu {
     /// Its name, for [`softgpu::inspect`].
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The software GPU's own books, of its first device; a guest holds it.
+    #[track_caller]
+    pub fn truth(&self) -> DeviceTruth {
+        self.truths().swap_remove(0)
+    }
+
+    /// The books of each of its devices; a guest holds it.
+    #[track_caller]
+    pub fn truths(&self) -> Vec<DeviceTruth> {
+        let snapshot = inspect::snapshot(&self.name).expect("readable");
+        snapshot.expect("a guest holds it").devices
+    }
+
+    /// Nanoseconds of the multiprocessors that all processes have had.
+    #[track_caller]
+    pub fn served(&self) -> u64 {
+        let devices = self.truths();
+        let processes = devices.iter().flat_map(|device| &device.processes);
+        processes.map(|process| process.served[0]).sum()
     }
 
     /// The whole SPEC, as `SOFTGPU` takes it.

@@ -1,8 +1,8 @@
 //! Helpers for the end-to-end tests: what was built, C clients compiled on the spot, guests that run under
 //! `gpushare run` and answer line by line, and the software GPU's own books to compare ours with.
 //!
-//! A test reads: make a [`Gpu`], start [`Guest`]s on it, ask them things, look at the truth. Nothing here sleeps; a
-//! guest is waited for by reading its answer.
+//! A test reads: make a [`Gpu`], start [`Guest`]s on it, ask them things, look at the truth. A guest is waited for by
+//! reading its answer; only [`waiting`] sleeps, for what tells nobody.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::missing_panics_doc,
@@ -17,7 +17,9 @@ pub mod gpu;
 pub mod guest;
 pub mod home;
 pub mod runnable;
+mod talk;
 pub mod turns;
+pub mod waiting;
 
 pub use daemon::{Container, Daemon};
 pub use dealer::Dealer;
@@ -25,6 +27,7 @@ pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
 pub use home::Home;
 pub use turns::Watch;
+pub use waiting::{until, until_some};
 
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;

@@ -4,59 +4,31 @@
 use std::time::{Duration, Instant};
 
 use gpushare_tests::guest::command;
-use gpushare_tests::{Gpu, Guest, clients};
+use gpushare_tests::{Gpu, Guest, clients, until};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use softgpu::inspect;
-
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 fn started(gpu: &Gpu, flags: &[&str]) -> Guest {
-    let mut guest = Guest::client(gpu, flags, "turns");
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    Guest::client(gpu, flags, "turns").started()
 }
 
 fn in_container(gpu: &Gpu, name: &str, flags: &[&str]) -> Guest {
     let mut command = command(gpu, flags);
     command.env("GPUSHARE_CONTAINER", name);
     command.arg(clients::compile("turns", &[]));
-    let mut guest = Guest::start(command);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
-}
-
-/// Nanoseconds of the multiprocessors that all processes have had.
-fn served(gpu: &Gpu) -> u64 {
-    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
-    let devices = snapshot.expect("a guest holds it").devices;
-    let processes = devices.iter().flat_map(|device| &device.processes);
-    processes.map(|process| process.served[0]).sum()
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    Guest::start(command).started()
 }
 
 /// The share of the device that is used while `body` runs, over a second and a half at least.
 fn share(gpu: &Gpu, guests: &mut [Guest]) -> f64 {
     until("every guest has launched", || {
-        guests
-            .iter_mut()
-            .all(|guest| guest.ask("count") != "count 0")
+        guests.iter_mut().all(|guest| guest.number("count") > 0)
     });
-    let (began, before) = (Instant::now(), served(gpu));
+    let (began, before) = (Instant::now(), gpu.served());
     std::thread::sleep(Duration::from_millis(1500));
-    let used = served(gpu) - before;
+    let used = gpu.served() - before;
     used as f64 / began.elapsed().as_nanos() as f64
 }
 
@@ -72,14 +44,14 @@ fn closed(gpu: &Gpu) -> Guest {
 fn a_closed_gate_keeps_launches_and_nothing_else() {
     let gpu = Gpu::new("");
     let mut guest = closed(&gpu);
-    let before = served(&gpu);
+    let before = gpu.served();
     assert_eq!(guest.ask(&format!("post {}", 5 * MS)), "post 0");
     for line in ["sync 0", "sync 1", "sync 2", "query 1", "copies"] {
         let word = line.split(' ').next().expect("a word");
         assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
     }
     assert_eq!(guest.ask("posted"), "posted 0", "the launch waits");
-    assert!(served(&gpu) < before + MS, "and does not run");
+    assert!(gpu.served() < before + MS, "and does not run");
     guest.kill();
 }
 
@@ -115,9 +87,7 @@ fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
             share * 100.0
         );
         assert!(share <= 0.40, "{how}: {share}");
-        let [mut guest] = guests;
-        assert_eq!(guest.ask("stop"), "stop 0");
-        guest.finish().silently();
+        guests.into_iter().for_each(Guest::stops);
     }
 }
 
@@ -137,10 +107,7 @@ fn two_processes_have_one_cap_together() {
         share * 100.0
     );
     assert!(share <= 0.30, "{share}");
-    for mut guest in guests {
-        assert_eq!(guest.ask("stop"), "stop 0");
-        guest.finish().silently();
-    }
+    guests.into_iter().for_each(Guest::stops);
 }
 
 #[test]
@@ -151,26 +118,16 @@ fn a_process_that_is_stopped_or_killed_costs_its_sibling_nothing() {
     let mut stopped = in_container(&gpu, &name, &flags);
     let mut other = in_container(&gpu, &name, &flags);
     stopped.ask(&format!("work {}", 500 * US));
-    until("it works", || stopped.ask("count") != "count 0");
-    let pid = stopped
-        .ask("pid")
-        .split(' ')
-        .nth(1)
-        .and_then(|pid| pid.parse().ok());
-    let pid = Pid::from_raw(pid.expect("a number"));
+    stopped.goes_on(1);
+    let pid = stopped.pid();
     kill(pid, Signal::SIGSTOP).expect("it lives");
     other.ask(&format!("work {}", 500 * US));
-    until("the sibling works", || {
-        let count = other.ask("count");
-        count.split(' ').nth(1).and_then(|count| count.parse().ok()) > Some(100)
-    });
+    other.goes_on(100);
     kill(pid, Signal::SIGKILL).expect("it lives");
     let mut guests = [other];
     let share = share(&gpu, &mut guests);
     assert!(share <= 0.40, "{share}");
-    let [mut other] = guests;
-    assert_eq!(other.ask("stop"), "stop 0");
-    other.finish().silently();
+    guests.into_iter().for_each(Guest::stops);
 }
 
 #[test]
@@ -181,8 +138,7 @@ fn captures_survive_hundreds_of_closes() {
         guest.ask(&format!("work {}", 200 * US));
         let answer = guest.ask(&format!("capture 60 {mode}"));
         assert_eq!(answer, "capture 60 0", "mode {mode}");
-        assert_eq!(guest.ask("stop"), "stop 0");
-        guest.finish().silently();
+        guest.stops();
     }
 }
 
@@ -222,7 +178,5 @@ fn a_forked_child_begins_with_an_open_gate_and_the_same_cap() {
     guest.ask(&format!("work {}", 500 * US));
     let mut guests = [guest];
     assert!(share(&gpu, &mut guests) <= 0.40);
-    let [mut guest] = guests;
-    assert_eq!(guest.ask("stop"), "stop 0");
-    guest.finish().silently();
+    guests.into_iter().for_each(Guest::stops);
 }

@@ -3,66 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::{Container, Daemon, Gpu, Guest};
+use gpushare_tests::{Container, Daemon, Gpu, Guest, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use softgpu::inspect;
-
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 fn started(container: &Container) -> Guest {
-    let mut guest = container.client("turns", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    container.client("turns", &[]).started()
 }
 
 fn working(container: &Container, ns: u64) -> Guest {
     let mut guest = started(container);
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
     guest
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn number(guest: &mut Guest, question: &str) -> u64 {
-    let answer = guest.ask(question);
-    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-    number.unwrap_or_else(|| panic!("{answer}"))
-}
-
-/// Waits until the guest's worker has launched `more` kernels.
-#[track_caller]
-fn goes_on(guest: &mut Guest, more: u64) {
-    let before = number(guest, "count");
-    until("it goes on", || number(guest, "count") >= before + more);
-}
-
-fn pid(guest: &mut Guest) -> Pid {
-    let number = number(guest, "pid");
-    Pid::from_raw(i32::try_from(number).expect("a pid"))
-}
-
-fn served(gpu: &Gpu) -> u64 {
-    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
-    let devices = snapshot.expect("a guest holds it").devices;
-    let processes = devices.iter().flat_map(|device| &device.processes);
-    processes.map(|process| process.served[0]).sum()
-}
-
-fn stops(mut guest: Guest) {
-    assert_eq!(guest.ask("stop"), "stop 0");
-    guest.finish().silently();
 }
 
 #[test]
@@ -72,12 +27,12 @@ fn two_containers_take_turns() {
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     for _ in 0..3 {
-        goes_on(&mut a, 50);
-        goes_on(&mut b, 50);
+        a.goes_on(50);
+        b.goes_on(50);
     }
     daemon.turns_go_round(&["one", "two"], 10);
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }
 
 #[test]
@@ -94,9 +49,9 @@ fn who_requested_more_of_the_device_holds_it_longer() {
     let counted = |daemon: &Daemon| daemon.share("rest").over_ms;
     daemon.turns_go_round(&["most", "rest"], 5);
     until("time enough is counted", || counted(&daemon) >= 1000);
-    let (before, began) = (served(&gpu), Instant::now());
+    let (before, began) = (gpu.served(), Instant::now());
     let rows = daemon.turns_go_round(&["most", "rest"], 25);
-    let used = (served(&gpu) - before) as f64 / began.elapsed().as_nanos() as f64;
+    let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
     println!(
         "80:20 held {}:{} over {} ms, {:.1} % of the device used",
         rows[0].held,
@@ -107,8 +62,8 @@ fn who_requested_more_of_the_device_holds_it_longer() {
     // Four times as long; it is the daemon's own count, on the clock that it deals by.
     assert!(rows[0].held >= 2 * rows[1].held, "{rows:?}");
     assert!(rows[1].held > 0, "{rows:?}");
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }
 
 #[test]
@@ -139,16 +94,16 @@ fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
     let daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
-    goes_on(&mut a, 20);
-    let holder = pid(&mut a);
+    a.goes_on(20);
+    let holder = a.pid();
     kill(holder, Signal::SIGSTOP).expect("it lives");
-    goes_on(&mut b, 200);
+    b.goes_on(200);
     kill(holder, Signal::SIGCONT).expect("it lives");
-    goes_on(&mut a, 20);
-    goes_on(&mut b, 20);
+    a.goes_on(20);
+    b.goes_on(20);
     kill(holder, Signal::SIGKILL).expect("it lives");
-    goes_on(&mut b, 200);
-    stops(b);
+    b.goes_on(200);
+    b.stops();
 }
 
 #[test]
@@ -158,13 +113,13 @@ fn a_kernel_that_does_not_end_costs_its_owner() {
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let mut hung = started(&one);
     let mut other = working(&two, 500 * US);
-    goes_on(&mut other, 20);
+    other.goes_on(20);
     assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
-    goes_on(&mut other, 200);
+    other.goes_on(200);
     assert_eq!(hung.ask("query 1"), "query 600");
     assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls go on");
     hung.kill();
-    stops(other);
+    other.stops();
 }
 
 #[test]
@@ -180,8 +135,8 @@ fn captures_survive_the_turns_of_others() {
         assert_eq!(a.ask("capture 5 0"), "capture 5 0");
         turns() >= before + 10
     });
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }
 
 #[test]
@@ -190,20 +145,20 @@ fn the_next_daemon_gives_turns_to_who_was_there() {
     let mut daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
-    goes_on(&mut a, 20);
-    goes_on(&mut b, 20);
+    a.goes_on(20);
+    b.goes_on(20);
     daemon.kill();
     for guest in [&mut a, &mut b] {
-        goes_on(guest, 200);
+        guest.goes_on(200);
     }
     daemon.restart();
     daemon.until("one", |row| row.processes.len() == 1);
     for _ in 0..2 {
-        goes_on(&mut a, 100);
-        goes_on(&mut b, 100);
+        a.goes_on(100);
+        b.goes_on(100);
     }
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }
 
 #[test]
@@ -212,19 +167,19 @@ fn a_daemon_that_hangs_leaves_nobody_waiting() {
     let daemon = Daemon::start(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
-    goes_on(&mut a, 20);
+    a.goes_on(20);
     let hung = Pid::from_raw(daemon.pid().cast_signed());
     kill(hung, Signal::SIGSTOP).expect("it lives");
     for guest in [&mut a, &mut b] {
         assert_eq!(guest.ask("sync 2"), "sync 0");
-        goes_on(guest, 400);
+        guest.goes_on(400);
     }
     kill(hung, Signal::SIGCONT).expect("it lives");
     for guest in [&mut a, &mut b] {
-        goes_on(guest, 100);
+        guest.goes_on(100);
     }
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }
 
 #[test]
@@ -234,19 +189,19 @@ fn without_its_daemon_a_container_keeps_its_cap() {
     let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
     let (mut a, mut b) = (working(&capped, 500 * US), working(&capped, 500 * US));
     for guest in [&mut a, &mut b] {
-        goes_on(guest, 10);
+        guest.goes_on(10);
     }
     for state in ["with its daemon", "without"] {
-        let (began, before) = (Instant::now(), served(&gpu));
+        let (began, before) = (Instant::now(), gpu.served());
         std::thread::sleep(Duration::from_millis(1500));
-        let used = (served(&gpu) - before) as f64 / began.elapsed().as_nanos() as f64;
+        let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
         println!("{state}: {:.1} % under a cap of 20 %", used * 100.0);
         assert!((0.02..=0.35).contains(&used), "{state}: {used}");
         daemon.kill();
     }
     for guest in [&mut a, &mut b] {
-        goes_on(guest, 10);
+        guest.goes_on(10);
     }
-    stops(a);
-    stops(b);
+    a.stops();
+    b.stops();
 }

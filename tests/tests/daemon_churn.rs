@@ -28,8 +28,7 @@ fn start(container: &Container, seed: usize) -> Guest {
 
 /// Lets the daemon learn what a context takes here, so that the next ones need not wait for room for the largest.
 fn measure_a_context(daemon: &Daemon, container: &Container, name: &str) -> Guest {
-    let mut first = container.client("quota", &[]);
-    assert_eq!(first.ask("init"), "init 0");
+    let first = container.client("quota", &[]).started();
     daemon.until(name, |row| row.overhead > 0 && row.overhead < 64 * MIB);
     first
 }
@@ -110,8 +109,7 @@ fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
     for (name, held) in CONTAINERS.iter().zip(held) {
         daemon.until(name, |row| row.charged == held);
     }
-    let truth = softgpu::inspect::snapshot(gpu.name()).unwrap().unwrap();
-    let device = &truth.devices[0];
+    let device = gpu.truth();
     assert_eq!(device.requested_now, held.iter().sum::<u64>());
     assert!(device.requested_peak <= LIMIT * CONTAINERS.len() as u64);
     guests.into_iter().for_each(|guest| drop(guest.finish()));
@@ -184,8 +182,7 @@ fn a_hundred_killed_with_forked_survivors_leave_nothing_and_nothing_they_hold_is
         daemon.until(name, |row| row.processes.is_empty() && row.limbo == kept);
     }
     // What the survivors hold is given to nobody, not to their own container either.
-    let mut late = containers[0].client("quota", &[]);
-    assert_eq!(late.ask("init"), "init 0");
+    let mut late = containers[0].client("quota", &[]).started();
     let filled = late.ask(&format!("fill {PIECE}"));
     let count = filled
         .split(' ')
@@ -242,7 +239,6 @@ fn clients_killed_by_the_dozen_leave_nothing_behind() {
             row.charged == 0 && row.limbo == 0 && row.overhead == 0 && row.processes.is_empty()
         });
     }
-    let mut guest = containers[0].client("quota", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = containers[0].client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 8 2");
 }

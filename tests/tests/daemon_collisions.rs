@@ -1,15 +1,12 @@
 //! Two bursts that do not fit one device, and what becomes of them.
 
-use gpushare_protocol::wire::ProcessState;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
 fn ready(container: &Container) -> Guest {
-    let mut guest = container.client("quota", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    container.client("quota", &[]).started()
 }
 
 fn alloc(bytes: u64) -> String {
@@ -29,20 +26,13 @@ fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Container, Container, G
     (first, second, a, b)
 }
 
-fn waits(daemon: &Daemon, name: &str) {
-    daemon.until(name, |row| {
-        let mut states = row.processes.iter().map(|process| &process.state);
-        states.any(|state| matches!(state, ProcessState::Waiting(_)))
-    });
-}
-
 #[test]
 fn a_burst_that_does_not_fit_waits_and_is_served_when_the_other_frees() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let (_first, _second, mut a, mut b) = crowded(&daemon, &[]);
     b.send(&alloc(10 * GIB));
-    waits(&daemon, "b");
+    daemon.until_one_waits("b");
     assert_eq!(a.ask("free 1"), "free 0");
     assert_eq!(b.line(), GRANTED);
     assert_eq!(daemon.row("b").charged, 10 * GIB);
@@ -55,7 +45,7 @@ fn a_burst_that_waits_is_served_when_the_other_dies() {
     let daemon = Daemon::start(&gpu);
     let (_first, _second, a, mut b) = crowded(&daemon, &[]);
     b.send(&alloc(10 * GIB));
-    waits(&daemon, "b");
+    daemon.until_one_waits("b");
     a.kill();
     assert_eq!(b.line(), GRANTED);
 }
@@ -132,7 +122,7 @@ fn two_that_wait_for_each_other_do_not_hang() {
     assert_eq!(a.ask(&alloc(6 * GIB)), GRANTED);
     assert_eq!(b.ask(&alloc(6 * GIB)), GRANTED);
     a.send(&alloc(5 * GIB));
-    waits(&daemon, "a");
+    daemon.until_one_waits("a");
     b.send(&alloc(5 * GIB));
     assert_eq!(b.line(), REFUSED, "the younger breaks the circle");
     assert_eq!(b.ask("free 1"), "free 0");
@@ -145,8 +135,7 @@ fn a_driver_that_is_out_of_memory_inside_a_grant_is_asked_again() {
     let daemon = Daemon::start(&gpu);
     let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let fails = ("SOFTGPU_FAIL", "cuMemAlloc_v2:3:CUDA_ERROR_OUT_OF_MEMORY");
-    let mut guest = container.client("quota", &[fails]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = container.client("quota", &[fails]).started();
     for _ in 0..5 {
         assert_eq!(guest.ask(&alloc(GIB / 2)), GRANTED);
     }
@@ -154,8 +143,7 @@ fn a_driver_that_is_out_of_memory_inside_a_grant_is_asked_again() {
     let mut plain =
         gpushare_tests::guest::plain(&gpu, &gpushare_tests::clients::compile("quota", &[]));
     plain.env(fails.0, fails.1);
-    let mut plain = Guest::start(plain);
-    assert_eq!(plain.ask("init"), "init 0");
+    let mut plain = Guest::start(plain).started();
     let answers = [(); 3].map(|()| plain.ask(&alloc(MIB)));
     assert_eq!(answers, [GRANTED, GRANTED, REFUSED], "without the library");
 }

@@ -1,7 +1,8 @@
 //! Several devices: each has its own limits, collisions and books, whatever order a program sees them in.
 
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{Control, ControlReply, ProcessState};
+use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_tests::daemon::waits;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 
 const OUT_OF_MEMORY: &str = "2";
@@ -10,9 +11,7 @@ const INVALID_VALUE: &str = "1";
 /// A guest that has started CUDA, seeing the devices that `visible` names.
 fn ready(container: &Container, visible: Option<&str>) -> Guest {
     let visible = visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible));
-    let mut guest = container.client("quota", visible.as_slice());
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    container.client("quota", visible.as_slice()).started()
 }
 
 /// The total that each of these ordinals shows, in GiB.
@@ -124,31 +123,17 @@ fn a_collision_on_one_device_leaves_the_other_alone() {
     let (mut a, mut b, mut c) = (ready(&a, None), ready(&b, None), ready(&c, None));
     assert_eq!(a.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
     b.send(&format!("alloc {}", 8 * GIB));
-    daemon.until("b", |row| {
-        let states = row.processes.iter().map(|process| &process.state);
-        states
-            .into_iter()
-            .any(|state| matches!(state, ProcessState::Waiting(_)))
-    });
+    daemon.until_one_waits("b");
     // On the other device everybody gets what is there, while b waits on this one.
     assert_eq!(c.ask("on 1"), "on 0");
     assert_eq!(c.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
     assert_eq!(a.ask("on 1"), "on 0");
     assert_eq!(a.ask(&format!("alloc {GIB}")), "alloc 0");
     let rows = daemon.rows("b");
-    assert!(
-        rows[1]
-            .processes
-            .iter()
-            .all(|process| !matches!(process.state, ProcessState::Waiting(_))),
-        "{rows:?}"
-    );
+    assert!(!waits(&rows[1]), "{rows:?}");
     // Memory of the other device does not end the wait; memory of this one does.
     assert_eq!(c.ask("free 1"), "free 0");
-    assert!(matches!(
-        daemon.row("b").processes[0].state,
-        ProcessState::Waiting(_)
-    ));
+    assert!(waits(&daemon.row("b")));
     assert_eq!(a.ask("free 2"), "free 0");
     assert_eq!(b.line(), "alloc 0");
 }

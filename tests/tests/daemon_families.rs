@@ -1,6 +1,6 @@
 //! Every way of allocating waits, is served and is refused alike in a daemon's container.
 
-use gpushare_protocol::wire::ProcessState;
+use gpushare_tests::daemon::waits;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients, guest};
 
 const PATHS: [&str; 9] = [
@@ -62,18 +62,14 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
                 ("GPUSHARE_MEM_LIMIT", "1536MiB"),
             ],
         );
-        let mut first = holder.client("quota", &[]);
-        assert_eq!(first.ask("init"), "init 0");
+        let mut first = holder.client("quota", &[]).started();
         assert_eq!(
             first.ask(&format!("alloc {}", 2 * GIB + GIB / 2)),
             "alloc 0"
         );
         let mut second = path(&waiter, name);
         second.send("take");
-        daemon.until("waiter", |row| {
-            let mut states = row.processes.iter().map(|process| &process.state);
-            row.charged > 64 * MIB && states.any(|state| matches!(state, ProcessState::Waiting(_)))
-        });
+        daemon.until("waiter", |row| row.charged > 64 * MIB && waits(row));
         assert_eq!(first.ask("free 1"), "free 0");
         let taken = second.line();
         let count: u64 = taken

@@ -9,8 +9,7 @@ fn a_program_gets_what_its_container_was_registered_with() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
-    let mut guest = container.client("quota", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = container.client("quota", &[]).started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 4 * GIB));
     assert_eq!(
         guest.ask(&format!("fill {}", 256 * MIB)),
@@ -79,8 +78,7 @@ fn a_monitor_that_never_starts_cuda_sees_the_container() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
-    let mut guest = container.client("quota", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = container.client("quota", &[]).started();
     assert_eq!(guest.ask(&format!("alloc {}", 512 * MIB)), "alloc 0");
     let mut monitor = container.command(&clients::compile("monitor", &[]));
     monitor.arg(guest.id().to_string());

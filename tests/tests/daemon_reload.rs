@@ -3,16 +3,13 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use gpushare_tests::{Daemon, GIB, Gpu, MIB};
+use gpushare_tests::{Daemon, GIB, Gpu, MIB, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How many signals the daemon gets.
 const STORM: usize = 600;
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn file(limit: u64) -> String {
     format!("[defaults]\nGPUSHARE_MEM_LIMIT = \"{limit}GiB\"\n")
@@ -79,12 +76,11 @@ fn a_storm_of_reloads_loses_no_answer_and_the_last_good_file_holds() {
 
     write(&file(3));
     hang_up();
-    let end = Instant::now() + PATIENCE;
     let mut tried = 0;
-    while given(&daemon, &format!("after-{tried}")) != 3 {
-        assert!(Instant::now() < end, "the last good file does not hold");
+    until("the last good file holds", || {
         tried += 1;
-    }
+        given(&daemon, &format!("after-{tried}")) == 3
+    });
     for (at, bad) in ["[defaults\n", "capacity = 3\n", "[maxima]\nx = \"1\"\n"]
         .iter()
         .enumerate()

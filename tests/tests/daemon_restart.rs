@@ -1,6 +1,5 @@
 //! The daemon dies, is missing, comes back; its clients go on with what they were granted.
 
-use gpushare_protocol::wire::ProcessState;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,9 +8,7 @@ const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
 
 fn ready(container: &Container) -> Guest {
-    let mut guest = container.client("quota", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    container.client("quota", &[]).started()
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -81,10 +78,7 @@ fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
         assert_eq!(guest.ask(&alloc(GIB)), GRANTED);
     }
     waiter.send(&alloc(8 * GIB));
-    daemon.until("b", |row| {
-        let mut states = row.processes.iter().map(|process| &process.state);
-        states.any(|state| matches!(state, ProcessState::Waiting(_)))
-    });
+    daemon.until_one_waits("b");
     daemon.kill();
     for guest in &mut guests {
         assert_eq!(guest.ask("free 1"), "free 0");
@@ -106,8 +100,8 @@ fn the_next_daemon_counts_many_busy_clients_exactly_and_serves_who_waits() {
     assert_eq!(waiter.line(), GRANTED);
     daemon.until("b", |row| row.charged == 8 * GIB && row.limbo == 0);
     daemon.until("a", |row| row.charged == 0);
-    let truth = softgpu::inspect::snapshot(gpu.name()).unwrap().unwrap();
-    let requested: u64 = truth.devices[0]
+    let requested: u64 = gpu
+        .truth()
         .processes
         .iter()
         .map(softgpu::inspect::ProcessTruth::requested_total)
@@ -197,10 +191,7 @@ fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends(
     a.kill();
     daemon.until("a", |row| row.processes.is_empty() && row.limbo >= 10 * GIB);
     b.send(&alloc(10 * GIB));
-    daemon.until("b", |row| {
-        let mut states = row.processes.iter().map(|process| &process.state);
-        states.any(|state| matches!(state, ProcessState::Waiting(_)))
-    });
+    daemon.until_one_waits("b");
     signal(child, Signal::SIGKILL);
     assert_eq!(b.line(), GRANTED);
     daemon.until("a", |row| row.limbo == 0 && row.charged == 0);

@@ -2,26 +2,13 @@
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::{clean, command};
-use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients};
+use gpushare_tests::{GIB, Guest, Home, MIB, artefacts, clients, until_some};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 const GRANTED: &str = "alloc 0";
-
-/// Looks again until there is an answer: a socket appears without telling anybody.
-fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "it does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 #[test]
 fn the_daemon_leaves_with_its_last_program() {
@@ -168,8 +155,7 @@ fn a_run_inside_a_registered_container_stays_in_it() {
         .arg(format!("soft:{}", home.gpu().spec()))
         .arg("--")
         .arg(clients::compile("quota", &[]));
-    let mut guest = Guest::start(outer);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = Guest::start(outer).started();
     assert_eq!(guest.ask(&format!("fill {}", 256 * MIB)), "fill 8 2");
     let rows = home.ps();
     assert_eq!(rows.len(), 1, "{rows:?}");
@@ -224,7 +210,7 @@ fn a_daemon_whose_starter_dies_before_it_connects_leaves() {
 
     let mut expected = start();
     let control = home.folder().join("d/control.sock");
-    let caller = until(|| UnixStream::connect(&control).ok());
+    let caller = until_some("its socket appears", || UnixStream::connect(&control).ok());
     drop(expected.stdin.take());
     assert_eq!(expected.try_wait().unwrap(), None, "somebody is here");
     drop(caller);

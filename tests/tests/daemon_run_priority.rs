@@ -118,8 +118,7 @@ fn one_that_ignores_the_request_to_end_is_killed_after_the_grace() {
     let mut deaf = home.run("deaf", &[&BURST[..], &MAY_END, &LOW].concat());
     deaf.args(["sh", "-c", "trap '' TERM; exec \"$0\""])
         .arg(clients::compile("quota", &[]));
-    let mut deaf = Guest::start(deaf);
-    assert_eq!(deaf.ask("init"), "init 0");
+    let mut deaf = Guest::start(deaf).started();
     assert_eq!(deaf.ask(&alloc(10 * GIB)), GRANTED);
     let mut events = home.events();
     let mut high = home.guest("high", &[&BURST[..], &MAKE_ROOM].concat());

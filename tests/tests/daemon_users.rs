@@ -127,8 +127,9 @@ fn a_users_program_runs_under_the_machines_daemon_within_its_limit() {
     let Some(machine) = Machine::start(test) else {
         return;
     };
-    let mut guest = machine.guest(ALICE, &["--name", "mine", "--mem-limit", "2GiB"]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = machine
+        .guest(ALICE, &["--name", "mine", "--mem-limit", "2GiB"])
+        .started();
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
     assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), "alloc 2");
     for user in [ALICE, BOB, ROOT] {
@@ -152,8 +153,9 @@ fn another_user_neither_joins_nor_changes_nor_reaches_it_and_root_does() {
     let Some(machine) = Machine::start(test) else {
         return;
     };
-    let mut guest = machine.guest(ALICE, &["--name", "mine", "--mem-limit", "2GiB"]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = machine
+        .guest(ALICE, &["--name", "mine", "--mem-limit", "2GiB"])
+        .started();
 
     let set = machine.run(BOB, &["set", "mine", "--mem-limit", "4GiB"]);
     let told = String::from_utf8_lossy(&set.stderr).into_owned();

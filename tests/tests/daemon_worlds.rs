@@ -17,9 +17,7 @@ fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
     ];
     let mut run = home.command(&flags);
     run.arg(clients::compile("quota", &[]));
-    let mut guest = Guest::start(run);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    Guest::start(run).started()
 }
 
 #[test]

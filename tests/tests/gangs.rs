@@ -5,37 +5,14 @@ use std::time::{Duration, Instant};
 
 use gpushare_tests::{Container, Daemon, Gpu, Guest};
 
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 const US: u64 = 1_000;
 
-fn number(guest: &mut Guest) -> u64 {
-    let answer = guest.ask("count");
-    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-    number.unwrap_or_else(|| panic!("{answer}"))
-}
-
 fn working(container: &Container, client: &str, devices: &str, ns: u64) -> Guest {
-    let mut guest = container.client(client, &[("CUDA_VISIBLE_DEVICES", devices)]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = container
+        .client(client, &[("CUDA_VISIBLE_DEVICES", devices)])
+        .started();
     assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
     guest
-}
-
-/// Waits until the guest has done `more`; how long that took.
-#[track_caller]
-fn goes_on(guest: &mut Guest, more: u64) -> Duration {
-    let (began, before) = (Instant::now(), number(guest));
-    while number(guest) < before + more {
-        assert!(began.elapsed() < PATIENCE, "it stands still at {before}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    began.elapsed()
-}
-
-fn stops(mut guest: Guest) {
-    assert_eq!(guest.ask("stop"), "stop 0");
-    guest.finish().silently();
 }
 
 #[test]
@@ -47,12 +24,14 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
     let mut gang = working(&both, "gang", "0,1", 200 * US);
-    goes_on(&mut gang, 100);
+    gang.goes_on(100);
     let mut took = Duration::ZERO;
     for _ in 0..5 {
-        took += goes_on(&mut gang, 200);
-        goes_on(&mut first, 20);
-        goes_on(&mut second, 20);
+        let began = Instant::now();
+        gang.goes_on(200);
+        took += began.elapsed();
+        first.goes_on(20);
+        second.goes_on(20);
     }
     let share = daemon.share("both");
     let rate = 1000.0 / took.as_secs_f64();
@@ -60,9 +39,9 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
         "{rate:.0} collectives of 200 us a second beside a tenant on each GPU, {} turns, {} overruns",
         share.turns, share.overruns
     );
-    stops(first);
-    stops(second);
-    stops(gang);
+    first.stops();
+    second.stops();
+    gang.stops();
 }
 
 #[test]
@@ -73,10 +52,10 @@ fn a_gang_that_is_killed_leaves_both_gpus_to_others() {
     let mut gang = working(&both, "gang", "0,1", 200 * US);
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
-    goes_on(&mut gang, 100);
+    gang.goes_on(100);
     gang.kill();
-    goes_on(&mut first, 200);
-    goes_on(&mut second, 200);
-    stops(first);
-    stops(second);
+    first.goes_on(200);
+    second.goes_on(200);
+    first.stops();
+    second.stops();
 }

@@ -68,8 +68,7 @@ impl Container {
             runtime,
             keeper: None,
         };
-        let mut keeper = Guest::start(container.command("quota"));
-        assert_eq!(keeper.ask("init"), "init 0");
+        let mut keeper = Guest::start(container.command("quota")).started();
         assert_eq!(keeper.ask(&format!("alloc {KEPT}")), "alloc 0");
         container.keeper = Some(keeper);
         container
@@ -259,8 +258,7 @@ fn a_killed_parent_counts_as_long_as_its_forked_child_lives() {
 fn what_a_killed_process_held_can_be_had_without_being_asked_for_twice() {
     let mut container = Container::start();
     for round in 0..5 {
-        let mut holder = Guest::start(container.command("quota"));
-        assert_eq!(holder.ask("init"), "init 0");
+        let mut holder = Guest::start(container.command("quota")).started();
         assert_eq!(holder.ask(&format!("alloc {}", LIMIT - KEPT)), "alloc 0");
         holder.kill();
         // The driver has not given it back yet: the request waits for it.
@@ -278,8 +276,7 @@ fn what_a_killed_process_held_can_be_had_without_being_asked_for_twice() {
 fn processes_killed_at_any_moment_leave_true_books() {
     let mut container = Container::start();
     for round in 0..20_u64 {
-        let mut racer = Guest::start(container.command("race"));
-        assert_eq!(racer.ask("init"), "init 0");
+        let mut racer = Guest::start(container.command("race")).started();
         racer.send(&format!("greedy {} 100000000 {round}", 8 * MIB));
         // The keeper's own calls pass the time: the racer is somewhere in the middle of its own.
         for _ in 0..=round {

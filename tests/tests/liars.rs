@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::guest::plain;
 use gpushare_tests::turns::{Onlooker, Seen};
-use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch, clients};
+use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch, clients, until};
 
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks of a liar's.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -80,21 +78,6 @@ fn lies(page: &mut Onlooker, lie: Lie, stopped: &AtomicBool) {
     }
 }
 
-fn number(guest: &mut Guest, question: &str) -> u64 {
-    let answer = guest.ask(question);
-    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-    number.unwrap_or_else(|| panic!("{answer}"))
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn working(mut guest: Guest) -> Guest {
     assert_eq!(guest.ask("init"), "init 0");
     assert_eq!(guest.ask("work 500000"), "work 0");
@@ -133,8 +116,8 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     watched(&daemon, &mut honest);
     let seen = watch.end();
     let (own, others) = (
-        had(&seen, number(&mut honest, "pid")),
-        had(&seen, number(&mut kernels, "pid")),
+        had(&seen, honest.number("pid")),
+        had(&seen, kernels.number("pid")),
     );
     eprintln!(
         "{lie:?}: of {} ms of its own turns the honest one had {} ms, the liar {} ms; {:?} {:?}",
@@ -145,15 +128,14 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
         daemon.share("liar"),
     );
     assert!(own > 0, "it works in its turns");
-    assert_eq!(honest.ask("stop"), "stop 0");
-    honest.finish().silently();
+    honest.stops();
     kernels.kill();
 }
 
 /// While the honest one has sixty turns more, the other has no more than its part, and a wide margin.
 fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
     let before = (daemon.share("good").turns, daemon.share("liar").turns);
-    let count = number(honest, "count");
+    let count = honest.number("count");
     daemon.turns_go_round(&["good"], 60);
     let after = (daemon.share("good").turns, daemon.share("liar").turns);
     let (mine, its) = (after.0 - before.0, after.1 - before.1);
@@ -161,7 +143,7 @@ fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
         its <= 2 * mine + 10,
         "{its} turns of the liar's beside {mine}"
     );
-    assert!(number(honest, "count") > count);
+    assert!(honest.number("count") > count);
 }
 
 #[test]
@@ -177,10 +159,8 @@ fn one_that_wants_all_the_time_gets_no_more_turns_than_others() {
 #[test]
 fn one_that_never_says_drained_is_passed_over_and_its_neighbour_goes_on() {
     beside(Lie::Mute, |daemon, honest| {
-        let count = number(honest, "count");
-        until("it goes on", || number(honest, "count") >= count + 500);
+        honest.goes_on(500);
         until("it is noticed", || daemon.share("liar").overruns > 0);
-        let count = number(honest, "count");
-        until("it goes on", || number(honest, "count") >= count + 500);
+        honest.goes_on(500);
     });
 }

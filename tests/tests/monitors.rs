@@ -12,8 +12,7 @@ fn monitor(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
 
 /// Starts the quota client in a container and allocates.
 fn busy(gpu: &Gpu, flags: &[&str], bytes: u64) -> Guest {
-    let mut guest = Guest::client(gpu, flags, "quota");
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = Guest::client(gpu, flags, "quota").started();
     assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");
     guest
 }

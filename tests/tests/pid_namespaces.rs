@@ -5,11 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts, clients, guest};
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts, clients, guest, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -57,9 +56,7 @@ fn wrapped(command: &Command, by: &str, flags: &[&str]) -> Command {
 
 /// A quota client that has started CUDA.
 fn started(command: Command) -> Guest {
-    let mut guest = Guest::start(command);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    Guest::start(command).started()
 }
 
 /// The pid, here, of the program that `unshare` or `nsenter` started.
@@ -169,11 +166,8 @@ fn runtime() -> tempfile::TempDir {
 
 /// Until the process is gone from here, and with it its locks.
 fn until_gone(pid: u32) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while Path::new(&format!("/proc/{pid}")).exists() {
-        assert!(Instant::now() < end, "{pid} stays");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let here = format!("/proc/{pid}");
+    until(&format!("{here} goes"), || !Path::new(&here).exists());
 }
 
 #[test]

@@ -21,8 +21,7 @@ fn a_log_is_written_where_it_was_asked_for_and_nowhere_else() {
     let log = folder.path().join("log");
     let path = log.to_str().expect("text");
     for environment in [&[][..], &[("GPUSHARE_LOG", path)]] {
-        let mut guest = preloaded(&gpu, environment);
-        assert_eq!(guest.ask("init"), "init 0");
+        let guest = preloaded(&gpu, environment).started();
         guest.finish().silently();
         assert_eq!(log.exists(), !environment.is_empty(), "{environment:?}");
     }
@@ -51,14 +50,12 @@ fn a_log_that_cannot_be_opened_changes_nothing() {
 fn a_disabled_library_is_out_of_the_way_and_only_1_disables_it() {
     let gpu = Gpu::new("mem=4GiB");
     let limited = ("GPUSHARE_MEM_LIMIT", "64MiB");
-    let mut guest = preloaded(&gpu, &[limited, ("GPUSHARE_DISABLE", "1")]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = preloaded(&gpu, &[limited, ("GPUSHARE_DISABLE", "1")]).started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 4 * GIB));
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 0");
     guest.finish().silently();
 
-    let mut guest = preloaded(&gpu, &[limited]);
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = preloaded(&gpu, &[limited]).started();
     assert_eq!(guest.ask(&format!("alloc {GIB}")), "alloc 2");
     guest.finish().silently();
 }

@@ -3,7 +3,6 @@
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};
-use softgpu::inspect;
 
 /// Runs `processes` of one container, each with these arguments for `poolstorm`.
 #[track_caller]
@@ -41,10 +40,7 @@ fn storm_of(program: &str, limit: u64, processes: usize, seed: u64, arguments: &
         last = guest.ask("");
     }
     assert_eq!(numbers(&last), [limit, limit], "{last}");
-    let snapshot = inspect::snapshot(gpu.name())
-        .expect("readable")
-        .expect("the guests hold it");
-    let peak = snapshot.devices[0].requested_peak;
+    let peak = gpu.truth().requested_peak;
     assert!(
         peak <= limit,
         "{processes} of {arguments:?}, seed {seed}: {} MiB at the peak",

@@ -2,35 +2,11 @@
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};
-use softgpu::inspect::{self, DeviceTruth};
 
 const OUT_OF_MEMORY: &str = "2";
 
-/// Asks, and requires success.
-#[track_caller]
-fn done(guest: &mut Guest, line: &str) {
-    let word = line.split(' ').next().expect("a command");
-    assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
-}
-
-#[track_caller]
-fn refused(guest: &mut Guest, line: &str) {
-    let word = line.split(' ').next().expect("a command");
-    assert_eq!(guest.ask(line), format!("{word} {OUT_OF_MEMORY}"), "{line}");
-}
-
 fn started(gpu: &Gpu, limit: &str) -> Guest {
-    let mut guest = Guest::client(gpu, &["--mem-limit", limit], "ordered");
-    done(&mut guest, "init");
-    guest
-}
-
-/// The software GPU's own books.
-fn truth(gpu: &Gpu) -> DeviceTruth {
-    let snapshot = inspect::snapshot(gpu.name())
-        .expect("readable")
-        .expect("a guest holds it");
-    snapshot.devices.into_iter().next().expect("one device")
+    Guest::client(gpu, &["--mem-limit", limit], "ordered").started()
 }
 
 /// What `gpushare` says is free for the program.
@@ -46,12 +22,12 @@ fn a_pool_is_charged_with_what_is_reserved_and_stops_at_the_limit() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     for number in 0..8 {
-        done(&mut guest, &format!("alloc {} {}", 32 * MIB, number % 4));
+        guest.does(&format!("alloc {} {}", 32 * MIB, number % 4));
         assert_eq!(free(&mut guest), (256 - 32 * (number + 1)) * MIB);
     }
-    refused(&mut guest, "alloc 1 0");
-    refused(&mut guest, "linear 1");
-    let truth = truth(&gpu);
+    guest.answers("alloc 1 0", OUT_OF_MEMORY);
+    guest.answers("linear 1", OUT_OF_MEMORY);
+    let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
 }
@@ -60,16 +36,16 @@ fn a_pool_is_charged_with_what_is_reserved_and_stops_at_the_limit() {
 fn freed_pool_memory_is_credited_once_the_driver_has_let_go_of_it() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, "keep");
+    guest.does("keep");
     for _ in 0..4 {
-        done(&mut guest, &format!("alloc {} 1", 64 * MIB));
+        guest.does(&format!("alloc {} 1", 64 * MIB));
     }
     for number in 0..4 {
-        done(&mut guest, &format!("free {number} 1"));
+        guest.does(&format!("free {number} 1"));
     }
-    done(&mut guest, "sync 1");
+    guest.does("sync 1");
     assert_eq!(free(&mut guest), 0, "the pool keeps it, so it is paid for");
-    done(&mut guest, "trim -1");
+    guest.does("trim -1");
     assert_eq!(free(&mut guest), 256 * MIB);
     guest.finish().silently();
 }
@@ -79,10 +55,10 @@ fn without_a_threshold_a_synchronisation_gives_the_memory_back() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     for sync in ["sync 2", "sync-all"] {
-        done(&mut guest, &format!("alloc {} 2", 200 * MIB));
+        guest.does(&format!("alloc {} 2", 200 * MIB));
         let number = if sync == "sync 2" { 0 } else { 1 };
-        done(&mut guest, &format!("free {number} 2"));
-        done(&mut guest, sync);
+        guest.does(&format!("free {number} 2"));
+        guest.does(sync);
         assert_eq!(free(&mut guest), 256 * MIB, "{sync}");
     }
     guest.finish().silently();
@@ -92,12 +68,12 @@ fn without_a_threshold_a_synchronisation_gives_the_memory_back() {
 fn a_stream_may_have_again_at_once_what_it_has_freed() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, "keep");
+    guest.does("keep");
     for number in 0..50 {
-        done(&mut guest, &format!("alloc {} 1", 200 * MIB));
-        done(&mut guest, &format!("free {number} 1"));
+        guest.does(&format!("alloc {} 1", 200 * MIB));
+        guest.does(&format!("free {number} 1"));
     }
-    let truth = truth(&gpu);
+    let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
 }
@@ -106,15 +82,15 @@ fn a_stream_may_have_again_at_once_what_it_has_freed() {
 fn memory_kept_by_a_pool_is_given_up_before_anything_is_refused() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, "keep");
-    done(&mut guest, &format!("alloc {} 1", 200 * MIB));
-    done(&mut guest, "free 0 1");
-    done(&mut guest, "sync 1");
-    done(&mut guest, &format!("linear {}", 200 * MIB));
-    done(&mut guest, "now 1");
-    done(&mut guest, "pool");
-    done(&mut guest, &format!("from 0 {} 2", 200 * MIB));
-    let truth = truth(&gpu);
+    guest.does("keep");
+    guest.does(&format!("alloc {} 1", 200 * MIB));
+    guest.does("free 0 1");
+    guest.does("sync 1");
+    guest.does(&format!("linear {}", 200 * MIB));
+    guest.does("now 1");
+    guest.does("pool");
+    guest.does(&format!("from 0 {} 2", 200 * MIB));
+    let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
 }
@@ -123,14 +99,14 @@ fn memory_kept_by_a_pool_is_given_up_before_anything_is_refused() {
 fn frees_under_way_in_another_stream_are_waited_for() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, &format!("alloc {} 1", 200 * MIB));
-    done(&mut guest, "spin 50000000 1");
-    done(&mut guest, "free 0 1");
-    done(&mut guest, &format!("alloc {} 2", 200 * MIB));
-    done(&mut guest, "spin 50000000 2");
-    done(&mut guest, "free 1 2");
-    done(&mut guest, &format!("linear {}", 200 * MIB));
-    let truth = truth(&gpu);
+    guest.does(&format!("alloc {} 1", 200 * MIB));
+    guest.does("spin 50000000 1");
+    guest.does("free 0 1");
+    guest.does(&format!("alloc {} 2", 200 * MIB));
+    guest.does("spin 50000000 2");
+    guest.does("free 1 2");
+    guest.does(&format!("linear {}", 200 * MIB));
+    let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
 }
@@ -139,11 +115,11 @@ fn frees_under_way_in_another_stream_are_waited_for() {
 fn linear_memory_freed_in_a_stream_is_paid_for_until_the_stream_comes_to_it() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, &format!("linear {}", 200 * MIB));
-    done(&mut guest, "spin 50000000 1");
-    done(&mut guest, "free 0 1");
-    done(&mut guest, &format!("linear {}", 200 * MIB));
-    done(&mut guest, "sync-all");
+    guest.does(&format!("linear {}", 200 * MIB));
+    guest.does("spin 50000000 1");
+    guest.does("free 0 1");
+    guest.does(&format!("linear {}", 200 * MIB));
+    guest.does("sync-all");
     assert_eq!(free(&mut guest), 56 * MIB);
     guest.finish().silently();
 }
@@ -152,14 +128,14 @@ fn linear_memory_freed_in_a_stream_is_paid_for_until_the_stream_comes_to_it() {
 fn a_destroyed_pool_is_paid_for_until_its_last_allocation_is_freed() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
-    done(&mut guest, "pool");
-    done(&mut guest, &format!("from 0 {} 1", 64 * MIB));
-    done(&mut guest, &format!("from 0 {} 1", 64 * MIB));
-    done(&mut guest, "close 0");
+    guest.does("pool");
+    guest.does(&format!("from 0 {} 1", 64 * MIB));
+    guest.does(&format!("from 0 {} 1", 64 * MIB));
+    guest.does("close 0");
     assert_eq!(free(&mut guest), 128 * MIB);
-    done(&mut guest, "free 0 1");
-    done(&mut guest, "free 1 1");
-    done(&mut guest, "sync 1");
+    guest.does("free 0 1");
+    guest.does("free 1 1");
+    guest.does("sync 1");
     assert_eq!(free(&mut guest), 256 * MIB);
     guest.finish().silently();
 }
@@ -170,25 +146,25 @@ fn a_destroyed_pool_is_paid_for_until_its_frees_are_over() {
     for freed_first in [true, false] {
         let gpu = Gpu::new("");
         let mut guest = started(&gpu, "256MiB");
-        done(&mut guest, "pool");
-        done(&mut guest, &format!("from 0 {} 1", 96 * MIB));
-        done(&mut guest, &format!("from 0 {} 2", 96 * MIB));
-        done(&mut guest, "spin 50000000 1");
-        done(&mut guest, "spin 70000000 2");
+        guest.does("pool");
+        guest.does(&format!("from 0 {} 1", 96 * MIB));
+        guest.does(&format!("from 0 {} 2", 96 * MIB));
+        guest.does("spin 50000000 1");
+        guest.does("spin 70000000 2");
         let steps = if freed_first {
             ["free 0 1", "free 1 2", "close 0"]
         } else {
             ["close 0", "free 0 1", "free 1 2"]
         };
         for step in steps {
-            done(&mut guest, step);
+            guest.does(step);
         }
         assert_eq!(free(&mut guest), 64 * MIB, "the frees are under way");
         // Waits for them.
-        done(&mut guest, &format!("linear {}", 128 * MIB));
-        let truth = truth(&gpu);
+        guest.does(&format!("linear {}", 128 * MIB));
+        let truth = gpu.truth();
         assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
-        done(&mut guest, "sync-all");
+        guest.does("sync-all");
         assert_eq!(free(&mut guest), 128 * MIB);
         guest.finish().silently();
     }
@@ -200,12 +176,12 @@ fn frees_of_a_stream_that_is_never_idle_are_credited() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     for number in 0..20 {
-        done(&mut guest, &format!("linear {}", 64 * MIB));
-        done(&mut guest, "spin 3000000 1");
-        done(&mut guest, &format!("free {number} 1"));
-        done(&mut guest, "spin 3000000 1");
+        guest.does(&format!("linear {}", 64 * MIB));
+        guest.does("spin 3000000 1");
+        guest.does(&format!("free {number} 1"));
+        guest.does("spin 3000000 1");
     }
-    let truth = truth(&gpu);
+    let truth = gpu.truth();
     assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
     guest.finish().silently();
 }
@@ -215,12 +191,12 @@ fn a_reset_of_the_context_credits_what_was_in_it() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     for _ in 0..3 {
-        done(&mut guest, &format!("linear {}", 64 * MIB));
-        done(&mut guest, &format!("linear {}", 128 * MIB));
-        refused(&mut guest, &format!("linear {}", 128 * MIB));
-        done(&mut guest, "reset");
+        guest.does(&format!("linear {}", 64 * MIB));
+        guest.does(&format!("linear {}", 128 * MIB));
+        guest.answers(&format!("linear {}", 128 * MIB), OUT_OF_MEMORY);
+        guest.does("reset");
         assert_eq!(free(&mut guest), 256 * MIB);
-        assert_eq!(truth(&gpu).requested_now, 0);
+        assert_eq!(gpu.truth().requested_now, 0);
     }
     guest.finish().silently();
 }
@@ -240,17 +216,16 @@ fn an_allocation_is_charged_though_the_driver_cannot_say_where_from() {
         let mut run = command(&gpu, &["--mem-limit", "256MiB"]);
         run.env("SOFTGPU_FAIL", failing)
             .arg(clients::compile("ordered", &[]));
-        let mut guest = Guest::start(run);
-        done(&mut guest, "init");
+        let mut guest = Guest::start(run).started();
         for _ in 0..3 {
-            done(&mut guest, &format!("alloc {} 1", 64 * MIB));
+            guest.does(&format!("alloc {} 1", 64 * MIB));
         }
-        refused(&mut guest, &format!("alloc {} 2", 128 * MIB));
+        guest.answers(&format!("alloc {} 2", 128 * MIB), OUT_OF_MEMORY);
         for number in 0..3 {
-            done(&mut guest, &format!("free {number} 1"));
+            guest.does(&format!("free {number} 1"));
         }
-        done(&mut guest, "sync-all");
-        let truth = truth(&gpu);
+        guest.does("sync-all");
+        let truth = gpu.truth();
         assert!(truth.requested_peak <= 256 * MIB, "{failing}: {truth:?}");
         guest.finish().silently();
     }

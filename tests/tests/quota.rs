@@ -37,8 +37,7 @@ fn two_programs_under_different_quotas_stop_each_at_its_own_limit() {
 #[test]
 fn freed_memory_can_be_had_again_and_the_limit_still_holds() {
     let gpu = Gpu::new("");
-    let mut guest = Guest::client(&gpu, &["--mem-limit", "512MiB"], "quota");
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = Guest::client(&gpu, &["--mem-limit", "512MiB"], "quota").started();
     for _ in 0..3 {
         assert_eq!(
             guest.ask(&format!("fill {}", 128 * MIB)),
@@ -57,8 +56,7 @@ fn freed_memory_can_be_had_again_and_the_limit_still_holds() {
 #[test]
 fn a_program_sees_its_quota_as_the_devices_memory() {
     let gpu = Gpu::new("mem=16GiB");
-    let mut guest = Guest::client(&gpu, &["--mem-limit", "2GiB"], "quota");
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = Guest::client(&gpu, &["--mem-limit", "2GiB"], "quota").started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 2 * GIB));
     let info = guest.ask("info");
     let words: Vec<&str> = info.split(' ').collect();
@@ -71,8 +69,7 @@ fn a_program_sees_its_quota_as_the_devices_memory() {
 #[test]
 fn without_a_limit_the_device_is_the_limit() {
     let gpu = Gpu::new("mem=4GiB");
-    let mut guest = Guest::client(&gpu, &[], "quota");
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = Guest::client(&gpu, &[], "quota").started();
     assert_eq!(guest.ask("total"), format!("total {} 0", 4 * GIB));
     assert_eq!(guest.ask(&format!("alloc {}", 3 * GIB)), "alloc 0");
     guest.finish().silently();
@@ -104,8 +101,7 @@ fn two_programs_of_one_name_share_one_quota() {
 fn a_second_program_of_one_name_with_another_limit_is_refused() {
     let gpu = Gpu::new("");
     let name = format!("{}-differing", gpu.name());
-    let mut one = Guest::client(&gpu, &["--mem-limit", "1GiB", "--name", &name], "quota");
-    assert_eq!(one.ask("init"), "init 0");
+    let mut one = Guest::client(&gpu, &["--mem-limit", "1GiB", "--name", &name], "quota").started();
     let mut other = Guest::client(&gpu, &["--mem-limit", "2GiB", "--name", &name], "quota");
     assert_eq!(other.ask("init"), "init 1");
     let ended = other.finish();

@@ -246,8 +246,7 @@ fn nothing_is_left_behind() {
     run.env("XDG_RUNTIME_DIR", runtime.path())
         .env("TMPDIR", temporary.path())
         .arg(clients::compile("quota", &[]));
-    let mut guest = Guest::start(run);
-    assert_eq!(guest.ask("init"), "init 0");
+    let guest = Guest::start(run).started();
     let containers = || -> Vec<PathBuf> {
         let entries = fs::read_dir(runtime.path().join("gpushare/c"))
             .into_iter()

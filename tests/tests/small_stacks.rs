@@ -3,13 +3,10 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use gpushare_tests::guest::{command, plain};
-use gpushare_tests::{Daemon, Gpu, Guest, clients};
+use gpushare_tests::{Daemon, Gpu, Guest, clients, until};
 
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What the library may need more than the driver. An optimised build needs far less than this one.
 const MORE: usize = 24 << 10;
 /// The least a thread may have, which is also the step in which the driver's need is sought.
@@ -40,11 +37,7 @@ fn starts_on(mut guest: Guest, least: usize) {
     assert_eq!(guest.ask(&format!("tiny {}", least + MORE)), "tiny 0");
     assert_eq!(guest.ask("launch 1 100000000"), "launch 0");
     assert_eq!(guest.ask("post 1000000"), "post 0");
-    let end = Instant::now() + PATIENCE;
-    while guest.ask("posted") != "posted 1" {
-        assert!(Instant::now() < end, "the gate does not open");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the gate opens", || guest.ask("posted") == "posted 1");
     guest.finish().silently();
 }
 

@@ -1,24 +1,16 @@
 //! The gate of a real program under turns that a test deals by hand: in order, out of order, forged, and by a daemon that is silent, gone,
 //! or another. No launch waits without an end, nothing fails, nothing is printed.
 
-use std::time::{Duration, Instant};
-
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::dealer::turn;
-use gpushare_tests::{Dealer, Gpu, Guest};
-use softgpu::inspect;
-
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+use gpushare_tests::{Dealer, Gpu, Guest, until};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 fn started(dealer: &Dealer) -> Guest {
-    let mut guest = dealer.client("turns");
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    dealer.client("turns").started()
 }
 
 /// A thread of the guest's launches one kernel and waits for it.
@@ -27,25 +19,8 @@ fn posts(guest: &mut Guest) {
 }
 
 #[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[track_caller]
 fn goes(guest: &mut Guest) {
     until("the launch goes", || guest.ask("posted") == "posted 1");
-}
-
-/// What the device has done for all.
-fn served(gpu: &Gpu) -> u64 {
-    let snapshot = inspect::snapshot(gpu.name()).expect("readable");
-    let devices = snapshot.expect("a guest holds it").devices;
-    let processes = devices.iter().flat_map(|device| &device.processes);
-    processes.map(|process| process.served[0]).sum()
 }
 
 fn drained(epoch: u64) -> Request {
@@ -61,12 +36,12 @@ fn wanted(epoch: u64) -> Request {
 fn is_closed(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
     dealer.close(epoch);
     dealer.hears(&drained(epoch));
-    let before = served(gpu);
+    let before = gpu.served();
     posts(guest);
     dealer.hears(&wanted(epoch));
     assert_eq!(guest.ask("sync 1"), "sync 0", "nothing but launches waits");
     assert_eq!(guest.ask("posted"), "posted 0");
-    assert_eq!(served(gpu), before, "it does not run");
+    assert_eq!(gpu.served(), before, "it does not run");
     let again = dealer.said();
     assert!(again.is_empty(), "it is said once, not {again:?}");
 }
@@ -175,7 +150,7 @@ fn while_the_daemon_is_silent_the_cap_that_it_last_said_holds() {
     // A second of a device at one percent is paid for after a hundred.
     assert_eq!(guest.ask(&format!("launch 1 {}", 1_000 * MS)), "launch 0");
     assert_eq!(guest.ask("sync 1"), "sync 0");
-    let before = served(&gpu);
+    let before = gpu.served();
     posts(&mut guest);
     assert_eq!(
         guest.ask("copies"),
@@ -183,7 +158,7 @@ fn while_the_daemon_is_silent_the_cap_that_it_last_said_holds() {
         "nothing but launches waits"
     );
     assert_eq!(guest.ask("posted"), "posted 0");
-    assert!(served(&gpu) < before + MS, "and it does not run");
+    assert!(gpu.served() < before + MS, "and it does not run");
     guest.kill();
 }
 
@@ -259,15 +234,7 @@ fn whatever_a_page_says_nothing_breaks_and_a_good_turn_after_it_is_obeyed() {
     }
     dealer.beat(true);
     dealer.deal(&Turn::default());
-    let count = |guest: &mut Guest| {
-        let answer = guest.ask("count");
-        let count = answer
-            .strip_prefix("count ")
-            .and_then(|count| count.parse().ok());
-        count.unwrap_or_else(|| panic!("{answer}"))
-    };
-    let before: u64 = count(&mut guest);
-    until("its threads go on", || count(&mut guest) > before + 100);
+    guest.goes_on(100);
     assert_eq!(guest.ask("calm"), "calm 0");
     is_closed(&gpu, &dealer, &mut guest, 77);
     dealer.open(78);

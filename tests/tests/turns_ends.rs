@@ -2,21 +2,15 @@
 //! left in the daemon's books. Nobody is let in beside one that does not finish, so that it shows if one is waited for.
 
 use std::os::unix::process::ExitStatusExt;
-use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::turns::STRICT;
-use gpushare_tests::{Container, Daemon, Dealer, Ended, Gpu, Guest};
-
-/// The longest a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+use gpushare_tests::{Container, Daemon, Dealer, Ended, Gpu, Guest, until};
 
 const MS: u64 = 1_000_000;
 
 fn started(container: &Container) -> Guest {
-    let mut guest = container.client("turns", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
+    container.client("turns", &[]).started()
 }
 
 /// A guest whose threads always have work.
@@ -24,33 +18,6 @@ fn storming(container: &Container) -> Guest {
     let mut guest = started(container);
     assert_eq!(guest.ask("storm 4 60000"), "storm 0");
     guest
-}
-
-fn number(guest: &mut Guest, question: &str) -> u64 {
-    let answer = guest.ask(question);
-    let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-    number.unwrap_or_else(|| panic!("{answer}"))
-}
-
-#[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Waits until the guest's threads have launched `more` times.
-#[track_caller]
-fn goes_on(guest: &mut Guest, more: u64) {
-    let before = number(guest, "count");
-    until("it goes on", || number(guest, "count") >= before + more);
-}
-
-fn calms(mut guest: Guest) {
-    assert_eq!(guest.ask("calm"), "calm 0");
-    guest.finish().silently();
 }
 
 /// Waits until nothing of the container's is left.
@@ -71,14 +38,14 @@ fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> boo
     let mut other = storming(&two);
     for _ in 0..6 {
         let mut guest = storming(&one);
-        goes_on(&mut guest, 60);
+        guest.goes_on(60);
         guest.send(how);
         let ended = guest.finish();
         assert!(left(&ended), "{ended:?}");
-        goes_on(&mut other, 120);
+        other.goes_on(120);
     }
     nothing_is_left(&daemon, "one");
-    calms(other);
+    other.calms();
 }
 
 #[test]
@@ -103,19 +70,19 @@ fn a_program_that_becomes_another_amid_its_launches_begins_anew() {
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut guest, mut other) = (storming(&one), storming(&two));
     for _ in 0..4 {
-        goes_on(&mut guest, 60);
+        guest.goes_on(60);
         guest.send("exec");
-        goes_on(&mut other, 120);
+        other.goes_on(120);
         assert_eq!(guest.ask("init"), "init 0");
         let row = daemon.until("one", |row| row.processes.len() == 1);
-        assert_eq!(u64::from(row.processes[0].pid), number(&mut guest, "pid"));
+        assert_eq!(u64::from(row.processes[0].pid), guest.number("pid"));
         assert_eq!(guest.ask("storm 4 60000"), "storm 0");
     }
-    goes_on(&mut guest, 60);
-    goes_on(&mut other, 60);
-    calms(guest);
+    guest.goes_on(60);
+    other.goes_on(60);
+    guest.calms();
     nothing_is_left(&daemon, "one");
-    calms(other);
+    other.calms();
 }
 
 #[test]
@@ -124,17 +91,17 @@ fn a_failed_context_is_drained_and_its_neighbour_goes_on() {
     let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut guest, mut other) = (storming(&one), storming(&two));
-    goes_on(&mut guest, 60);
+    guest.goes_on(60);
     assert_eq!(guest.ask("fault"), "fault 0");
     until("the context fails", || guest.ask("query 1") == "query 700");
-    goes_on(&mut other, 300);
+    other.goes_on(300);
     assert_eq!(guest.ask("launch 1 1000"), "launch 700");
     assert_eq!(guest.ask("calm"), "calm 700");
-    goes_on(&mut other, 300);
+    other.goes_on(300);
     assert_eq!(daemon.share("one").overruns, 0);
     guest.finish().silently();
     nothing_is_left(&daemon, "one");
-    calms(other);
+    other.calms();
 }
 
 #[test]
@@ -145,10 +112,10 @@ fn a_thread_that_is_cancelled_leaves_the_gate_as_it_found_it() {
     let (mut guest, mut other) = (started(&one), storming(&two));
     for _ in 0..8 {
         assert_eq!(guest.ask("cancel 200000"), "cancel 0");
-        goes_on(&mut other, 60);
+        other.goes_on(60);
     }
     guest.finish().silently();
-    calms(other);
+    other.calms();
 }
 
 fn is_wanted(said: &[Request]) -> bool {
@@ -162,8 +129,7 @@ fn is_wanted(said: &[Request]) -> bool {
 fn a_child_that_becomes_a_program_of_its_own_waits_at_the_closed_gate_like_any() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
-    let mut guest = dealer.client("turns");
-    assert_eq!(guest.ask("init"), "init 0");
+    let mut guest = dealer.client("turns").started();
     dealer.open(1);
     assert_eq!(guest.ask("launch 3 100000"), "launch 0");
     dealer.close(1);
@@ -190,10 +156,9 @@ fn a_program_ends_while_its_gate_waits_for_work_that_does_not_end() {
     let dealer = Dealer::start(&gpu);
     for (how, code, signal) in [(0, Some(7), None), (1, Some(7), None), (2, None, Some(6))] {
         dealer.open(1);
-        let mut guest = dealer.client("turns");
-        assert_eq!(guest.ask("init"), "init 0");
+        let mut guest = dealer.client("turns").started();
         assert_eq!(guest.ask("storm 2 60000"), "storm 0");
-        goes_on(&mut guest, 20);
+        guest.goes_on(20);
         if how != 2 {
             assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
         }

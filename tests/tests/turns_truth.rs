@@ -7,15 +7,7 @@ use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch};
 const TURNS: u64 = 60;
 
 fn started(container: &Container) -> Guest {
-    let mut guest = container.client("turns", &[]);
-    assert_eq!(guest.ask("init"), "init 0");
-    guest
-}
-
-fn pid(guest: &mut Guest) -> i32 {
-    let answer = guest.ask("pid");
-    let pid = answer.strip_prefix("pid ").and_then(|pid| pid.parse().ok());
-    pid.unwrap_or_else(|| panic!("{answer}"))
+    container.client("turns", &[]).started()
 }
 
 /// Asserts that nothing of one's ran while another had its turn. `pids` are each container's processes.
@@ -64,11 +56,9 @@ fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
     let closings: u64 = rows.iter().map(|row| row.turns).sum();
     println!("{closings} turns dealt, {} spells", seen.spells.len());
     assert!(rows.iter().all(|row| row.overruns == 0), "{rows:?}");
-    nobody_runs_in_anothers_turn(&seen, &[vec![pid(&mut a)], vec![pid(&mut b)]]);
-    for mut guest in [a, b] {
-        assert_eq!(guest.ask("calm"), "calm 0");
-        guest.finish().silently();
-    }
+    nobody_runs_in_anothers_turn(&seen, &[vec![a.pid().as_raw()], vec![b.pid().as_raw()]]);
+    a.calms();
+    b.calms();
 }
 
 #[test]
@@ -90,9 +80,10 @@ fn captures_of_all_modes_hold_what_was_launched_while_turns_go_round() {
         turns >= 5,
         "{turns} turns: captures that none met show nothing"
     );
-    nobody_runs_in_anothers_turn(&watch.end(), &[vec![pid(&mut a)], vec![pid(&mut b)]]);
-    for mut guest in [a, b] {
-        assert_eq!(guest.ask("calm"), "calm 0");
-        guest.finish().silently();
-    }
+    nobody_runs_in_anothers_turn(
+        &watch.end(),
+        &[vec![a.pid().as_raw()], vec![b.pid().as_raw()]],
+    );
+    a.calms();
+    b.calms();
 }

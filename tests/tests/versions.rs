@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use gpushare_protocol::wire::ProcessState;
 use gpushare_tests::runnable::prepared;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, artefacts};
 
@@ -48,13 +47,6 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-fn waits(daemon: &Daemon, name: &str) {
-    daemon.until(name, |row| {
-        let mut states = row.processes.iter().map(|process| &process.state);
-        states.any(|state| matches!(state, ProcessState::Waiting(_)))
-    });
-}
-
 /// Two bursts collide: the second waits, and is served when the first frees; what is above its limit is refused at once.
 fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
     let (a, b) = (daemon.container("a", &BURST), daemon.container("b", &BURST));
@@ -62,7 +54,7 @@ fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
     assert_eq!(a.ask(&alloc(10 * GIB)), GRANTED);
     assert_eq!(b.ask(&alloc(13 * GIB)), REFUSED, "above its limit");
     b.send(&alloc(10 * GIB));
-    waits(daemon, "b");
+    daemon.until_one_waits("b");
     assert_eq!(a.ask("free 1"), "free 0");
     assert_eq!(b.line(), GRANTED);
     daemon.until("b", |row| row.charged == 10 * GIB);
@@ -99,7 +91,7 @@ fn follow(first: &Build, next: &Build) {
     }
     let mut waiter = ready(&containers[1], first);
     waiter.send(&alloc(9 * GIB));
-    waits(&daemon, "b");
+    daemon.until_one_waits("b");
     daemon.replace(next.daemon.clone());
     let row = daemon.until("a", |row| row.processes.len() == 2 && row.charged > 0);
     assert_eq!(row.charged, 8 * GIB, "the books are exact");

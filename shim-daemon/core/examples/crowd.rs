@@ -7,9 +7,12 @@
     reason = "a benchmark reads the clock and prints"
 )]
 
+#[path = "../tests/node/bare.rs"]
+mod bare;
+
 use gpushare_core::{
-    AskId, Bytes, ContainerId, ContainerSpec, CostClass, DeviceId, DeviceSpec, Event, Nanos,
-    Policy, Preemptible, ProcessId, Quota, Resolver, World,
+    AskId, Bytes, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Policy, ProcessId, Quota,
+    Resolver, World,
 };
 use std::time::Instant;
 
@@ -18,40 +21,17 @@ const HOSTILE: ContainerId = ContainerId(1_000_000);
 const PROCESSES: u64 = 512;
 const ASKS: u64 = 16;
 
-fn join(world: &mut World, container: ContainerId, process: ProcessId) {
-    let event = Event::ProcessStarted {
-        process,
-        container,
-        adopted: true,
-        gated: true,
-    };
-    world.handle(Nanos::ZERO, event);
-}
-
 fn register(world: &mut World, container: ContainerId) {
     let quota = Quota {
         request: Bytes::mib(16),
         limit: Bytes::gib(80),
     };
     let spec = ContainerSpec {
-        quotas: vec![(DEVICE, quota)],
-        compute: Vec::new(),
-        priority: 500,
         on_collision: vec![Resolver::Priority, Resolver::Wait],
         wait_timeout: Nanos::secs(300),
-        idle_after: Nanos::secs(5),
-        preemptible: Preemptible::Never,
-        idle_end: None,
-        run_limit: None,
+        ..bare::spec(DEVICE, quota)
     };
-    world.handle(
-        Nanos::ZERO,
-        Event::Register {
-            container,
-            spec,
-            running: None,
-        },
-    );
+    bare::register(world, container, spec);
 }
 
 fn ask(world: &mut World, now: Nanos, process: u64, ask: u64, bytes: Bytes) {
@@ -82,26 +62,15 @@ fn measure(containers: u64) {
         most_waiting: usize::try_from(ASKS).unwrap_or(usize::MAX),
         ..Policy::default()
     });
-    let spec = DeviceSpec {
-        capacity: Bytes::gib(80),
-        reserve: Bytes::ZERO,
-        class: CostClass(0),
-    };
-    world.handle(
-        Nanos::ZERO,
-        Event::DeviceAdded {
-            device: DEVICE,
-            spec,
-        },
-    );
+    bare::add_device(&mut world, DEVICE, Bytes::gib(80));
     for id in 0..containers {
         register(&mut world, ContainerId(id));
-        join(&mut world, ContainerId(id), ProcessId(id));
+        bare::join(&mut world, ContainerId(id), ProcessId(id));
         ask(&mut world, Nanos::ZERO, id, 1, Bytes::mib(16));
     }
     register(&mut world, HOSTILE);
     for process in 0..PROCESSES {
-        join(&mut world, HOSTILE, ProcessId(10_000 + process));
+        bare::join(&mut world, HOSTILE, ProcessId(10_000 + process));
     }
     while world.poll_decision().is_some() {}
     let start = Instant::now();

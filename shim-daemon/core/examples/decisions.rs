@@ -7,9 +7,12 @@
     reason = "a benchmark reads the clock and prints"
 )]
 
+#[path = "../tests/node/bare.rs"]
+mod bare;
+
 use gpushare_core::{
-    AskId, Bytes, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec, Event,
-    Lease, LeaseKind, Nanos, Policy, Preemptible, ProcessId, Quota, Resolver, World,
+    AskId, Bytes, ContainerId, Decision, DeviceId, Event, Lease, LeaseKind, Nanos, Policy,
+    ProcessId, Quota, World,
 };
 use std::time::Instant;
 
@@ -22,59 +25,18 @@ fn node(limit: Bytes) -> World {
         first_overhead: Bytes::mib(100),
         ..Policy::default()
     });
-    let now = Nanos::ZERO;
     for device in (0..DEVICES).map(DeviceId) {
-        let spec = DeviceSpec {
-            capacity: Bytes::gib(80),
-            reserve: Bytes::gib(1),
-            class: CostClass(0),
-        };
-        world.handle(now, Event::DeviceAdded { device, spec });
+        bare::add_device(&mut world, device, Bytes::gib(79));
     }
     for id in 0..CONTAINERS {
         let (container, process, device) = (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
-        let spec = ContainerSpec {
-            quotas: vec![(
-                device,
-                Quota {
-                    request: Bytes::mib(512),
-                    limit,
-                },
-            )],
-            compute: Vec::new(),
-            priority: 500,
-            on_collision: vec![Resolver::Wait],
-            wait_timeout: Nanos::secs(30),
-            idle_after: Nanos::secs(5),
-            preemptible: Preemptible::Never,
-            idle_end: None,
-            run_limit: None,
+        let quota = Quota {
+            request: Bytes::mib(512),
+            limit,
         };
-        world.handle(
-            now,
-            Event::Register {
-                container,
-                spec,
-                running: None,
-            },
-        );
-        world.handle(
-            now,
-            Event::ProcessStarted {
-                process,
-                container,
-                adopted: true,
-                gated: true,
-            },
-        );
-        world.handle(
-            now,
-            Event::Open {
-                process,
-                device,
-                ask: AskId(0),
-            },
-        );
+        bare::register(&mut world, container, bare::spec(device, quota));
+        bare::join(&mut world, container, process);
+        bare::open(&mut world, process, device);
     }
     drain(&mut world);
     world

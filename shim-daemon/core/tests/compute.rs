@@ -4,10 +4,10 @@
 mod node;
 
 use gpushare_core::{
-    AskId, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId, DeviceSpec, Event,
-    Lease, LeaseKind, Nanos, Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
+    Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Lease, LeaseKind, Nanos,
+    Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
 };
-use node::{Node, gib, spec};
+use node::{Node, bare, gib, spec};
 
 fn percent(percent: u16) -> Option<Permille> {
     Permille::new(percent * 10)
@@ -56,48 +56,14 @@ fn alone_a_container_is_free_and_a_second_one_ends_that() {
 #[test]
 fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
     let mut world = World::new(Policy::default());
-    let (device, now) = (DeviceId(0), Nanos::ZERO);
-    let hardware = DeviceSpec {
-        capacity: gib(16),
-        reserve: gib(0),
-        class: CostClass(0),
-    };
-    world.handle(
-        now,
-        Event::DeviceAdded {
-            device,
-            spec: hardware,
-        },
-    );
+    let device = DeviceId(0);
+    bare::add_device(&mut world, device, gib(16));
     let mut order = Vec::new();
     for id in 1..=2 {
         let (container, process) = (ContainerId(id), ProcessId(id));
-        let spec = spec(device, 1, 4);
-        world.handle(
-            now,
-            Event::Register {
-                container,
-                spec,
-                running: None,
-            },
-        );
-        world.handle(
-            now,
-            Event::ProcessStarted {
-                process,
-                container,
-                adopted: true,
-                gated: true,
-            },
-        );
-        world.handle(
-            now,
-            Event::Open {
-                process,
-                device,
-                ask: AskId(1),
-            },
-        );
+        bare::register(&mut world, container, spec(device, 1, 4));
+        bare::join(&mut world, container, process);
+        bare::open(&mut world, process, device);
         order = std::iter::from_fn(|| world.poll_decision()).collect();
     }
     let closes = |decision: &Decision| matches!(decision, Decision::Lease { container: ContainerId(2), lease, .. } if lease.kind == LeaseKind::Closed);

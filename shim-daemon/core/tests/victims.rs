@@ -2,40 +2,88 @@
 
 mod node;
 
-use gpushare_core::{Denial, Nanos, Notice, Resolver, Signal};
+use gpushare_core::{
+    AskKey, ContainerId, ContainerSpec, Denial, DeviceId, Nanos, Notice, ProcessId, Resolver,
+    Signal,
+};
 use node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
+
+/// One whose process has taken 12 GiB of the 16, and a better one that then asks for 8.
+struct Contest {
+    node: Node,
+    device: DeviceId,
+    low: ContainerId,
+    first: ProcessId,
+    second: ProcessId,
+    ask: AskKey,
+}
+
+impl Contest {
+    /// Whoever is told to end goes.
+    fn between(
+        low: impl Fn(DeviceId) -> ContainerSpec,
+        better: impl Fn(DeviceId) -> ContainerSpec,
+    ) -> Self {
+        Self::with(Manners::Polite, low, better)
+    }
+
+    fn with(
+        manners: Manners,
+        low: impl Fn(DeviceId) -> ContainerSpec,
+        better: impl Fn(DeviceId) -> ContainerSpec,
+    ) -> Self {
+        let (mut node, device) = Node::with_device(16);
+        let (low, first) = node.run(ranked(100, low(device)));
+        node.guests.get_mut(&low).expect("it is there").manners = manners;
+        let (_, second) = node.run(better(device));
+        node.want(first, device, gib(12));
+        let ask = node.want(second, device, gib(8));
+        Self {
+            node,
+            device,
+            low,
+            first,
+            second,
+            ask,
+        }
+    }
+
+    fn low_is_spared(&self) -> bool {
+        self.node.guests.contains_key(&self.low)
+    }
+}
+
+/// Makes room by priority, and does not wait where that makes none.
+fn by_priority(request: u64) -> impl Fn(DeviceId) -> ContainerSpec {
+    move |device| resolving(&[Resolver::Priority], killable(device, request, 16))
+}
+
+fn may_be_ended(request: u64) -> impl Fn(DeviceId) -> ContainerSpec {
+    move |device| killable(device, request, 16)
+}
 
 #[test]
 fn priority_ends_the_lower_burster_that_allows_it() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
-    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
-    assert!(node.granted(ask));
-    assert!(!node.guests.contains_key(&low));
+    let contest = Contest::between(may_be_ended(4), by_priority(4));
+    assert!(contest.node.granted(contest.ask));
+    assert!(!contest.low_is_spared());
 }
 
 #[test]
 fn priority_never_ends_one_that_does_not_allow_it() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, spec(device, 4, 16)));
-    let (_, second) = node.run(resolving(&[Resolver::Priority], spec(device, 4, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
-    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
-    assert!(node.guests.contains_key(&low));
+    let never = |device| spec(device, 4, 16);
+    let contest = Contest::between(never, by_priority(4));
+    let denied = contest.node.denied(contest.ask);
+    assert!(matches!(denied, Some(Denial::NoRoom { .. })));
+    assert!(contest.low_is_spared());
 }
 
 #[test]
 fn priority_never_ends_one_within_its_request() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 12, 16)));
-    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
-    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
-    assert!(node.guests.contains_key(&low));
+    let contest = Contest::between(may_be_ended(12), by_priority(0));
+    let denied = contest.node.denied(contest.ask);
+    assert!(matches!(denied, Some(Denial::NoRoom { .. })));
+    assert!(contest.low_is_spared());
 }
 
 #[test]
@@ -60,12 +108,9 @@ fn an_equal_burster_is_ended_once_it_is_idle() {
 
 #[test]
 fn a_victim_gets_a_grace_before_it_is_killed() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
-    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 0, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
+    let Contest {
+        mut node, low, ask, ..
+    } = Contest::with(Manners::Stubborn, may_be_ended(0), by_priority(0));
     node.pass(secs(9));
     assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
     assert!(node.waits(ask));
@@ -75,12 +120,14 @@ fn a_victim_gets_a_grace_before_it_is_killed() {
 
 #[test]
 fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
-    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
+    let Contest {
+        mut node,
+        device,
+        low,
+        first,
+        ask,
+        ..
+    } = Contest::with(Manners::Stubborn, may_be_ended(4), by_priority(4));
     node.free(first, device, gib(8));
     node.pass(secs(60));
     assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
@@ -90,12 +137,14 @@ fn a_victim_that_frees_its_burst_in_its_grace_is_spared() {
 
 #[test]
 fn a_victim_is_spared_when_the_asker_goes_away() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 4, 16)));
-    node.guests.get_mut(&low).unwrap().manners = Manners::Stubborn;
-    let (_, second) = node.run(resolving(&[Resolver::Priority], killable(device, 4, 16)));
-    node.want(first, device, gib(12));
-    node.want(second, device, gib(8));
+    let Contest {
+        mut node,
+        device,
+        low,
+        first,
+        second,
+        ..
+    } = Contest::with(Manners::Stubborn, may_be_ended(4), by_priority(4));
     node.exit(second);
     node.pass(secs(60));
     assert_eq!(node.guests[&low].signals, [Signal::Terminate]);
@@ -105,13 +154,11 @@ fn a_victim_is_spared_when_the_asker_goes_away() {
 
 #[test]
 fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
-    let (mut node, device) = Node::with_device(16);
-    let (low, first) = node.run(ranked(100, killable(device, 0, 16)));
-    node.guests.get_mut(&low).unwrap().manners = Manners::Unkillable;
-    let resolvers = vec![Resolver::Priority, Resolver::Wait];
-    let (_, second) = node.run(resolving(&resolvers, killable(device, 0, 16)));
-    node.want(first, device, gib(12));
-    let ask = node.want(second, device, gib(8));
+    let resolvers = [Resolver::Priority, Resolver::Wait];
+    let waits_too = |device| resolving(&resolvers, killable(device, 0, 16));
+    let Contest {
+        mut node, low, ask, ..
+    } = Contest::with(Manners::Unkillable, may_be_ended(0), waits_too);
     node.pass(secs(15));
     assert!(
         node.notices
@@ -169,16 +216,11 @@ fn memory_in_limbo_for_long_saves_nobody() {
 fn a_victim_lingers(
     linger: Option<Nanos>,
     timeout: Nanos,
-) -> (
-    Node,
-    gpushare_core::DeviceId,
-    [gpushare_core::ContainerId; 2],
-    gpushare_core::AskKey,
-) {
+) -> (Node, DeviceId, [ContainerId; 2], AskKey) {
     let (mut node, device) = Node::with_device(16);
     let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
     let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
-    let (_, better) = node.run(gpushare_core::ContainerSpec {
+    let (_, better) = node.run(ContainerSpec {
         wait_timeout: timeout,
         ..resolving(&[Resolver::Priority], killable(device, 0, 16))
     });
@@ -293,7 +335,7 @@ fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
     let (mut node, device) = Node::with_device(16);
     let (first, one) = node.run(ranked(100, killable(device, 0, 16)));
     let (second, two) = node.run(ranked(200, killable(device, 0, 16)));
-    let impatient = gpushare_core::ContainerSpec {
+    let impatient = ContainerSpec {
         wait_timeout: secs(1),
         ..resolving(&[], spec(device, 8, 8))
     };

@@ -6,6 +6,7 @@
     reason = "every test file uses its own part of the harness"
 )]
 
+pub mod bare;
 mod hardware;
 mod react;
 mod rng;
@@ -421,23 +422,11 @@ impl Node {
 
 /// `request` and `limit` in GiB on one device; waits, and may not be ended.
 pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
-    ContainerSpec {
-        quotas: vec![(
-            device,
-            Quota {
-                request: Bytes::gib(request),
-                limit: Bytes::gib(limit),
-            },
-        )],
-        compute: Vec::new(),
-        priority: 500,
-        on_collision: vec![Resolver::Wait],
-        wait_timeout: Nanos::secs(30),
-        idle_after: Nanos::secs(5),
-        preemptible: Preemptible::Never,
-        idle_end: None,
-        run_limit: None,
-    }
+    let quota = Quota {
+        request: Bytes::gib(request),
+        limit: Bytes::gib(limit),
+    };
+    bare::spec(device, quota)
 }
 
 /// The same, and others may end it while it holds more than its request.

@@ -1,0 +1,65 @@
+//! What tests say to guests again and again. A guest answers a line with its first word and then numbers: what was asked for, or
+//! the driver's result, which is 0 where all went well.
+
+use nix::unistd::Pid;
+
+use crate::Guest;
+use crate::waiting::until;
+
+impl Guest {
+    /// One that has made its context.
+    #[must_use]
+    #[track_caller]
+    pub fn started(mut self) -> Self {
+        self.does("init");
+        self
+    }
+
+    /// Asks, and requires success.
+    #[track_caller]
+    pub fn does(&mut self, line: &str) {
+        self.answers(line, "0");
+    }
+
+    /// Asks, and requires this result.
+    #[track_caller]
+    pub fn answers(&mut self, line: &str, result: &str) {
+        let word = line.split(' ').next().expect("a command");
+        assert_eq!(self.ask(line), format!("{word} {result}"), "{line}");
+    }
+
+    /// The first number that it answers.
+    #[track_caller]
+    pub fn number(&mut self, question: &str) -> u64 {
+        let answer = self.ask(question);
+        let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        number.unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    /// The pid of the program itself, of those clients that tell it.
+    #[track_caller]
+    pub fn pid(&mut self) -> Pid {
+        Pid::from_raw(self.number("pid").try_into().expect("a pid"))
+    }
+
+    /// Waits until its threads have launched `more` times.
+    #[track_caller]
+    pub fn goes_on(&mut self, more: u64) {
+        let before = self.number("count");
+        until("it goes on", || self.number("count") >= before + more);
+    }
+
+    /// Stops the thread that `work` started, and ends it.
+    #[track_caller]
+    pub fn stops(mut self) {
+        self.does("stop");
+        self.finish().silently();
+    }
+
+    /// Stops the threads that `storm` started, and ends it.
+    #[track_caller]
+    pub fn calms(mut self) {
+        self.does("calm");
+        self.finish().silently();
+    }
+}
