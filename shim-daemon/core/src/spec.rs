@@ -244,7 +244,13 @@ impl Policy {
         }
     }
 
-    /// How long an ask within its request may take: a victim gives nothing back, and the next one walks the whole ladder.
+    /// How long an ask within its request waits, whatever its own patience: as long as ending a victim takes that then gives back what
+    /// it held.
+    pub(crate) fn least_guarantee(&self) -> Nanos {
+        self.ladder() + self.limbo_grace
+    }
+
+    /// How long one is expected to take at most: a victim gives nothing back, and the next one walks the whole ladder.
     pub fn guarantee(&self) -> Nanos {
         self.victim_grace + self.ladder() + self.limbo_grace
     }

@@ -357,3 +357,64 @@ fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
     node.sample(device);
     assert!(node.granted(ask), "{:?}", node.denied(ask));
 }
+
+/// A stranger has the memory that a request would be served from, and nobody may be ended for it.
+fn a_stranger_is_in_the_way(wait_timeout: Nanos) -> (Node, DeviceId, AskKey) {
+    let (mut node, device) = Node::with_device(16);
+    let (_, owner) = node.run(ContainerSpec {
+        wait_timeout,
+        ..spec(device, 8, 8)
+    });
+    node.guarantees = false;
+    node.devices.get_mut(&device).unwrap().foreign = gib(12);
+    node.sample(device);
+    let ask = node.want(owner, device, gib(8));
+    (node, device, ask)
+}
+
+#[test]
+fn within_its_request_an_ask_that_nothing_is_on_its_way_for_waits_as_long_as_a_victim_takes() {
+    for (timeout, waited) in [(1, 17), (17, 17), (30, 30)] {
+        let (mut node, _, ask) = a_stranger_is_in_the_way(secs(timeout));
+        node.live(secs(waited) - Nanos::millis(100));
+        assert!(
+            node.waits(ask),
+            "after {timeout} s it was {:?}",
+            node.denied(ask)
+        );
+        node.live(Nanos::millis(100));
+        let waited = secs(waited);
+        assert_eq!(node.denied(ask), Some(Denial::TimedOut { waited }));
+    }
+}
+
+#[test]
+fn within_its_request_an_ask_is_served_when_a_stranger_leaves_in_time() {
+    let (mut node, device, ask) = a_stranger_is_in_the_way(secs(1));
+    node.live(secs(16));
+    node.devices.get_mut(&device).unwrap().foreign = gib(0);
+    node.sample(device);
+    assert!(node.granted(ask));
+}
+
+#[test]
+fn within_its_request_an_ask_that_nobody_elses_end_can_serve_is_refused_once_nothing_is_on_its_way()
+{
+    let (mut node, device) = Node::with_device(16);
+    let (_, one) = node.run(ranked(100, killable(device, 0, 8)));
+    node.want(one, device, gib(8));
+    node.devices.get_mut(&device).unwrap().linger = None;
+    node.guarantees = false;
+    node.devices.get_mut(&device).unwrap().foreign = gib(8);
+    node.sample(device);
+    let (_, owner) = node.run(ContainerSpec {
+        wait_timeout: secs(1),
+        ..spec(device, 8, 8)
+    });
+    let ask = node.want(owner, device, gib(8));
+    // What was ended for it counts as coming for half a minute; nobody else is there to be ended.
+    node.live(Nanos::millis(29_900));
+    assert!(node.waits(ask), "{:?}", node.denied(ask));
+    node.live(secs(3));
+    assert!(matches!(node.denied(ask), Some(Denial::TimedOut { .. })));
+}

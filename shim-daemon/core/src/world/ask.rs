@@ -138,7 +138,7 @@ impl World {
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
         if account.is_some_and(|account| want.guaranteed(account)) {
-            until = until.max(self.enough_for_ladder());
+            until = until.max(self.now + self.policy.least_guarantee());
         }
         Ok(Pending {
             container: process.container,
@@ -310,19 +310,18 @@ impl World {
         self.timers.stop(Timer::Patience(ask));
     }
 
-    /// Taking back what was borrowed takes this long; an ask within its request is not refused for that.
-    fn enough_for_ladder(&self) -> Nanos {
-        self.now + self.policy.guarantee()
+    /// Gives an ask within its request the time to have a victim ended.
+    pub(super) fn extend(&mut self, ask: AskKey) {
+        self.extend_to(ask, self.now + self.policy.least_guarantee());
     }
 
-    /// Gives an ask within its request the time to have a victim ended, but never more than twice that time in all.
-    pub(super) fn extend(&mut self, ask: AskKey) {
-        let enough = self.enough_for_ladder();
+    /// Lets an ask within its request wait until then, but not longer in all than two victims take, each of which gives nothing back.
+    fn extend_to(&mut self, ask: AskKey, until: Nanos) {
         let Some(pending) = self.asks.get_mut(&ask) else {
             return;
         };
-        let most = pending.since + (enough - self.now) + (enough - self.now);
-        pending.until = pending.until.max(enough.min(most));
+        let most = pending.since + self.policy.guarantee() + self.policy.guarantee();
+        pending.until = pending.until.max(until.min(most));
         self.timers.set(Timer::Patience(ask), pending.until);
     }
 
@@ -332,7 +331,11 @@ impl World {
         };
         if self.is_guaranteed(&pending) {
             // It may have been a burst when it asked, and the request was raised or siblings freed since.
-            self.extend(ask);
+            let mut until = pending.since + self.policy.least_guarantee();
+            if pending.counts_on_coming() {
+                until = until.max(self.now + self.policy.limbo_grace);
+            }
+            self.extend_to(ask, until);
         }
         if self
             .asks

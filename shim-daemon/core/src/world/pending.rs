@@ -41,6 +41,13 @@ impl Want {
     }
 }
 
+impl Pending {
+    /// Whether what is on its way to the device is enough for it, as last looked.
+    pub(super) fn counts_on_coming(&self) -> bool {
+        matches!(self.told, Some(by) if by != Some(Resolver::Wait))
+    }
+}
+
 /// Who waits, for what, until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
