@@ -21,6 +21,8 @@ use support::Wire;
 
 /// What connections may take together, and as much again for the program, its events and what the allocator keeps.
 const MOST: u64 = 128 << 20;
+/// Events of 4 KiB: not a megabyte.
+const EVENTS: u32 = 230;
 
 /// The most memory the daemon ever had of its own, in bytes.
 fn peak(daemon: &Binary) -> u64 {
@@ -83,25 +85,37 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
     assert!(peak < MOST, "{} MiB", peak >> 20);
 }
 
+/// A container whose every change makes an event as long as they come, and so many of them: together less than one connection may
+/// leave unread.
+fn tell_much(owner: &mut Wire) {
+    let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
+    let limits = (0..700).map(|at| (device(at), "1GiB".to_owned()));
+    let create = Control::Create {
+        name: Some("long".to_owned()),
+        environment: limits.collect(),
+        devices: vec![],
+    };
+    let reply: ControlReply = owner.call(&create);
+    assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    for at in 0..EVENTS {
+        let set = Control::Set {
+            container: "long".to_owned(),
+            changes: vec![(device(1), format!("{}GiB", 2 + at % 2))],
+        };
+        let done: ControlReply = owner.call(&set);
+        assert_eq!(done, ControlReply::Done);
+    }
+}
+
 #[test]
 fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
     let daemon = Binary::start();
-    let (mut owner, long) = (daemon.command(), "x".repeat(40));
-    for at in 0..200 {
-        let create = Control::Create {
-            name: Some(format!("{long}{at}")),
-            environment: vec![],
-            devices: vec![],
-        };
-        let reply: ControlReply = owner.call(&create);
-        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
-    }
+    let mut owner = daemon.command();
+    tell_much(&mut owner);
     let mut asks = frame(0, &Hello::of_this_build(0));
-    for id in 1..25 {
-        asks.extend(frame(id, &Control::List));
-    }
+    asks.extend(frame(1, &Control::Follow { past: EVENTS }));
     let before = peak(&daemon);
-    let mut crowd: Vec<UnixStream> = (0..150)
+    let mut crowd: Vec<UnixStream> = (0..300)
         .map_while(|_| UnixStream::connect(daemon.control()).ok())
         .collect();
     for stream in &mut crowd {
@@ -111,6 +125,11 @@ fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
     let more = peak(&daemon) - before;
     println!("{} MiB, {} before", more >> 20, before >> 20);
     assert!(more < MOST, "{} MiB more", more >> 20);
+    assert!(
+        more > MOST / 4,
+        "{} MiB: too little was left unread to show anything",
+        more >> 20
+    );
 }
 
 #[test]
