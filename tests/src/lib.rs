@@ -9,6 +9,7 @@
     reason = "a test helper fails its test by panicking"
 )]
 
+pub mod alone;
 pub mod artefacts;
 pub mod clients;
 pub mod daemon;
@@ -21,6 +22,7 @@ mod talk;
 pub mod turns;
 pub mod waiting;
 
+pub use alone::Alone;
 pub use daemon::{Container, Daemon};
 pub use dealer::Dealer;
 pub use gpu::Gpu;

@@ -3,8 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpushare_tests::guest::command;
-use gpushare_tests::{Gpu, Guest, clients, until};
+use gpushare_tests::{Alone, Gpu, Guest, until};
 use nix::sys::signal::{Signal, kill};
 
 const US: u64 = 1_000;
@@ -14,20 +13,18 @@ fn started(gpu: &Gpu, flags: &[&str]) -> Guest {
     Guest::client(gpu, flags, "turns").started()
 }
 
-fn in_container(gpu: &Gpu, name: &str, flags: &[&str]) -> Guest {
-    let mut command = command(gpu, flags);
-    command.env("GPUSHARE_CONTAINER", name);
-    command.arg(clients::compile("turns", &[]));
-    Guest::start(command).started()
-}
-
 /// The share of the device that is used while `body` runs, over a second and a half at least.
 fn share(gpu: &Gpu, guests: &mut [Guest]) -> f64 {
     until("every guest has launched", || {
         guests.iter_mut().all(|guest| guest.number("count") > 0)
     });
+    used(gpu, || std::thread::sleep(Duration::from_millis(1500)))
+}
+
+/// The share of the device that is used meanwhile.
+fn used(gpu: &Gpu, meanwhile: impl FnOnce()) -> f64 {
     let (began, before) = (Instant::now(), gpu.served());
-    std::thread::sleep(Duration::from_millis(1500));
+    meanwhile();
     let used = gpu.served() - before;
     used as f64 / began.elapsed().as_nanos() as f64
 }
@@ -94,9 +91,9 @@ fn a_cap_holds_for_a_deep_queue_and_for_one_kernel_at_a_time() {
 #[test]
 fn two_processes_have_one_cap_together() {
     let gpu = Gpu::new("");
-    let name = format!("capped-{}", gpu.name());
+    let alone = Alone::on(&gpu);
     let start = || {
-        let mut guest = in_container(&gpu, &name, &["--sm-limit", "20"]);
+        let mut guest = alone.client(&["--sm-limit", "20"], "turns").started();
         guest.ask(&format!("work {}", 500 * US));
         guest
     };
@@ -113,10 +110,9 @@ fn two_processes_have_one_cap_together() {
 #[test]
 fn a_process_that_is_stopped_or_killed_costs_its_sibling_nothing() {
     let gpu = Gpu::new("");
-    let name = format!("siblings-{}", gpu.name());
-    let flags = ["--sm-limit", "30"];
-    let mut stopped = in_container(&gpu, &name, &flags);
-    let mut other = in_container(&gpu, &name, &flags);
+    let alone = Alone::on(&gpu);
+    let start = || alone.client(&["--sm-limit", "30"], "turns").started();
+    let (mut stopped, mut other) = (start(), start());
     stopped.ask(&format!("work {}", 500 * US));
     stopped.goes_on(1);
     let pid = stopped.pid();
@@ -131,13 +127,29 @@ fn a_process_that_is_stopped_or_killed_costs_its_sibling_nothing() {
 }
 
 #[test]
-fn captures_survive_hundreds_of_closes() {
+fn captures_of_every_mode_survive_dozens_of_closes() {
+    const CLOSES: u64 = 24;
     for mode in [0, 1, 2] {
         let gpu = Gpu::new("");
-        let mut guest = started(&gpu, &["--sm-limit", "60"]);
-        guest.ask(&format!("work {}", 200 * US));
-        let answer = guest.ask(&format!("capture 60 {mode}"));
-        assert_eq!(answer, "capture 60 0", "mode {mode}");
+        let alone = Alone::on(&gpu);
+        let mut guest = alone.client(&["--sm-limit", "30"], "turns").started();
+        guest.does(&format!("work {}", 200 * US));
+        guest.goes_on(1);
+        let mut captures = 0;
+        let used = used(&gpu, || {
+            until("the gate has closed over captures", || {
+                let answer = guest.ask(&format!("capture 10 {mode}"));
+                assert_eq!(answer, "capture 10 0", "mode {mode}");
+                captures += 10;
+                alone.closes() >= CLOSES
+            });
+        });
+        println!(
+            "mode {mode}: {captures} captures and {} closes, {:.1} % of the device",
+            alone.closes(),
+            used * 100.0
+        );
+        assert!(used <= 0.40, "a gate that closes keeps the cap: {used}");
         guest.stops();
     }
 }

@@ -3,7 +3,7 @@
 
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::guest::{clean, command, plain};
-use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
+use gpushare_tests::{Alone, Daemon, Gpu, Guest, artefacts, clients};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,14 +14,18 @@ const PARTS: [&str; 3] = ["churn", "destructors", "forks"];
 fn launches(mut command: Command, parts: &[&str]) -> Vec<u64> {
     command.args(parts);
     let text = Guest::start(command).finish().silently();
-    let line = |(line, part): (&str, &&str)| {
-        let made = line.strip_prefix(&format!("{part} "));
-        let made = made.and_then(|rest| rest.strip_suffix(" made 0 refused"));
-        made.and_then(|made| made.parse().ok())
-            .unwrap_or_else(|| panic!("{text}"))
-    };
     assert_eq!(text.lines().count(), parts.len(), "{text}");
-    text.lines().zip(parts).map(line).collect()
+    let lines = text.lines().zip(parts);
+    lines.map(|(line, part)| passed(part, line)).collect()
+}
+
+/// Launches that a part made, of which none was refused.
+#[track_caller]
+fn passed(part: &str, line: &str) -> u64 {
+    let made = line.strip_prefix(&format!("{part} "));
+    let made = made.and_then(|rest| rest.strip_suffix(" made 0 refused"));
+    let made = made.and_then(|made| made.parse().ok());
+    made.unwrap_or_else(|| panic!("{line}"))
 }
 
 /// What all launches of a part with a fixed number are.
@@ -52,12 +56,32 @@ fn launches_from_everywhere_pass_with_a_daemon() {
     all_pass(container.command(&clients::compile("gate", &[])));
 }
 
+/// All launches pass while the cap closes the gate, again and again. `first` comes before the parts.
+#[track_caller]
+fn all_pass_while_the_gate_closes(first: &[&str]) {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let mut run = alone.command(&["--sm-limit", "40"], &clients::compile("gate", &[]));
+    run.env("GATE_SPIN", "5");
+    run.args(first).args(PARTS).arg("wait");
+    let mut guest = Guest::start(run);
+    let lines = PARTS.map(|part| (part, guest.line()));
+    let closes = alone.closes();
+    eprintln!("{lines:?}, {closes} closes");
+    guest.send("end");
+    guest.finish().silently();
+    let made = lines.map(|(part, line)| passed(part, &line));
+    assert_eq!(made[..2], [CHURN, DESTRUCTORS]);
+    assert!(made[2] > 0);
+    assert!(
+        closes >= 10,
+        "a gate that closed {closes} times shows little"
+    );
+}
+
 #[test]
 fn launches_from_everywhere_pass_a_gate_that_a_cap_keeps_closing() {
-    let client = clients::compile("gate", &[]);
-    let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
-    run.arg(&client);
-    all_pass(run);
+    all_pass_while_the_gate_closes(&[]);
 }
 
 /// A cap that keeps closing the gate, and then other ways to it.
@@ -137,9 +161,7 @@ fn launches_from_everywhere_pass_while_the_device_goes_round() {
 
 #[test]
 fn a_gate_without_membarrier_closes_too() {
-    let mut run = command(&Gpu::new(""), &["--sm-limit", "40"]);
-    run.arg(clients::compile("gate", &[])).arg("unbarred");
-    all_pass(run);
+    all_pass_while_the_gate_closes(&["unbarred"]);
 }
 
 /// A driver whose functions may be called in signal handlers, in a folder for the library path.

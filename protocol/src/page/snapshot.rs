@@ -63,6 +63,8 @@ pub struct DeviceUse {
     pub refused: u64,
     /// Times more credit was needed.
     pub grown: u64,
+    /// Last epoch of a turn whose work the process has finished; 0 before the first.
+    pub drained: u64,
 }
 
 /// Little-endian numbers at fixed offsets of a byte slice that is known to be long enough.
@@ -164,7 +166,8 @@ fn device_use(page: &Bytes<'_>, slot: usize, column: usize) -> Option<DeviceUse>
     let word = page.u64(at + offset_of!(Line, word));
     let overhead = page.u64(at + offset_of!(Line, overhead));
     let refused = page.u64(at + offset_of!(Line, refused));
-    if word == 0 && overhead == 0 && refused == 0 {
+    let drained = page.u64(at + offset_of!(Line, drained));
+    if word == 0 && overhead == 0 && refused == 0 && drained == 0 {
         return None;
     }
     Some(DeviceUse {
@@ -174,6 +177,7 @@ fn device_use(page: &Bytes<'_>, slot: usize, column: usize) -> Option<DeviceUse>
         overhead,
         refused,
         grown: page.u64(at + offset_of!(Line, grown)),
+        drained,
     })
 }
 
@@ -213,6 +217,8 @@ mod tests {
         put(slot + offset_of!(Slot, pid), &77_u32.to_ne_bytes());
         let line = usize::try_from(slot_range(5).start).unwrap() + 2 * size_of::<Line>();
         put(line, &(3_u64 << 32 | 8).to_ne_bytes());
+        let idle = line + size_of::<Line>();
+        put(idle + offset_of!(Line, drained), &9_u64.to_ne_bytes());
 
         let snapshot = Snapshot::parse(&bytes).unwrap();
         assert_eq!(snapshot.limits, "abc");
@@ -228,5 +234,7 @@ mod tests {
             (snapshot.charged(2), snapshot.processes[0].uses[0].credit),
             (3 * UNIT, 8 * UNIT)
         );
+        let idle = snapshot.processes[0].uses[1];
+        assert_eq!((idle.column, idle.charged, idle.drained), (3, 0, 9));
     }
 }
