@@ -1,6 +1,7 @@
 //! A daemon of a test's own, the containers it registers, and programs in them under a plain preload.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +27,8 @@ pub struct Daemon {
     folder: tempfile::TempDir,
     spec: String,
     flags: Vec<String>,
+    /// Serves this user only.
+    private: bool,
     program: PathBuf,
     child: Option<Child>,
 }
@@ -54,15 +57,36 @@ impl Daemon {
 
     /// Starts one with further flags.
     pub fn with(gpu: &Gpu, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = flags.iter().map(ToString::to_string).collect();
+        Self::new(gpu, folder, flags, artefacts::gpushared(), true)
+    }
+
+    fn new(
+        gpu: &Gpu,
+        folder: tempfile::TempDir,
+        flags: Vec<String>,
+        program: PathBuf,
+        private: bool,
+    ) -> Self {
         let mut daemon = Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            folder,
             spec: gpu.spec().to_owned(),
-            flags: flags.iter().map(ToString::to_string).collect(),
-            program: artefacts::gpushared(),
+            flags,
+            private,
+            program,
             child: None,
         };
         daemon.restart();
         daemon
+    }
+
+    /// Starts one that hears all users, as the machine's does.
+    pub fn of_all_users(gpu: &Gpu) -> Self {
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(everybody).tempdir();
+        let folder = folder.expect("a temporary folder");
+        Self::new(gpu, folder, Vec::new(), artefacts::gpushared(), false)
     }
 
     /// Starts one with this `config.toml`.
@@ -71,28 +95,13 @@ impl Daemon {
         let file = folder.path().join("config.toml");
         std::fs::write(&file, text).expect("the folder is writable");
         let flags = vec!["--config".to_owned(), file.to_string_lossy().into_owned()];
-        let mut daemon = Self {
-            folder,
-            spec: gpu.spec().to_owned(),
-            flags,
-            program: artefacts::gpushared(),
-            child: None,
-        };
-        daemon.restart();
-        daemon
+        Self::new(gpu, folder, flags, artefacts::gpushared(), true)
     }
 
     /// As [`Daemon::start`], of another build.
     pub fn of_build(gpu: &Gpu, program: PathBuf) -> Self {
-        let mut daemon = Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
-            spec: gpu.spec().to_owned(),
-            flags: Vec::new(),
-            program,
-            child: None,
-        };
-        daemon.restart();
-        daemon
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::new(gpu, folder, Vec::new(), program, true)
     }
 
     /// Kills it and starts one of another build in its place.
@@ -118,8 +127,11 @@ impl Daemon {
     pub fn restart(&mut self) {
         self.kill();
         let mut command = clean(&self.program);
+        if self.private {
+            command.arg("--private");
+        }
         command
-            .args(["--private", "--runtime-dir"])
+            .arg("--runtime-dir")
             .arg(self.folder.path())
             .args(&self.flags)
             .env("LD_LIBRARY_PATH", links())
@@ -148,7 +160,12 @@ impl Daemon {
 
     /// A connection for commands.
     pub fn commands(&self) -> Commands {
-        Commands::open(&self.folder.path().join("control.sock"))
+        Commands::open(&self.control())
+    }
+
+    /// Its socket for commands.
+    pub fn control(&self) -> PathBuf {
+        self.folder.path().join("control.sock")
     }
 
     /// Registers a container with these variables and all devices, and waits for its admission.
@@ -311,7 +328,8 @@ impl Container {
 }
 
 impl Commands {
-    fn open(path: &Path) -> Self {
+    /// Connects to a daemon's socket for commands, and greets.
+    pub fn open(path: &Path) -> Self {
         let socket = UnixStream::connect(path).expect("a daemon listens");
         socket
             .set_read_timeout(Some(PATIENCE))
@@ -339,7 +357,11 @@ impl Commands {
                 return frame;
             }
             let mut bytes = [0; 4096];
-            let read = self.socket.read(&mut bytes).expect("the daemon answers");
+            let read = match self.socket.read(&mut bytes) {
+                // A test that becomes another user interrupts its threads.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.expect("the daemon answers"),
+            };
             assert!(read > 0, "the daemon hung up");
             self.decoder.push(&bytes[..read]);
         }
@@ -357,6 +379,15 @@ impl Commands {
                 return reply;
             }
         }
+    }
+
+    /// Asks the same so many times at once, and waits for all answers.
+    pub fn ask_often(&mut self, request: &Control, times: u32) {
+        for _ in 0..times {
+            self.last += 1;
+            self.send(self.last, request);
+        }
+        while self.frame().0 != self.last {}
     }
 
     /// Follows what happens, from now on.

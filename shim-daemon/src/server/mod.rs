@@ -36,8 +36,10 @@ const TICK: Nanos = Nanos::secs(1);
 const GREETING: Nanos = Nanos::secs(5);
 /// How long a restored container waits for its first process: as long as a starting process waits for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
-/// Connections of one container, or commands, at once. A process needs one.
+/// Connections of one container, commands of those who may do everything, or commands of all others, at once. A process needs one.
 const MOST_CONNECTIONS: usize = 1024;
+/// Of a user's commands at once. Each container may be kept by one.
+const MOST_OF_A_USER: usize = 512;
 
 /// A daemon.
 #[derive(Debug)]
@@ -288,8 +290,11 @@ impl Server {
             }
             self.node.tick(now);
             self.users.tidy(now);
-            let silent = |(_, session): &(&u64, &Session)| {
-                session.is_silent() && now - session.since > GREETING
+            // One that rests has perhaps greeted, and was not read.
+            let silent = |(id, session): &(&u64, &Session)| {
+                session.is_silent()
+                    && now - session.since > GREETING
+                    && !self.resting.contains_key(id)
             };
             let silent: Vec<u64> = self
                 .sessions
@@ -316,31 +321,49 @@ impl Server {
     }
 
     fn accept(&mut self, container: Option<ContainerId>) {
+        let began = clock::now();
         let Some(socket) = self.doors.accept(container, &self.poller) else {
             return;
         };
         let role = container.map_or(Role::Command, Role::Client);
-        let alike = self
-            .sessions
-            .values()
-            .filter(|session| session.role == role)
-            .count();
-        if alike >= MOST_CONNECTIONS {
-            return;
+        let taken = Session::new(socket, role, began).and_then(|session| self.take(session));
+        match taken {
+            Ok(Some((id, user))) => self.pay(began, user, Some(id)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "a connection could not be taken"),
+        }
+    }
+
+    /// Serves this connection from now on, unless there are too many like it. Whose time it takes, if somebody's.
+    fn take(&mut self, session: Session) -> io::Result<Option<(u64, u32)>> {
+        let user = session.user();
+        let alike = |other: &&Session| {
+            other.role == session.role && other.user().is_some() == user.is_some()
+        };
+        let alike = self.sessions.values().filter(alike);
+        let (mut all, mut own) = (0, 0);
+        for other in alike {
+            all += 1;
+            own += usize::from(user.is_some() && other.user() == user);
+        }
+        if all >= MOST_CONNECTIONS || own >= MOST_OF_A_USER {
+            return Ok(None);
         }
         self.next += 1;
         self.expected = false;
         let id = self.next;
-        let session = Session::new(socket, role, clock::now());
-        match session.and_then(|session| {
-            self.poller
-                .add(session.connection.socket(), Source::Session(id))?;
-            Ok(session)
-        }) {
-            Ok(session) => {
-                self.sessions.insert(id, session);
-            }
-            Err(error) => tracing::warn!(%error, "a connection could not be taken"),
+        let socket = session.connection.socket();
+        self.poller.add(socket, Source::Session(id))?;
+        self.sessions.insert(id, session);
+        Ok(user.map(|user| (id, user)))
+    }
+
+    /// A user's commands took the time from `began` until now. The connection that is new waits with its first words, if they have to.
+    fn pay(&mut self, began: Nanos, user: u32, fresh: Option<u64>) {
+        let done = clock::now();
+        let rested = self.users.took(done, user, done - began);
+        if let (Some(id), Some(until)) = (fresh, rested) {
+            self.rest(id, until);
         }
     }
 
@@ -353,6 +376,7 @@ impl Server {
         if let Some(until) = user.and_then(|user| self.users.rests(now, user)) {
             return self.rest(id, until);
         }
+        session.served = now;
         match session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
             Ok(None) => self.mind(id),
             Ok(Some(until)) => self.rest(id, until),
@@ -362,8 +386,7 @@ impl Server {
         if let Some(user) = user {
             // With all that the command led to.
             self.carry_out();
-            let done = clock::now();
-            let _ = self.users.took(done, user, done - now);
+            self.pay(now, user, None);
         }
     }
 
@@ -386,11 +409,14 @@ impl Server {
         }
     }
 
-    /// Goes on with sessions that have rested: they may have been read further than they were served.
+    /// Goes on with sessions that have rested: they may have been read further than they were served. Of a user's that wait for each
+    /// other's rest, the one that was served longest ago comes first.
     fn end_rests(&mut self) {
         let now = clock::now();
         let rested = self.resting.iter().filter(|(_, until)| **until <= now);
-        let rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
+        let served = |id: &u64| self.sessions.get(id).map(|session| session.served);
+        let mut rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
+        rested.sort_by_key(served);
         for id in rested {
             self.resting.remove(&id);
             let Some(session) = self.sessions.get_mut(&id) else {

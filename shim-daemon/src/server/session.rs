@@ -1,6 +1,7 @@
 //! One connection's talk: greeting, then requests of a client or of a command.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
@@ -14,7 +15,7 @@ use super::budget::Budget;
 use super::folder::Folder;
 use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
-use crate::peer::{Peer, identify};
+use crate::peer::{Peer, identify, user_of};
 
 /// Bytes read from one connection before others get their turn.
 const TURN: usize = 64 * 1024;
@@ -38,6 +39,8 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) role: Role,
     pub(super) since: Nanos,
+    /// When it last had its turn; at first, when it came.
+    pub(super) served: Nanos,
     /// Whether the poller waits for room to write, not for bytes to read.
     pub(super) polled_for_room: bool,
     greeted: bool,
@@ -55,17 +58,22 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(socket: UnixStream, role: Role, since: Nanos) -> io::Result<Self> {
+        let user = match role {
+            Role::Command => Some(user_of(socket.as_fd())?),
+            Role::Client(_) => None,
+        };
         Ok(Self {
             connection: Connection::new(socket)?,
             role,
             since,
+            served: since,
             polled_for_room: false,
             greeted: false,
             gated: false,
             minor: 0,
             process: None,
             budget: Budget::default(),
-            user: None,
+            user: user.filter(|user| !may_do_everything(*user)),
             ended: None,
         })
     }
@@ -146,12 +154,10 @@ impl Session {
         }
         if self.role == Role::Command || folder.is_private() {
             let peer = identify(self.connection.socket())?;
-            let all = peer.uid == geteuid().as_raw() || peer.uid == 0;
-            if !all && folder.is_private() {
+            if folder.is_private() && !may_do_everything(peer.uid) {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
             }
             if self.role == Role::Command {
-                self.user = (!all).then_some(peer.uid);
                 node.command_came(id, &peer.cgroup, self.user);
             }
         }
@@ -239,6 +245,11 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether commands of this user may change what is others', too: root's, and those of the daemon's own user.
+fn may_do_everything(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
 }
 
 /// Why the process at the other end cannot be registered. What the daemon lacks for a moment may be there later.

@@ -1,0 +1,177 @@
+//! One user floods the daemon of all users with commands, or with connections: nearly all of its time is still others'. Counted is what is
+//! served of the flood while so many commands of root's are; how long that takes nobody asks.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_tests::daemon::Commands;
+use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{Container, Daemon, Gpu};
+use nix::unistd::{Uid, geteuid, seteuid};
+
+const ALICE: Uid = Uid::from_raw(65_534);
+const ROOT: Uid = Uid::from_raw(0);
+/// Connections at once that flood.
+const FLOODERS: usize = 8;
+/// Containers, so that a list has much to tell.
+const CONTAINERS: usize = 100;
+
+/// This process is a user that connects to the daemon; then root again. One test at a time.
+struct Is {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Is {
+    fn user(user: Uid) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock();
+        // One that failed has become root again, too.
+        let alone = alone.unwrap_or_else(std::sync::PoisonError::into_inner);
+        seteuid(user).expect("root may be anybody");
+        Self { _alone: alone }
+    }
+}
+
+impl Drop for Is {
+    fn drop(&mut self) {
+        seteuid(ROOT).expect("it was root before");
+    }
+}
+
+/// Threads that do one thing again and again.
+struct Flood {
+    stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// Each thread does what `make` makes, as often as it can.
+    fn start<F: FnMut() + Send + 'static>(make: impl Fn() -> F) -> Self {
+        let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let thread = |_| {
+            let (stop, served, mut once) = (Arc::clone(&stop), Arc::clone(&served), make());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    once();
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = (0..FLOODERS).map(thread).collect();
+        Self {
+            stop,
+            served,
+            threads,
+        }
+    }
+
+    fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("it is served in the end");
+        }
+    }
+}
+
+fn lists(control: PathBuf) -> impl FnMut() + Send + 'static {
+    let mut commands = Commands::open(&control);
+    move || drop(commands.ask(&Control::List))
+}
+
+fn connects(control: PathBuf) -> impl FnMut() + Send + 'static {
+    move || drop(Commands::open(&control))
+}
+
+/// A daemon of all users, with containers; `None`, noted under `test`, where this user cannot be several.
+fn crowded(test: &str) -> Option<(Daemon, Vec<Container>)> {
+    if !geteuid().is_root() {
+        not_runnable_here(test, "only root can be several users");
+        return None;
+    }
+    let daemon = Daemon::of_all_users(&Gpu::new("mem=80GiB"));
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1MiB"),
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+    ];
+    let name = |at| format!("a-container-with-a-name-of-some-length-{at}");
+    let containers = (0..CONTAINERS).map(|at| daemon.container(&name(at), &limits));
+    let containers = containers.collect();
+    Some((daemon, containers))
+}
+
+/// What is served of a user's flood while `times` of root's requests are.
+fn beside<F: FnMut() + Send + 'static>(
+    daemon: &Daemon,
+    user: Uid,
+    flood: impl Fn(PathBuf) -> F,
+    (request, times): (&Control, u32),
+) -> u64 {
+    const AT_ONCE: u32 = 100;
+    let mut root = daemon.commands();
+    let _is = Is::user(user);
+    let flood = Flood::start(|| flood(daemon.control()));
+    let before = flood.served();
+    for _ in 0..times / AT_ONCE {
+        root.ask_often(request, AT_ONCE);
+    }
+    let served = flood.served() - before;
+    flood.end();
+    eprintln!("{served} of the flood beside {times} {request:?} of root's");
+    served
+}
+
+#[test]
+fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
+    let test = "a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back";
+    let Some((daemon, _containers)) = crowded(test) else {
+        return;
+    };
+    let times = 1_000;
+    let of = |user| beside(&daemon, user, lists, (&Control::List, times));
+    let (alices, roots) = (of(ALICE), of(ROOT));
+    assert!(alices < u64::from(times) / 2, "{alices}");
+    assert!(roots > 2 * alices, "{roots} beside {alices}");
+}
+
+#[test]
+fn a_user_who_keeps_as_many_connections_as_there_may_be_leaves_others_theirs() {
+    const BOB: Uid = Uid::from_raw(65_533);
+    let test = "a_user_who_keeps_as_many_connections_as_there_may_be_leaves_others_theirs";
+    let Some((daemon, _containers)) = crowded(test) else {
+        return;
+    };
+    gpushared::limits::raise_descriptors().expect("root may have as many");
+    let control = daemon.control();
+    let alice = Is::user(ALICE);
+    let connect = |_| UnixStream::connect(&control).expect("it listens");
+    let crowd: Vec<UnixStream> = (0..1_100).map(connect).collect();
+    drop(alice);
+    for other in [BOB, ROOT] {
+        let _is = Is::user(other);
+        let reply = Commands::open(&control).ask(&Control::Devices);
+        assert!(matches!(reply, ControlReply::Devices(_)), "{reply:?}");
+    }
+    drop(crowd);
+}
+
+#[test]
+fn a_user_who_connects_without_end_is_served_seldom_and_root_is_not_held_back() {
+    let test = "a_user_who_connects_without_end_is_served_seldom_and_root_is_not_held_back";
+    let Some((daemon, _containers)) = crowded(test) else {
+        return;
+    };
+    let times = 20_000;
+    let of = |user| beside(&daemon, user, connects, (&Control::Devices, times));
+    let (alices, roots) = (of(ALICE), of(ROOT));
+    assert!(alices < u64::from(times) / 8, "{alices}");
+    assert!(roots > 2 * alices, "{roots} beside {alices}");
+}
