@@ -103,7 +103,7 @@ fn under_a_plain_preload_cuinit_refuses_with_one_line() {
         );
         assert_one_line(&guest.finish(), variable, value, accepted);
     }
-    let mut guest = plain_preload(&gpu, &[("GPUSHARE_MEM_LIMIT", "1GiB")]).started();
+    let guest = plain_preload(&gpu, &[("GPUSHARE_MEM_LIMIT", "1GiB")]).started();
     guest.finish().silently();
 }
 

@@ -366,7 +366,7 @@ fn a_stranger_is_in_the_way(wait_timeout: Nanos) -> (Node, DeviceId, AskKey) {
         ..spec(device, 8, 8)
     });
     node.guarantees = false;
-    node.devices.get_mut(&device).unwrap().foreign = gib(12);
+    node.devices.get_mut(&device).expect("it exists").foreign = gib(12);
     node.sample(device);
     let ask = node.want(owner, device, gib(8));
     (node, device, ask)
