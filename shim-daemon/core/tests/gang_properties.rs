@@ -4,7 +4,7 @@
 mod cases;
 mod machine;
 
-use gpushare_core::{ContainerId, Nanos};
+use gpushare_core::{Compute, ContainerId, Nanos};
 use machine::{Length, Machine, Process, Program, Rig, request};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -113,6 +113,79 @@ proptest! {
             if tenant.together && !tenant.dies {
                 prop_assert!(rig.met.get(&container) > met.get(&container), "{:?} stands still", container);
             }
+        }
+    }
+}
+
+/// A container that always wants its devices.
+#[derive(Clone, Debug)]
+struct Claimant {
+    devices: BTreeSet<usize>,
+    class: u16,
+    /// Percent of each of its devices.
+    request: Option<u16>,
+    micros: u64,
+}
+
+fn claimant() -> impl Strategy<Value = Claimant> {
+    let request = prop_oneof![Just(None), (5..24u16).prop_map(Some)];
+    (btree_set(0..3usize, 1..3), 0..3u16, request, 50..1_000u64).prop_map(
+        |(devices, class, request, micros)| Claimant {
+            devices,
+            class: 400 + 100 * class,
+            request,
+            micros,
+        },
+    )
+}
+
+impl Claimant {
+    fn start(&self, rig: &mut Rig, container: u64) {
+        let length = Length::Fixed(Nanos::micros(self.micros));
+        let program = match self.devices.len() {
+            1 => Program::Deep(length),
+            _ => Program::Collective(length),
+        };
+        let programs: Vec<(usize, Program)> = self
+            .devices
+            .iter()
+            .map(|device| (*device, program))
+            .collect();
+        let compute = self.request.map_or_else(Compute::default, request);
+        rig.start(container, self.class, compute, &programs);
+    }
+}
+
+/// What a container had of a device so far.
+fn had(rig: &Rig, device: usize, container: u64) -> f64 {
+    let had = &rig.devices[device].meter.had;
+    had.get(&ContainerId(container)).copied().unwrap_or(0) as f64
+}
+
+proptest! {
+    #![proptest_config(cases::config(12))]
+
+    #[test]
+    fn every_guarantee_is_kept_whatever_the_classes_of_gangs_and_of_others(claimants in vec(claimant(), 2..5), seed: u64) {
+        let mut rig = Rig::new(3, seed);
+        for device in 0..3 {
+            rig.start(90 + device as u64, 1, Compute::default(), &[(device, Program::Sleeps)]);
+        }
+        for (container, claimant) in (1..).zip(&claimants) {
+            claimant.start(&mut rig, container);
+        }
+        let places: Vec<(u64, usize, &Claimant)> = (1..)
+            .zip(&claimants)
+            .flat_map(|(container, claimant)| claimant.devices.iter().map(move |device| (container, *device, claimant)))
+            .collect();
+        let parts = |rig: &Rig| places.iter().map(|(container, device, _)| had(rig, *device, *container)).collect::<Vec<_>>();
+        rig.run(Nanos::millis(300));
+        let before = parts(&rig);
+        rig.run(Nanos::millis(1_500));
+        for ((container, device, claimant), (before, after)) in places.iter().zip(before.into_iter().zip(parts(&rig))) {
+            let part = (after - before) / 1.5e9;
+            let due = f64::from(claimant.request.unwrap_or(0)) / 100.0;
+            prop_assert!(part >= due - 0.02, "{container} has {part} of {device}, and {due} is promised");
         }
     }
 }

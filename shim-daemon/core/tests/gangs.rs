@@ -10,7 +10,7 @@
 mod machine;
 
 use gpushare_core::{Compute, ContainerId, Nanos};
-use machine::{Length, Process, Program, Rig};
+use machine::{Length, Process, Program, Rig, request};
 
 const PRIORITY: u16 = 500;
 const EQUAL: Compute = Compute {
@@ -242,4 +242,99 @@ fn where_one_gpu_has_kernels_longer_than_a_turn_a_gang_gets_less_there_and_nobod
     even(&rig, 0, &[1, 2]);
     assert!(share(&rig, 1, 3) >= 0.49);
     assert!(rig.met[&ContainerId(1)] > 2_500);
+}
+
+/// Somebody else is there from the beginning, so that no queue is deeper than a window.
+fn beside_sleepers(count: usize, seed: u64) -> Rig {
+    let mut rig = Rig::new(count, seed);
+    for device in 0..count {
+        rig.start(90 + device as u64, 1, EQUAL, &[(device, Program::Sleeps)]);
+    }
+    rig
+}
+
+#[test]
+fn a_gang_below_a_higher_class_gets_its_guarantee_and_one_without_gets_nothing() {
+    for (compute, least, most) in [(request(20), 0.18, 0.21), (EQUAL, 0.0, 0.01)] {
+        for higher in [vec![0], vec![0, 1]] {
+            let mut rig = beside_sleepers(2, 11);
+            rig.start(
+                1,
+                100,
+                compute,
+                &[(0, collective(200)), (1, collective(200))],
+            );
+            for device in &higher {
+                rig.start(2 + *device as u64, 900, EQUAL, &[(*device, deep(300))]);
+            }
+            if higher.len() == 1 {
+                rig.start(3, 100, EQUAL, &[(1, deep(300))]);
+            }
+            rig.run(Nanos::secs(4));
+            print(&format!("{compute:?} below a class on {higher:?}"), &rig);
+            for device in higher {
+                let share = share(&rig, device, 1);
+                assert!((least..=most).contains(&share), "{share} of {device}");
+            }
+            assert_eq!(rig.overruns(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_guarantee_holds_against_a_gang_of_a_higher_class() {
+    for (compute, least, most) in [(request(20), 0.18, 0.21), (EQUAL, 0.0, 0.01)] {
+        let mut rig = Rig::new(2, 12);
+        rig.start(1, 900, EQUAL, &[(0, collective(200)), (1, collective(200))]);
+        rig.start(2, 100, compute, &[(0, deep(300))]);
+        rig.start(3, 100, EQUAL, &[(1, deep(300))]);
+        rig.run(Nanos::secs(4));
+        print(&format!("a gang above {compute:?}"), &rig);
+        let share = share(&rig, 0, 2);
+        assert!((least..=most).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn of_two_gangs_the_higher_goes_first_and_the_lower_has_its_guarantee() {
+    for (compute, least, most) in [(request(20), 0.18, 0.21), (EQUAL, 0.0, 0.01)] {
+        let mut rig = Rig::new(3, 13);
+        rig.start(1, 900, EQUAL, &[(0, collective(200)), (1, collective(200))]);
+        rig.start(
+            2,
+            100,
+            compute,
+            &[(1, collective(200)), (2, collective(200))],
+        );
+        rig.start(3, 100, EQUAL, &[(2, deep(300))]);
+        rig.run(Nanos::secs(4));
+        print(&format!("two gangs, the lower with {compute:?}"), &rig);
+        let lower = share(&rig, 1, 2);
+        assert!((least..=most).contains(&lower), "{lower}");
+        assert!(share(&rig, 0, 1) > 0.97 - most, "nobody else wants GPU 0");
+    }
+}
+
+/// The 99th percentile of what requests on two devices wait for beside a deep queue on each (us), and the worst device's.
+fn preempts(class: u16) -> u64 {
+    let mut rig = Rig::new(2, 14);
+    let requests = Program::Requests(fixed(200), 5, Nanos::millis(60));
+    rig.start(1, class, EQUAL, &[(0, requests), (1, requests)]);
+    for device in 0..2 {
+        rig.start(2 + device as u64, 500, EQUAL, &[(device, deep(500))]);
+    }
+    rig.run(Nanos::secs(6));
+    print(&format!("a gang of class {class} above 500"), &rig);
+    assert_eq!(rig.overruns(), 0);
+    let machines = rig.devices.iter_mut();
+    let waits = machines.map(|machine| machine.meter.wait(ContainerId(1), 990));
+    waits.max().unwrap_or(0)
+}
+
+#[test]
+fn a_gang_of_a_higher_class_preempts_on_both_its_gpus_and_one_of_the_same_class_does_not() {
+    let (higher, same) = (preempts(900), preempts(500));
+    println!("  waits at the 99th percentile: {higher} us above them, {same} us among them");
+    assert!(higher <= 3_000);
+    assert!(same > 3_000);
 }

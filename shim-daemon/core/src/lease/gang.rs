@@ -22,6 +22,8 @@ pub(super) const NEAR: Nanos = Nanos::millis(1);
 pub(super) struct Word {
     /// Who is next, whoever else waits.
     pub(super) called: Option<ContainerId>,
+    /// It was called before a higher class, for its guarantee.
+    promoted: bool,
     /// The holder's turn ends then at the latest.
     pub(super) ends: Option<Nanos>,
     /// When the gangs are to be looked at again.
@@ -58,6 +60,8 @@ pub(super) struct Part {
     pub(super) wants: bool,
     /// Its last turn was ended, not given up.
     pub(super) interrupted: bool,
+    /// Its guarantee is due, and a higher class is before it.
+    pub(super) promoted: bool,
     pub(super) class: u16,
     /// How far its clock is ahead of its class's mark, in virtual nanoseconds; negative if behind.
     pub(super) lead: i128,
@@ -72,6 +76,16 @@ pub(super) struct Opening {
     pub(super) natural: Option<Nanos>,
     /// From when on it may be let in with its gang, a little out of its order.
     pub(super) allowed: Nanos,
+}
+
+impl Opening {
+    /// Then, and not before.
+    fn at(at: Nanos) -> Self {
+        Self {
+            natural: Some(at),
+            allowed: at,
+        }
+    }
 }
 
 impl Schedule {
@@ -151,6 +165,8 @@ impl Schedule {
     pub(super) fn call(&mut self, now: Nanos, container: ContainerId) {
         self.pass(now);
         self.gang.called = Some(container);
+        let own = self.entities.get(&container);
+        self.gang.promoted = own.is_some_and(|own| self.is_promoted(own));
         self.settle();
     }
 
@@ -167,9 +183,11 @@ impl Schedule {
     /// Its turn begins, on the device that is kept for it; for one launch only if it is a `step`.
     pub(super) fn open(&mut self, now: Nanos, container: ContainerId, step: bool) {
         self.pass(now);
+        let called = self.gang.called == Some(container);
+        let promoted = called && !step && self.gang.promoted;
         self.gang.called = self.gang.called.filter(|called| *called != container);
         if self.is_kept(container) {
-            self.grant(container, false);
+            self.grant(container, promoted);
             self.touch(container, |entity, _| {
                 if let Phase::Holding(turn) = &mut entity.phase {
                     turn.step = step;
@@ -288,10 +306,19 @@ impl Schedule {
             stand,
             wants: entity.wants(),
             interrupted: entity.interrupted,
+            promoted: self.is_promoted(entity),
             class: entity.class,
             lead: i128::from(entity.clock.0) - i128::from(mark.0),
             granted: entity.granted,
         })
+    }
+
+    /// Whether its guarantee is due and somebody of a higher class, who has the device or waits for it, is not before it for that.
+    fn is_promoted(&self, own: &Entity) -> bool {
+        let holder = self.holder.and_then(|holder| self.entities.get(&holder));
+        let highest = self.index.highest_waiting();
+        let highest = highest.max(holder.map(|holder| holder.class));
+        highest > Some(own.class) && own.due(&self.policy).is_some_and(|at| at <= self.now)
     }
 
     /// When the turn of the gang's container would end if it were alone on this device.
@@ -327,27 +354,38 @@ impl Schedule {
         if self.gang.called.is_some_and(|called| called != container) {
             return None;
         }
-        let due = own.due(&self.policy).is_some_and(|at| at <= self.now);
+        let due_at = own.due(&self.policy);
+        let due = due_at.is_some_and(|at| at <= self.now);
         let higher = |(class, _): (u16, Order)| class > own.class;
         let before = self.index.first().is_some_and(higher)
-            || self.index.due_below(own.class, self.now).is_some();
+            || self.index.due_below(own.class, self.now).is_some()
+            || self.is_due_again(own.class);
         if before && !due {
-            return None;
+            // It comes when its guarantee is due.
+            return due_at.map(Opening::at);
         }
         let slack = Nanos(self.length(container).0 / 2);
         let rival = self.index.class(own.class).and_then(Class::first);
         let ahead = rival.map_or(Nanos::ZERO, |(clock, ..)| {
             own.clock.since(clock, own.weight)
         });
-        if ahead > slack {
+        if ahead > slack && !before {
             return None;
         }
-        let first = ahead <= NEAR;
+        let first = before || ahead <= NEAR;
         let (natural, allowed) = self.given_way(own, due, slack)?;
         Some(Opening {
             natural: natural.filter(|_| first),
             allowed,
         })
+    }
+
+    /// Whether the holder of a lower class, which drains, is next again for its guarantee.
+    fn is_due_again(&self, class: u16) -> bool {
+        let holder = self.holder.and_then(|holder| self.entities.get(&holder));
+        let holder = holder.filter(|holder| matches!(holder.phase, Phase::Closing { .. }));
+        let due = |holder: &Entity| holder.due(&self.policy).is_some_and(|at| at <= self.now);
+        holder.is_some_and(|holder| holder.class < class && holder.wants() && due(holder))
     }
 
     /// When the holder gives way: in its own time, and for a gang that may be ahead of it by as much as `slack`.
@@ -367,12 +405,18 @@ impl Schedule {
             return at_once;
         }
         let full = turn.since + turn.length;
+        if turn.promoted {
+            // Its turn ends by itself, and it may be due again: nobody comes a little early.
+            let after = full + NEAR;
+            return Some((Some(after), after));
+        }
         match own.class.cmp(&holder.class) {
-            Ordering::Greater if turn.promoted => Some((Some(full), full)),
             Ordering::Greater => at_once,
-            Ordering::Less if due => Some((Some(full), full)),
-            Ordering::Less => None,
-            Ordering::Equal if turn.promoted || own.phase != Phase::Out => Some((Some(full), full)),
+            Ordering::Less => {
+                let at = own.due(&self.policy)?.max(full);
+                Some((Some(at), at))
+            }
+            Ordering::Equal if own.phase != Phase::Out => Some((Some(full), full)),
             Ordering::Equal => Some(self.meets(&turn, holder, own, slack)),
         }
     }

@@ -169,7 +169,7 @@ impl Gangs {
         })
     }
 
-    /// Those that wait, who should be first before who should be later: by class, by where they stand worst, by who had a
+    /// Those that wait, who should be first before who should be later: by guarantees that are due, by class, by where they stand worst, by who had a
     /// turn longest ago.
     fn waiting<S: BorrowMut<Schedule>>(
         &self,
@@ -189,6 +189,7 @@ impl Gangs {
                 continue;
             };
             let capped = Stand::Asks { allowed: false };
+            let promoted = asks.iter().any(|(_, part)| part.promoted);
             let class = asks.iter().map(|(_, part)| part.class).max();
             let granted = asks.iter().map(|(_, part)| part.granted).max();
             let wanted: Vec<DeviceId> = asks.iter().map(|(device, _)| *device).collect();
@@ -197,7 +198,10 @@ impl Gangs {
             } else {
                 forecast(devices, container, &wanted)
             };
-            order.push(((Reverse(class), lead, granted, container), (at, wanted)));
+            order.push((
+                (Reverse((promoted, class)), lead, granted, container),
+                (at, wanted),
+            ));
         }
         order.sort_unstable_by_key(|(key, _)| *key);
         order

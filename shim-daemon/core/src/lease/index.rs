@@ -220,6 +220,12 @@ impl Index {
         classes.find_map(|(class, all)| Some((*class, all.first()?)))
     }
 
+    /// The highest class of which somebody waits, alone or with a gang.
+    pub(super) fn highest_waiting(&self) -> Option<u16> {
+        let mut classes = self.classes.iter().rev();
+        classes.find_map(|(class, all)| all.furthest().map(|_| *class))
+    }
+
     /// Whether anybody waits with a gang.
     pub(super) fn has_gangs(&self) -> bool {
         self.classes.values().any(|class| !class.gangs.is_empty())

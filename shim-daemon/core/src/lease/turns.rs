@@ -75,7 +75,8 @@ impl Schedule {
     }
 
     fn first(&self) -> Option<(ContainerId, bool)> {
-        let (top, (.., first)) = self.index.first()?;
+        let (_, (.., first)) = self.index.first()?;
+        let top = self.index.highest_waiting()?;
         let due = self.index.due_below(top, self.now);
         Some(due.map_or((first, false), |due| (due, true)))
     }

@@ -35,6 +35,15 @@ impl<S: BorrowMut<Schedule>> One<'_, S> {
         if self.join(Stage::Gathering).is_some() {
             return Some(Stage::Gathering);
         }
+        let asks = |part: &Part| matches!(part.stand, Stand::Asks { .. });
+        if self.parts.iter().any(|(_, part)| asks(part)) {
+            // It came to want a device that it cannot have now: what it launched elsewhere would wait for that.
+            self.each(
+                |part| matches!(part.stand, Stand::Called | Stand::Kept { .. }),
+                Schedule::release,
+            );
+            return Some(Stage::Out);
+        }
         let called = |part: &Part| part.stand == Stand::Called;
         if self.parts.iter().any(|(_, part)| called(part)) {
             return None;
