@@ -200,7 +200,7 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|graph, procs=1, every=10ms (pauses), depth=N, nodes=20 (of a graph);
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|graph|gang, gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses), depth=N, nodes=20 (of a graph);
     /// what it is promised: share=70, cap=30, priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::str::FromStr;
 use tempfile::TempDir;
 
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// What tells a CUDA program which GPUs it sees.
+pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const SOFT_SPEC: &str = "SOFTGPU";
 /// Names the devices of one run that gave no name of its own.

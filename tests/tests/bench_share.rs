@@ -7,6 +7,11 @@ use std::fs;
 
 /// The experiment of these tenants, as JSON.
 fn measured(home: &Home, flags: &[&str]) -> Value {
+    all_measured(home, flags)[0].clone()
+}
+
+/// All outcomes, as JSON.
+fn all_measured(home: &Home, flags: &[&str]) -> Value {
     let file = home.folder().join("bench.json");
     let gpu = format!("soft:{}", home.gpu().spec());
     let path = file.display().to_string();
@@ -32,7 +37,7 @@ fn measured(home: &Home, flags: &[&str]) -> Value {
     show(&said);
     let all: Value =
         serde_json::from_slice(&fs::read(file).expect("it was written")).expect("it is JSON");
-    all["experiments"][0].clone()
+    all["experiments"].clone()
 }
 
 /// The figures, for who reads the test's output.
@@ -100,5 +105,52 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{said}");
         assert!(said.contains(blamed), "{said}");
+    }
+}
+
+#[test]
+fn a_gang_is_measured_on_each_of_its_gpus_beside_a_tenant_on_each() {
+    let home = Home::new("count=2");
+    let outcomes = all_measured(&home, &["--preset", "gang"]);
+    let outcomes = outcomes.as_array().expect("a list");
+    assert_eq!(outcomes.len(), 2, "one for each GPU");
+    for (gpu, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome["gpu"], gpu);
+        let [gang, other] = [0, 1].map(|at| &outcome["tenants"][at]);
+        assert_eq!(
+            [&gang["name"], &other["name"]],
+            ["both", ["one", "two"][gpu]]
+        );
+        let rate = number(gang, "collectives_per_s");
+        assert!(rate > 0.0 && rate <= 4_000.0, "{rate}");
+        assert!(other["collectives_per_s"].is_null());
+        for row in [gang, other] {
+            let (device, turns) = (number(row, "device"), number(row, "turns"));
+            assert!(device > 0.0 && device < 1.0, "{row}");
+            assert!(turns > number(row, "overruns"), "{row}");
+        }
+    }
+}
+
+#[test]
+fn where_there_is_one_gpu_what_needs_two_is_refused_before_anything_starts() {
+    let home = Home::new("");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    for flags in [
+        &["--preset", "gang"][..],
+        &["--tenant", "name=a,mode=gang,gpus=0+1"],
+        &["--tenant", "name=a,gpus=1"],
+    ] {
+        let output = home.gpushare(&[&["bench", "share", "--gpu", &gpu], flags].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(
+            said.contains("needs 2 GPUs, and here tenants see 1"),
+            "{said}"
+        );
+        assert!(
+            !String::from_utf8_lossy(&output.stdout).contains("TENANT"),
+            "nothing was started"
+        );
     }
 }

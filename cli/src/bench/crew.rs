@@ -5,10 +5,11 @@ use super::log::Log;
 use super::tenant::Tenant;
 use crate::artefacts;
 use crate::failure::Failure;
-use crate::gpu::{self, Gpu};
+use crate::gpu::{self, Gpu, VISIBLE};
 use crate::settings::Environment;
+use gpushare_sys::devices::Device;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -30,6 +31,8 @@ pub(crate) struct Ground {
     /// Links to a software GPU, for tenants without gpushare and for ourselves.
     links: TempDir,
     environment: Environment,
+    /// The GPUs there are, as tenants number them.
+    pub(crate) devices: Vec<Device>,
     /// Makes containers' names unique.
     runs: std::cell::Cell<u32>,
 }
@@ -53,6 +56,7 @@ impl Ground {
                 daemon,
                 links,
                 environment,
+                devices,
                 runs,
             },
             name,
@@ -76,11 +80,30 @@ impl Ground {
         &self.environment
     }
 
+    /// The name of a tenant's container in one run.
+    fn container(&self, tenant: &Tenant, run: u32) -> String {
+        format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
+    }
+
+    /// What `CUDA_VISIBLE_DEVICES` says to a tenant, where there is a choice: of the GPUs that we see, its own.
+    fn visible(&self, tenant: &Tenant) -> Option<String> {
+        let ours = self.environment.get(OsStr::new(VISIBLE));
+        let ours = ours.and_then(|ours| ours.to_str()).map(str::to_owned);
+        let ours: Option<Vec<String>> =
+            ours.map(|ours| ours.split(',').map(|one| one.trim().to_owned()).collect());
+        let own = tenant.gpus.iter().map(|gpu| match &ours {
+            Some(ours) => ours.get(*gpu as usize).cloned(),
+            None => Some(gpu.to_string()),
+        });
+        let own = own.collect::<Option<Vec<_>>>()?.join(",");
+        (self.devices.len() > 1).then_some(own)
+    }
+
     fn command(&self, tenant: &Tenant, run: u32) -> Result<Command, Failure> {
         let own = artefacts::own_executable()?;
         let mut command = Command::new(&own);
         if let Some(daemon) = self.daemon {
-            let name = format!("bench-{}-{run}-{}", std::process::id(), tenant.name);
+            let name = self.container(tenant, run);
             command.args([
                 "run", "--daemon", daemon, "--gpu", &self.gpu, "--name", &name,
             ]);
@@ -97,6 +120,9 @@ impl Ground {
             command.arg("--").arg(own);
         } else {
             command.env_clear().envs(&self.environment);
+        }
+        if let Some(visible) = self.visible(tenant) {
+            command.env(VISIBLE, visible);
         }
         command.args(["bench", "worker", &tenant.to_string()]);
         Ok(command)
@@ -127,14 +153,22 @@ struct Member {
 
 /// All processes of an experiment.
 #[derive(Debug)]
-pub(crate) struct Crew(Vec<Member>);
+pub(crate) struct Crew {
+    members: Vec<Member>,
+    /// The container of each tenant.
+    containers: Vec<String>,
+}
 
 impl Crew {
     /// Starts them; returns when all are ready.
     pub(crate) fn start(ground: &Ground, tenants: &[Tenant]) -> Result<Self, Failure> {
         let run = ground.runs.get();
         ground.runs.set(run + 1);
-        let mut crew = Self(Vec::new());
+        let containers = tenants.iter().map(|tenant| ground.container(tenant, run));
+        let mut crew = Self {
+            members: Vec::new(),
+            containers: containers.collect(),
+        };
         for (at, tenant) in tenants.iter().enumerate() {
             for _ in 0..tenant.procs {
                 let mut command = ground.command(tenant, run)?;
@@ -143,7 +177,7 @@ impl Crew {
                     Failure::ours(format!("cannot start tenant {}: {error}", tenant.name))
                 })?;
                 let lines = reader(child.stdout.take());
-                crew.0.push(Member {
+                crew.members.push(Member {
                     tenant: at,
                     name: tenant.name.clone(),
                     child,
@@ -152,7 +186,7 @@ impl Crew {
             }
         }
         let end = Instant::now() + START;
-        for member in &mut crew.0 {
+        for member in &mut crew.members {
             match member.line(end)?.as_str() {
                 "ready" => {}
                 other => return Err(member.lost(&format!("it said {other:?}"))),
@@ -163,7 +197,7 @@ impl Crew {
 
     /// Lets all work from now to `end`, and measure between the two moments.
     pub(crate) fn go(&mut self, from: u64, to: u64, end: u64) -> Result<(), Failure> {
-        for member in &mut self.0 {
+        for member in &mut self.members {
             let told = match &mut member.child.stdin {
                 Some(stdin) => writeln!(stdin, "{from} {to} {end}").and_then(|()| stdin.flush()),
                 None => Ok(()),
@@ -173,15 +207,20 @@ impl Crew {
         Ok(())
     }
 
-    /// What each process did, by tenant.
+    /// The name of each tenant's container.
+    pub(crate) fn containers(&self) -> &[String] {
+        &self.containers
+    }
+
+    /// What each process did on each of its GPUs, by tenant.
     pub(crate) fn finish(mut self, to: Duration) -> Result<Vec<(usize, Log)>, Failure> {
         let end = Instant::now() + to + END;
         let mut logs = Vec::new();
-        for member in &mut self.0 {
+        for member in &mut self.members {
             let line = member.line(end)?;
-            let log =
+            let told: Vec<Log> =
                 serde_json::from_str(&line).map_err(|error| member.lost(&error.to_string()))?;
-            logs.push((member.tenant, log));
+            logs.extend(told.into_iter().map(|log| (member.tenant, log)));
             let ended = member
                 .child
                 .wait()
@@ -197,7 +236,7 @@ impl Crew {
 /// Whoever is left has no reader any more: closing its input ends it, and a worker that hangs is ended by what started it.
 impl Drop for Crew {
     fn drop(&mut self) {
-        for member in &mut self.0 {
+        for member in &mut self.members {
             drop(member.child.stdin.take());
             if !matches!(member.child.try_wait(), Ok(Some(_))) {
                 let id = nix::unistd::Pid::from_raw(i32::try_from(member.child.id()).unwrap_or(0));

@@ -15,13 +15,16 @@ pub(crate) struct Piece {
     pub(crate) ns: u64,
 }
 
-/// All that one process did.
+/// All that one process did on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Log {
     pub(crate) pid: u32,
+    /// Which of the GPUs, as tenants name them.
+    pub(crate) gpu: u32,
     /// In the order of their ends.
     pub(crate) pieces: Vec<Piece>,
-    /// Processor time of the whole process between the first and the last moment it was told to measure (ns).
+    /// Processor time of the whole process between the first and the last moment it was told to measure (ns); told
+    /// once, with its first GPU.
     pub(crate) cpu_ns: u64,
     /// Of that, what gpushare's own threads took.
     pub(crate) own_cpu_ns: u64,

@@ -3,14 +3,17 @@
 
 mod clock;
 mod crew;
+mod gang;
 mod log;
 mod measure;
+mod pact;
 mod preset;
 mod report;
 mod result;
 mod svg;
 mod tenant;
 mod truth;
+mod turns;
 mod worker;
 
 pub(crate) use worker::run as worker;
@@ -19,6 +22,7 @@ use crate::args::{BenchShare, UseDaemon};
 use crate::failure::Failure;
 use crate::output;
 use crew::{Crew, Ground};
+use gpushare_protocol::wire::ShareRow;
 use log::Log;
 use measure::Span;
 use preset::Experiment;
@@ -52,10 +56,15 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         alone: HashMap::new(),
     };
     let mut outcomes = Vec::new();
-    for experiment in experiments {
-        let outcome = bench.measure(experiment)?;
-        output::data(&format!("\n{}", report::text(&outcome)))?;
-        outcomes.push(outcome);
+    let (possible, left_out) = preset::possible(experiments, bench.ground.devices.len())?;
+    for note in left_out {
+        output::data(&note)?;
+    }
+    for experiment in possible {
+        for outcome in bench.measure(&experiment)? {
+            output::data(&format!("\n{}", report::text(&outcome)))?;
+            outcomes.push(outcome);
+        }
     }
     if let Some(path) = &arguments.json {
         let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes });
@@ -102,6 +111,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
             name,
             about,
             tenants,
+            optional: false,
         });
     }
     if experiments.is_empty() {
@@ -121,12 +131,26 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     ground: Ground,
     arguments: &'a BenchShare,
-    /// Device time per time of tenants that ran alone, by what they run.
-    alone: HashMap<String, f64>,
+    /// Device time per time of tenants that ran alone on each of their GPUs, by what they run.
+    alone: HashMap<String, Vec<f64>>,
+}
+
+/// What books other than the tenants' say at one moment.
+struct Look {
+    truth: Option<truth::Look>,
+    turns: Vec<ShareRow>,
 }
 
 impl Bench<'_> {
-    fn measure(&mut self, experiment: Experiment) -> Result<Outcome, Failure> {
+    fn look(&self) -> Look {
+        Look {
+            truth: truth::look(&self.ground),
+            turns: turns::look(),
+        }
+    }
+
+    /// What the experiment showed on each of its GPUs.
+    fn measure(&mut self, experiment: &Experiment) -> Result<Vec<Outcome>, Failure> {
         let alone = self.alone(&experiment.tenants)?;
         let mut crew = Crew::start(&self.ground, &experiment.tenants)?;
         let from = clock::now() + ns(WARM_UP);
@@ -136,23 +160,64 @@ impl Bench<'_> {
         };
         crew.go(span.from, span.to, span.to + ns(COOL_DOWN))?;
         clock::sleep_until(span.from);
-        let before = truth::look(&self.ground);
+        let before = self.look();
         clock::sleep_until(span.to);
-        let looks = before.zip(truth::look(&self.ground));
+        let after = self.look();
+        let containers = crew.containers().to_vec();
         let logs = crew.finish(Duration::ZERO)?;
-        Ok(Measured {
-            experiment,
-            span,
-            logs,
-            looks,
-            alone,
-            in_turns: !self.arguments.bare,
-        }
-        .outcome())
+        let gpus = experiment.gpus();
+        let outcomes = gpus.iter().map(|gpu| {
+            let device = self.ground.devices[*gpu as usize].uuid;
+            let here: Vec<usize> = (0..experiment.tenants.len())
+                .filter(|at| experiment.tenants[*at].gpus.contains(gpu))
+                .collect();
+            let of = |tenant: usize| {
+                logs.iter()
+                    .filter(move |(at, log)| (*at, log.gpu) == (tenant, *gpu))
+            };
+            let turns =
+                |at: &usize| turns::between(&before.turns, &after.turns, &containers[*at], device);
+            Measured {
+                experiment: Experiment {
+                    tenants: here
+                        .iter()
+                        .map(|at| experiment.tenants[*at].clone())
+                        .collect(),
+                    ..experiment.clone()
+                },
+                gpu: Some(*gpu).filter(|_| gpus.len() > 1),
+                device,
+                span,
+                logs: (0..)
+                    .zip(&here)
+                    .flat_map(|(new, at)| of(*at).map(move |(_, log)| (new, log.clone())))
+                    .collect(),
+                turns: here.iter().map(turns).collect(),
+                looks: before.truth.clone().zip(after.truth.clone()),
+                alone: alone.as_ref().map(|alone| {
+                    let on = |at: &usize| {
+                        experiment.tenants[*at]
+                            .gpus
+                            .iter()
+                            .position(|own| own == gpu)
+                    };
+                    here.iter()
+                        .map(|at| {
+                            on(at)
+                                .and_then(|on| alone[*at].get(on).copied())
+                                .unwrap_or(0.0)
+                        })
+                        .collect()
+                }),
+                in_turns: !self.arguments.bare,
+            }
+            .outcome()
+        });
+        Ok(outcomes.collect())
     }
 
-    /// What each tenant gets of the device when it is alone and nothing binds it; `None` if that is not to be measured.
-    fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<f64>>, Failure> {
+    /// What each tenant gets of each of its GPUs when it is alone and nothing binds it; `None` if that is not to be measured.
+    fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
         if self.arguments.alone == 0 || tenants.len() < 2 {
             return Ok(None);
         }
@@ -163,17 +228,17 @@ impl Bench<'_> {
                 ..tenant.unbound()
             };
             let key = tenant.to_string();
-            let part = match self.alone.get(&key) {
-                Some(part) => *part,
+            let parts = match self.alone.get(&key) {
+                Some(parts) => parts.clone(),
                 None => self.one(&tenant)?,
             };
-            self.alone.insert(key, part);
-            alone.push(part);
+            self.alone.insert(key, parts.clone());
+            alone.push(parts);
         }
         Ok(Some(alone))
     }
 
-    fn one(&self, tenant: &Tenant) -> Result<f64, Failure> {
+    fn one(&self, tenant: &Tenant) -> Result<Vec<f64>, Failure> {
         let mut crew = Crew::start(&self.ground, std::slice::from_ref(tenant))?;
         let from = clock::now() + ns(WARM_UP) / 4;
         let span = Span {
@@ -186,6 +251,10 @@ impl Bench<'_> {
             .into_iter()
             .map(|(_, log)| log)
             .collect();
-        Ok(measure::device_time(&logs, span) as f64 / span.ns() as f64)
+        let part = |gpu: &u32| {
+            let here = logs.iter().filter(|log| log.gpu == *gpu);
+            measure::device_time(here, span) as f64 / span.ns() as f64
+        };
+        Ok(tenant.gpus.iter().map(part).collect())
     }
 }

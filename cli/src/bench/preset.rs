@@ -2,6 +2,7 @@
 
 use super::tenant::Tenant;
 use crate::failure::Failure;
+use std::collections::BTreeSet;
 
 /// Tenants that run together.
 #[derive(Clone, Debug)]
@@ -10,10 +11,26 @@ pub(crate) struct Experiment {
     /// What it shows, in a few words.
     pub(crate) about: String,
     pub(crate) tenants: Vec<Tenant>,
+    /// It was not asked for by its name: where there are too few GPUs it is left out.
+    pub(crate) optional: bool,
+}
+
+impl Experiment {
+    /// How many GPUs there must be for it.
+    pub(crate) fn needs(&self) -> usize {
+        let needs = self.tenants.iter().map(Tenant::needs);
+        needs.max().unwrap_or(0)
+    }
+
+    /// The GPUs it is about, in ascending order.
+    pub(crate) fn gpus(&self) -> BTreeSet<u32> {
+        let tenants = self.tenants.iter();
+        tenants.flat_map(|tenant| &tenant.gpus).copied().collect()
+    }
 }
 
 /// Name, what it shows, tenants.
-const PRESETS: [(&str, &str, &[&str]); 12] = [
+const PRESETS: [(&str, &str, &[&str]); 13] = [
     (
         "equal",
         "70:30, equal kernels",
@@ -99,6 +116,15 @@ const PRESETS: [(&str, &str, &[&str]); 12] = [
             "name=b,share=50,kernel=200us",
         ],
     ),
+    (
+        "gang",
+        "50:50 on each of two GPUs, collectives on both beside a tenant on each",
+        &[
+            "name=both,share=50,kernel=250us,mode=gang,gpus=0+1",
+            "name=one,share=50,kernel=500us",
+            "name=two,share=50,kernel=500us,gpus=1",
+        ],
+    ),
 ];
 
 /// Their names, for messages.
@@ -108,10 +134,10 @@ pub(crate) fn names() -> String {
 }
 
 /// The experiments of this name; `all` is every one.
-pub(crate) fn find(name: &str) -> Result<Vec<Experiment>, Failure> {
+pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     let chosen = PRESETS
         .iter()
-        .filter(|(known, ..)| *known == name || name == "all");
+        .filter(|(known, ..)| *known == asked || asked == "all");
     let found: Vec<Experiment> = chosen
         .map(|(name, about, tenants)| {
             let tenants = tenants.iter().map(|text| text.parse());
@@ -121,16 +147,40 @@ pub(crate) fn find(name: &str) -> Result<Vec<Experiment>, Failure> {
                 tenants: tenants
                     .collect::<Result<_, String>>()
                     .map_err(Failure::ours)?,
+                optional: asked == "all",
             })
         })
         .collect::<Result<_, Failure>>()?;
     if found.is_empty() {
         return Err(Failure::ours(format!(
-            "--preset={name:?} is refused; accepted: {}",
+            "--preset={asked:?} is refused; accepted: {}",
             names()
         )));
     }
     Ok(found)
+}
+
+/// The experiments for which the GPUs that are `there` suffice, and what is to be said of those that are left out. One that was asked for by
+/// name is an error if they do not.
+pub(crate) fn possible(
+    experiments: Vec<Experiment>,
+    there: usize,
+) -> Result<(Vec<Experiment>, Vec<String>), Failure> {
+    let (mut possible, mut left_out) = (Vec::new(), Vec::new());
+    for experiment in experiments {
+        let (name, needs) = (&experiment.name, experiment.needs());
+        let why = format!("{name} needs {needs} GPUs, and here tenants see {there}");
+        match (needs > there, experiment.optional) {
+            (false, _) => possible.push(experiment),
+            (true, true) => left_out.push(format!("left out: {why}")),
+            (true, false) => {
+                return Err(Failure::ours(format!(
+                    "{why}; `--gpu soft:count={needs}` has as many without hardware, and with a number or a UUID --gpu is one GPU"
+                )));
+            }
+        }
+    }
+    Ok((possible, left_out))
 }
 
 #[cfg(test)]
@@ -138,12 +188,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_is_well_formed_and_found_by_its_name() {
+    fn every_preset_is_well_formed_and_found_by_its_name_and_needs_as_many_gpus_as_it_says() {
         assert_eq!(find("all").unwrap().len(), PRESETS.len());
         for (name, ..) in PRESETS {
             let found = find(name).unwrap();
             assert_eq!((found.len(), found[0].name.as_str()), (1, name));
         }
+        let two = |experiment: &&Experiment| experiment.needs() == 2;
+        let (all, gang) = (find("all").unwrap(), find("gang").unwrap());
+        assert!(all.iter().filter(two).all(|experiment| experiment.optional));
+        assert!(two(&&gang[0]) && !gang[0].optional && gang[0].gpus().len() == 2);
+        let (possible_here, left_out) = possible(all.clone(), 1).unwrap();
+        assert_eq!(possible_here.len(), all.len() - 1);
+        assert_eq!(left_out.len(), 1);
+        assert!(left_out[0].contains("gang needs 2 GPUs"), "{left_out:?}");
+        assert!(possible(gang.clone(), 1).is_err());
+        assert_eq!(possible(gang, 2).unwrap().0.len(), 1);
+        assert!(possible(all, 2).unwrap().1.is_empty());
         assert!(find("none").unwrap_err().message.contains("lengths"));
     }
 }

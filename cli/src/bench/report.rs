@@ -2,6 +2,7 @@
 
 use super::measure::Percentiles;
 use super::result::{Outcome, Row};
+use super::turns::Turns;
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -10,7 +11,9 @@ pub(crate) fn text(outcome: &Outcome) -> String {
     let mut lines = vec![
         format!(
             "{}: {} ({:.0} s)",
-            outcome.name, outcome.about, outcome.seconds
+            outcome.title(),
+            outcome.about,
+            outcome.seconds
         ),
         format!(
             "  {:<12} {:>6} {:>9} {:>6} {:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7}  EACH SECOND",
@@ -113,6 +116,22 @@ fn notes(outcome: &Outcome) -> Vec<String> {
                 row.tenant.name
             ));
         }
+    }
+    for row in &outcome.tenants {
+        if let Some(rate) = row.collectives_per_s {
+            notes.push(format!(
+                "{}: {rate:.0} collectives a second",
+                row.tenant.name
+            ));
+        }
+    }
+    let overruns = outcome.tenants.iter().filter_map(|row| {
+        let Turns { turns, overruns } = row.turns?;
+        Some(format!("{} {overruns} of {turns} turns", row.tenant.name))
+    });
+    let overruns: Vec<String> = overruns.collect();
+    if !overruns.is_empty() {
+        notes.push(format!("overruns: {}", overruns.join(", ")));
     }
     let own: f64 = outcome.tenants.iter().map(|row| row.own_cores).sum();
     notes.push(format!("gpushare's threads in the tenants {own:.4} cores"));

@@ -3,8 +3,9 @@
 use super::log::Log;
 use super::measure::{self, Handoffs, Percentiles, Span};
 use super::preset::Experiment;
-use super::tenant::Tenant;
+use super::tenant::{Mode, Tenant};
 use super::truth::{self, Look};
+use super::turns::Turns;
 use serde::Serialize;
 
 /// Alone a tenant keeps the device this busy at least, or its share is judged by what it gets of what it had alone.
@@ -15,6 +16,9 @@ const SATURATES: f64 = 0.95;
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) about: String,
+    /// Which GPU it is about, where the experiment was on several: there is one outcome for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gpu: Option<u32>,
     pub(crate) seconds: f64,
     pub(crate) tenants: Vec<Row>,
     /// Part of the time that nobody had the device, where each tenant has it to itself.
@@ -26,6 +30,14 @@ pub(crate) struct Outcome {
     /// What sharing costs: one minus all that the tenants got of what each had alone.
     pub(crate) overhead: Option<f64>,
     pub(crate) handoffs: Vec<Handoffs>,
+}
+
+impl Outcome {
+    /// What it is called.
+    pub(crate) fn title(&self) -> String {
+        let gpu = self.gpu.map(|gpu| format!(" on GPU {gpu}"));
+        format!("{}{}", self.name, gpu.unwrap_or_default())
+    }
 }
 
 /// One tenant. Shares are fractions of one device.
@@ -50,6 +62,11 @@ pub(crate) struct Row {
     pub(crate) error_pp: Option<f64>,
     /// The same by the software GPU's own books.
     pub(crate) error_served_pp: Option<f64>,
+    /// Collectives a second, for a gang.
+    pub(crate) collectives_per_s: Option<f64>,
+    /// Turns it was given, and overruns, by the daemon's books; none without a daemon.
+    #[serde(flatten)]
+    pub(crate) turns: Option<Turns>,
     /// Device time in each second.
     pub(crate) seconds: Vec<f64>,
     /// How far the worst second is from the cap, in percentage points.
@@ -64,11 +81,18 @@ pub(crate) struct Row {
     pub(crate) own_cores: f64,
 }
 
-/// All that was measured.
+/// All that was measured on one GPU.
 pub(crate) struct Measured {
+    /// With the tenants of this GPU.
     pub(crate) experiment: Experiment,
+    /// See [`Outcome::gpu`].
+    pub(crate) gpu: Option<u32>,
+    /// Its UUID.
+    pub(crate) device: [u8; 16],
     pub(crate) span: Span,
     pub(crate) logs: Vec<(usize, Log)>,
+    /// For each tenant, the daemon's books.
+    pub(crate) turns: Vec<Option<Turns>>,
     pub(crate) looks: Option<(Look, Look)>,
     /// For each tenant, device time per time when alone.
     pub(crate) alone: Option<Vec<f64>>,
@@ -91,7 +115,7 @@ impl Measured {
     fn served(&self, pids: &[u32]) -> Option<f64> {
         self.looks
             .as_ref()
-            .map(|(before, after)| truth::served(before, after, pids))
+            .map(|(before, after)| truth::served(before, after, self.device, pids))
     }
 
     /// The figures.
@@ -132,6 +156,7 @@ impl Measured {
             overhead: of_alone.map(|of_alone| 1.0 - of_alone),
             handoffs: if self.in_turns { handoffs } else { Vec::new() },
             tenants: rows,
+            gpu: self.gpu,
             name: self.experiment.name,
             about: self.experiment.about,
         }
@@ -148,7 +173,9 @@ impl Measured {
                 .map(|part| (part * 100.0 - f64::from(cap)).abs());
             off.fold(0.0, f64::max)
         };
-        let waits = tenant.mode == super::tenant::Mode::Sync;
+        let waits = tenant.mode == Mode::Sync;
+        let gang = tenant.mode == Mode::Gang;
+        let collectives = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
         let latency = measure::latency(self.of(at), self.span).filter(|_| waits);
         let kernel = tenant.launch_ns();
         let cpu = |ns: fn(&Log) -> u64| self.per_time(self.of(at).map(ns).sum());
@@ -169,6 +196,8 @@ impl Measured {
                 ..latency
             }),
             latency,
+            collectives_per_s: Some(collectives).filter(|_| gang),
+            turns: self.turns.get(at).copied().flatten(),
             cores: cpu(|log| log.cpu_ns),
             own_cores: cpu(|log| log.own_cpu_ns),
             seconds,
@@ -274,7 +303,11 @@ mod tests {
                 name: String::new(),
                 about: String::new(),
                 tenants: tenants.iter().map(|text| text.parse().unwrap()).collect(),
+                optional: false,
             },
+            gpu: None,
+            device: [0; 16],
+            turns: Vec::new(),
             span: Span { from: 0, to: 1000 },
             looks: None,
             alone,
@@ -308,6 +341,15 @@ mod tests {
         ));
         assert!(near(outcome.overhead, 0.02));
         assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
+    }
+
+    #[test]
+    fn a_gang_is_told_in_collectives_and_nobody_else_is() {
+        let tenants = ["name=g,mode=gang,gpus=0+1,kernel=1us", "name=b"];
+        // One collective of 1000 ns was half within the span of 1000 ns.
+        let outcome = measured(&tenants, &[500, 500], None);
+        assert!(near(outcome.tenants[0].collectives_per_s, 500_000.0));
+        assert_eq!(outcome.tenants[1].collectives_per_s, None);
     }
 
     #[test]

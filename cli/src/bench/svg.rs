@@ -34,7 +34,7 @@ fn chart(outcome: &Outcome, area: &DrawingArea<SVGBackend<'_>, plotters::coord::
         .unwrap_or(0);
     let mut chart = ChartBuilder::on(area)
         .caption(
-            format!("{}: {}", outcome.name, outcome.about),
+            format!("{}: {}", outcome.title(), outcome.about),
             ("sans-serif", 16),
         )
         .margin(8)

@@ -15,13 +15,19 @@ pub(crate) enum Mode {
     Sync,
     /// Many launches of a CUDA graph ahead.
     Graph,
+    /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on the others run too, as collectives do.
+    Gang,
 }
 
-const MODES: [(&str, Mode); 3] = [
+const MODES: [(&str, Mode); 4] = [
     ("queue", Mode::Queue),
     ("sync", Mode::Sync),
     ("graph", Mode::Graph),
+    ("gang", Mode::Gang),
 ];
+
+/// The GPUs a tenant may name, and how many a gang has at most.
+const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
 
 /// One tenant: a container with one or more equal processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,6 +46,8 @@ pub(crate) struct Tenant {
     #[serde(rename = "kernel_ns", serialize_with = "nanoseconds")]
     pub(crate) kernel: Duration,
     pub(crate) mode: Mode,
+    /// On which of the GPUs, in ascending order; several for a gang, else one.
+    pub(crate) gpus: Vec<u32>,
     pub(crate) procs: u32,
     /// Starts work this often instead of as fast as it can; zero: as fast as it can.
     #[serde(rename = "every_ns", serialize_with = "nanoseconds")]
@@ -68,6 +76,7 @@ impl Default for Tenant {
             priority: None,
             kernel: Duration::from_micros(500),
             mode: Mode::Queue,
+            gpus: vec![0],
             procs: 1,
             every: Duration::ZERO,
             depth: 0,
@@ -81,8 +90,14 @@ impl Tenant {
     pub(crate) fn launch_ns(&self) -> u64 {
         match self.mode {
             Mode::Graph => ns(self.kernel) * u64::from(self.nodes),
-            Mode::Queue | Mode::Sync => ns(self.kernel),
+            Mode::Queue | Mode::Sync | Mode::Gang => ns(self.kernel),
         }
+    }
+
+    /// How many GPUs there must be for it.
+    pub(crate) fn needs(&self) -> usize {
+        let last = self.gpus.iter().max();
+        last.map_or(0, |last| *last as usize + 1)
     }
 
     /// Whether it always wants the device.
@@ -112,14 +127,16 @@ impl Tenant {
             "nodes" => self.nodes = number(key, value, 1..=10_000)?,
             "kernel" => self.kernel = time(key, value)?,
             "every" => self.every = time(key, value)?,
+            "gpus" => self.gpus = gpus(key, value)?,
             "mode" => {
                 let known = MODES.iter().find(|(name, _)| *name == value);
-                let (_, mode) = known.ok_or_else(|| refused(key, value, "queue, sync, graph"))?;
+                let (_, mode) =
+                    known.ok_or_else(|| refused(key, value, "queue, sync, graph, gang"))?;
                 self.mode = *mode;
             }
             _ => {
                 return Err(format!(
-                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, procs, every, depth, nodes"
+                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, gpus, procs, every, depth, nodes"
                 ));
             }
         }
@@ -141,6 +158,23 @@ fn refused(key: &str, value: &str, accepted: &str) -> String {
 fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let parsed = value.parse().ok().filter(|number| range.contains(number));
     parsed.ok_or_else(|| refused(key, value, &format!("{} to {}", range.start(), range.end())))
+}
+
+/// `1`, `0+1`.
+fn gpus(key: &str, value: &str) -> Result<Vec<u32>, String> {
+    let accepted = "numbers of different GPUs from 0 to 15, such as 1 or 0+1";
+    let mut gpus: Vec<u32> = value
+        .split('+')
+        .map(|gpu| number(key, gpu, GPUS))
+        .collect::<Result<_, _>>()
+        .map_err(|_| refused(key, value, accepted))?;
+    let given = gpus.len();
+    gpus.sort_unstable();
+    gpus.dedup();
+    if gpus.len() < given {
+        return Err(refused(key, value, accepted));
+    }
+    Ok(gpus)
 }
 
 /// `50us`, `0.5ms`, `2s`: from 1 µs to 10 s.
@@ -182,6 +216,21 @@ impl FromStr for Tenant {
         if tenant.name.is_empty() {
             return Err("a tenant needs a name: name=a,…".to_owned());
         }
+        match (tenant.mode, tenant.gpus.len()) {
+            (Mode::Gang, 1) => {
+                return Err(
+                    "mode=gang needs the GPUs whose kernels wait for each other: gpus=0+1"
+                        .to_owned(),
+                );
+            }
+            (Mode::Gang, _) if !tenant.every.is_zero() => {
+                return Err("every= is not for mode=gang".to_owned());
+            }
+            (Mode::Queue | Mode::Sync | Mode::Graph, 2..) => {
+                return Err("several GPUs are for mode=gang".to_owned());
+            }
+            _ => {}
+        }
         Ok(tenant)
     }
 }
@@ -214,6 +263,10 @@ impl Display for Tenant {
         {
             write!(f, ",mode={name}")?;
         }
+        if self.gpus != by_default.gpus {
+            let gpus: Vec<String> = self.gpus.iter().map(u32::to_string).collect();
+            write!(f, ",gpus={}", gpus.join("+"))?;
+        }
         if !self.every.is_zero() {
             write!(f, ",every={}us", self.every.as_nanos() as f64 / 1e3)?;
         }
@@ -235,7 +288,11 @@ mod tests {
             (Some(70), Some(80), Some(900))
         );
         assert_eq!(tenant.to_string().parse::<Tenant>().unwrap(), tenant);
+        let gang: Tenant = "name=g,mode=gang,gpus=3+1".parse().unwrap();
+        assert_eq!((&gang.gpus[..], gang.needs()), (&[1, 3][..], 4));
+        assert_eq!(gang.to_string().parse::<Tenant>().unwrap(), gang);
         let plain: Tenant = "name=b".parse().unwrap();
+        assert_eq!((&plain.gpus[..], plain.needs()), (&[0][..], 1));
         assert_eq!(plain.to_string().parse::<Tenant>().unwrap(), plain);
     }
 
@@ -248,7 +305,14 @@ mod tests {
             ("name=a,share=101", "share=\"101\""),
             ("name=a,kernel=5", "kernel=\"5\""),
             ("name=a,kernel=11s", "kernel=\"11s\""),
-            ("name=a,mode=deep", "queue, sync, graph"),
+            ("name=a,mode=deep", "queue, sync, graph, gang"),
+            ("name=a,mode=gang", "gpus=0+1"),
+            ("name=a,mode=gang,gpus=1", "gpus=0+1"),
+            ("name=a,mode=gang,gpus=0+1,every=5ms", "every="),
+            ("name=a,gpus=0+1", "are for mode=gang"),
+            ("name=a,mode=gang,gpus=1+1", "different GPUs"),
+            ("name=a,gpus=16", "gpus=\"16\""),
+            ("name=a,gpus=", "gpus=\"\""),
             ("name=a,weight=2", "\"weight\" is no key"),
             ("name=a,share", "\"share\" is not key=value"),
         ] {

@@ -2,15 +2,17 @@
 
 use super::crew::Ground;
 use crate::artefacts;
+use gpushare_protocol::uuid::Uuid;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::process::Command;
 
-/// One look: the moment, and what the first device had served by then (ns).
+/// One look: the moment, and what each device had served each process by then (ns).
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) at: u64,
-    by_pid: HashMap<u32, u64>,
+    /// By the device's UUID and the process.
+    served: HashMap<(String, u32), u64>,
 }
 
 #[derive(Deserialize)]
@@ -21,6 +23,7 @@ struct Snapshot {
 
 #[derive(Deserialize)]
 struct Device {
+    uuid: String,
     processes: Vec<Process>,
 }
 
@@ -41,20 +44,23 @@ pub(crate) fn look(ground: &Ground) -> Option<Look> {
         .output()
         .ok()?;
     let snapshot: Snapshot = serde_json::from_slice(&output.stdout).ok()?;
-    let device = snapshot.devices.first()?;
-    let served = device
-        .processes
-        .iter()
-        .map(|process| (process.pid, process.served_ns[0]));
+    let served = snapshot.devices.iter().flat_map(|device| {
+        let processes = device.processes.iter();
+        processes.map(|process| ((device.uuid.clone(), process.pid), process.served_ns[0]))
+    });
     Some(Look {
         at: snapshot.at_ns,
-        by_pid: served.collect(),
+        served: served.collect(),
     })
 }
 
-/// The part of the device's time that each of these processes was served between two looks.
-pub(crate) fn served(before: &Look, after: &Look, pids: &[u32]) -> f64 {
-    let at = |look: &Look, pid: &u32| look.by_pid.get(pid).copied().unwrap_or(0);
+/// The part of a device's time that each of these processes was served between two looks.
+pub(crate) fn served(before: &Look, after: &Look, device: [u8; 16], pids: &[u32]) -> f64 {
+    let device = Uuid(device).to_string();
+    let at = |look: &Look, pid: &u32| {
+        let key = (device.clone(), *pid);
+        look.served.get(&key).copied().unwrap_or(0)
+    };
     let ns: u64 = pids
         .iter()
         .map(|pid| at(after, pid).saturating_sub(at(before, pid)))

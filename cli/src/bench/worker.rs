@@ -1,13 +1,14 @@
 //! `gpushare bench worker`: one process of a tenant. It says `ready`, is told `FROM TO END` (moments of the monotonic clock: to
-//! measure between FROM and TO), works at once until END, and prints its [`Log`] as JSON. It ends when its standard input does.
+//! measure between FROM and TO), works at once until END, and prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
 
 use super::clock;
+use super::gang::Gang;
 use super::log::{Log, Piece};
 use super::tenant::{Mode, Tenant, ns};
 use crate::args::BenchWorker;
 use crate::failure::Failure;
 use crate::output;
-use gpushare_sys::cuda::{Event, Gpu, Graph, Stream};
+use gpushare_sys::cuda::{Event, Gpu, Stream};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::collections::VecDeque;
@@ -23,13 +24,53 @@ const AHEAD: u64 = 100_000_000;
 /// How often the device's clock is compared with the host's; the closest comparison counts.
 const COMPARISONS: u32 = 32;
 
+/// When to measure, and when to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    from: u64,
+    to: u64,
+    pub(crate) end: u64,
+}
+
 /// Runs one worker.
 pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let tenant: Tenant = arguments.tenant.parse().map_err(Failure::ours)?;
     let failed = |error: String| Failure::ours(format!("tenant {}: {error}", tenant.name));
+    if tenant.mode == Mode::Gang {
+        let gang = Gang::start(&tenant, arguments.device).map_err(failed)?;
+        return match ordered()? {
+            Ok(moments) => tell(&gang.work(moments).map_err(failed)?),
+            Err(status) => Ok(status),
+        };
+    }
     let gpu = Gpu::open(arguments.device).map_err(failed)?;
     let stream = gpu.stream().map_err(failed)?;
-    let mut worker = Worker::new(&gpu, &stream, &tenant).map_err(failed)?;
+    let on = tenant.gpus.first().copied().unwrap_or_default();
+    let mut worker = Worker::new(&gpu, &stream, &tenant, on).map_err(failed)?;
+    let graph = match tenant.mode {
+        Mode::Graph => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
+        Mode::Queue | Mode::Sync | Mode::Gang => None,
+    };
+    let graph = graph.transpose().map_err(failed)?;
+    let moments = match ordered()? {
+        Ok(moments) => moments,
+        Err(status) => return Ok(status),
+    };
+    worker.span(moments);
+    let launch = || match &graph {
+        Some(graph) => stream.launch(graph),
+        None => stream.spin(ns(tenant.kernel)),
+    };
+    let worked = match tenant.mode {
+        Mode::Sync => worker.one_by_one(launch, moments.end),
+        Mode::Queue | Mode::Graph | Mode::Gang => worker.ahead(launch, |over| !over, moments.end),
+    };
+    worked.map_err(failed)?;
+    tell(&[worker.finish()])
+}
+
+/// Says that we are ready, and reads what we are told; the status to end with where whoever started us has gone, or says nothing of use.
+fn ordered() -> Result<Result<Moments, ExitCode>, Failure> {
     output::data("ready")?;
     let mut order = String::new();
     let read = stdin().read_line(&mut order).map_err(Failure::ours)?;
@@ -37,30 +78,26 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect();
-    let [from, to, end] = moments[..] else {
-        // Whoever started us has gone.
-        return Ok(if read == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
-    };
-    worker.meter.span(from, to);
-    let worked = match tenant.mode {
-        Mode::Sync => worker.one_by_one(end),
-        Mode::Queue | Mode::Graph => worker.ahead(end),
-    };
-    worked.map_err(failed)?;
-    let log = serde_json::to_string(&worker.finish()).map_err(Failure::ours)?;
-    output::data(&log)?;
+    Ok(match moments[..] {
+        [from, to, end] => Ok(Moments { from, to, end }),
+        _ if read == 0 => Err(ExitCode::SUCCESS),
+        _ => Err(ExitCode::FAILURE),
+    })
+}
+
+fn tell(logs: &[Log]) -> Result<ExitCode, Failure> {
+    let logs = serde_json::to_string(logs).map_err(Failure::ours)?;
+    output::data(&logs)?;
     Ok(ExitCode::SUCCESS)
 }
 
-struct Worker<'a> {
+/// A thread that works on one GPU.
+pub(crate) struct Worker<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream<'a>,
     tenant: &'a Tenant,
-    graph: Option<Graph<'a>>,
+    /// Which of the GPUs, as the tenant names them.
+    on: u32,
     /// An event that the device has passed, and when on the host's clock.
     last: (Event<'a>, u64),
     spare: Vec<Event<'a>>,
@@ -69,19 +106,20 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(gpu: &'a Gpu, stream: &'a Stream<'a>, tenant: &'a Tenant) -> Result<Self, String> {
+    pub(crate) fn new(
+        gpu: &'a Gpu,
+        stream: &'a Stream<'a>,
+        tenant: &'a Tenant,
+        on: u32,
+    ) -> Result<Self, String> {
         // The first launch loads code, which is not to be measured.
         stream.spin(1_000)?;
         stream.synchronize()?;
-        let graph = match tenant.mode {
-            Mode::Graph => Some(stream.graph(ns(tenant.kernel), tenant.nodes)?),
-            Mode::Queue | Mode::Sync => None,
-        };
         Ok(Self {
             gpu,
             stream,
             tenant,
-            graph,
+            on,
             last: compare_clocks(gpu, stream)?,
             spare: Vec::new(),
             pieces: Vec::new(),
@@ -89,11 +127,8 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn launch(&self) -> Result<(), String> {
-        match &self.graph {
-            Some(graph) => self.stream.launch(graph),
-            None => self.stream.spin(ns(self.tenant.kernel)),
-        }
+    pub(crate) fn span(&mut self, moments: Moments) {
+        self.meter.span(moments.from, moments.to);
     }
 
     fn event(&mut self) -> Result<Event<'a>, String> {
@@ -118,14 +153,18 @@ impl<'a> Worker<'a> {
     }
 
     /// Launch, wait; again, or when the next one is due.
-    fn one_by_one(&mut self, end: u64) -> Result<(), String> {
+    fn one_by_one(
+        &mut self,
+        mut launch: impl FnMut() -> Result<(), String>,
+        end: u64,
+    ) -> Result<(), String> {
         let every = ns(self.tenant.every);
         let mut due = clock::now();
         while due < end {
             clock::sleep_until(due);
             let sent = clock::now();
             let event = self.event()?;
-            self.launch()?;
+            launch()?;
             self.stream.record(&event)?;
             self.stream.synchronize()?;
             self.note(sent, 1, event)?;
@@ -139,41 +178,43 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps the stream full.
-    fn ahead(&mut self, end: u64) -> Result<(), String> {
-        let launch = self.tenant.launch_ns().max(1);
-        let each = (PIECE / launch).max(1);
+    /// Keeps the stream full for as long as there is `more`, which is told whether the end has come.
+    pub(crate) fn ahead(
+        &mut self,
+        mut launch: impl FnMut() -> Result<(), String>,
+        mut more: impl FnMut(bool) -> bool,
+        end: u64,
+    ) -> Result<(), String> {
+        let ns = self.tenant.launch_ns().max(1);
+        let each = (PIECE / ns).max(1);
         let depth = match u64::from(self.tenant.depth) {
-            0 => (AHEAD / launch).clamp(4, 256),
+            0 => (AHEAD / ns).clamp(4, 256),
             depth => depth,
         };
         let most = usize::try_from((depth / each).max(2)).unwrap_or(usize::MAX);
         let mut running: VecDeque<(u64, Event<'a>)> = VecDeque::new();
-        while clock::now() < end {
-            while running.len() < most && clock::now() < end {
+        loop {
+            while running.len() < most && more(clock::now() >= end) {
                 let sent = clock::now();
-                (0..each).try_for_each(|_| self.launch())?;
+                (0..each).try_for_each(|_| launch())?;
                 let event = self.event()?;
                 self.stream.record(&event)?;
                 running.push_back((sent, event));
             }
-            if let Some((sent, event)) = running.pop_front() {
-                event.wait()?;
-                self.note(sent, each, event)?;
-            }
-        }
-        // Under a low cap what was launched ahead may have been done long before the end, with the launcher at the gate.
-        for (sent, event) in running {
+            // Under a low cap what was launched ahead may have been done long before the end, with the launcher at the gate.
+            let Some((sent, event)) = running.pop_front() else {
+                return self.stream.synchronize();
+            };
             event.wait()?;
             self.note(sent, each, event)?;
         }
-        self.stream.synchronize()
     }
 
-    fn finish(self) -> Log {
+    pub(crate) fn finish(self) -> Log {
         let (cpu_ns, own_cpu_ns) = self.meter.used();
         Log {
             pid: std::process::id(),
+            gpu: self.on,
             pieces: self.pieces,
             cpu_ns,
             own_cpu_ns,

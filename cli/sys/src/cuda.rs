@@ -6,9 +6,13 @@
 //! types is `Send`), where its context is current. Handles are not destroyed: the process ends with them.
 #![allow(unsafe_code, reason = "calling a C library needs it")]
 
+mod meet;
+
+pub use meet::{Board, Meeting};
+
 use crate::devices::DRIVER;
 use libloading::Library;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
@@ -63,6 +67,8 @@ api! {
     set_current = "cuCtxSetCurrent" (Handle);
     load = "cuModuleLoadData" (*mut Handle, *const c_void);
     function = "cuModuleGetFunction" (*mut Handle, Handle, *const i8);
+    register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     synchronize = "cuStreamSynchronize" (Handle);
     launch = "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle);
@@ -75,6 +81,21 @@ api! {
     end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
     instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
     launch_graph = "cuGraphLaunch" (Handle, Handle);
+}
+
+impl Api {
+    /// Compiles `image`, PTX with a NUL behind it, for the device whose context is current, and finds a kernel in it.
+    fn kernel(&self, image: &str, name: &CStr) -> Result<Handle, String> {
+        debug_assert!(image.ends_with('\0'), "the driver reads up to a NUL");
+        let (mut module, mut kernel) = (null_mut(), null_mut());
+        check(
+            "cuModuleLoadData",
+            (self.load)(&raw mut module, image.as_ptr().cast()),
+        )?;
+        let found = (self.function)(&raw mut kernel, module, name.as_ptr().cast());
+        check("cuModuleGetFunction", found)?;
+        Ok(kernel)
+    }
 }
 
 fn check(what: &str, result: c_int) -> Result<(), String> {
@@ -131,13 +152,7 @@ impl Gpu {
             (api.retain)(&raw mut context, device),
         )?;
         check("cuCtxSetCurrent", (api.set_current)(context))?;
-        let (mut module, mut spin) = (null_mut(), null_mut());
-        check(
-            "cuModuleLoadData",
-            (api.load)(&raw mut module, SPIN.as_ptr().cast()),
-        )?;
-        let found = (api.function)(&raw mut spin, module, c"spin".as_ptr().cast());
-        check("cuModuleGetFunction", found)?;
+        let spin = api.kernel(SPIN, c"spin")?;
         let blocks = c_uint::try_from(blocks).unwrap_or(1).max(1);
         Ok(Self { api, spin, blocks })
     }
@@ -175,11 +190,14 @@ impl<'gpu> Stream<'gpu> {
     /// # Errors
     /// As [`Gpu::open`].
     pub fn spin(&self, mut ns: u64) -> Result<(), String> {
-        let mut parameters: [Handle; 1] = [(&raw mut ns).cast()];
+        self.start(self.gpu.spin, &mut [(&raw mut ns).cast()])
+    }
+
+    /// Launches a kernel with a block for each multiprocessor. The parameters are copied before the call returns.
+    fn start(&self, kernel: Handle, parameters: &mut [Handle]) -> Result<(), String> {
         let (none, gpu) = (null_mut(), self.gpu);
-        // The parameters are copied before the call returns.
         let launched = (gpu.api.launch)(
-            gpu.spin,
+            kernel,
             gpu.blocks,
             1,
             1,

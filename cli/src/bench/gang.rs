@@ -1,0 +1,114 @@
+//! A worker on several GPUs: a thread for each, whose kernels wait on the device for their peers on the next GPU.
+
+use super::pact::Pact;
+use super::tenant::Tenant;
+use super::worker::{Moments, Worker};
+use super::{log::Log, tenant::ns};
+use gpushare_sys::cuda::{Board, Gpu};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// What the threads of a gang say.
+enum Said {
+    Ready,
+    Done(Log),
+}
+
+/// All its threads. One that fails leaves the others' kernels without their peers: the process ends then, and they with it.
+pub(crate) struct Gang {
+    said: Receiver<Result<Said, String>>,
+    orders: Vec<Sender<Moments>>,
+}
+
+/// What all threads of a gang have.
+#[derive(Clone)]
+struct Common {
+    tenant: Tenant,
+    board: Board,
+    pact: Arc<Pact>,
+    say: Sender<Result<Said, String>>,
+}
+
+impl Gang {
+    /// Starts the threads; `first` is the ordinal of the first GPU. Returns when all are ready.
+    pub(crate) fn start(tenant: &Tenant, first: u32) -> Result<Self, String> {
+        let (say, said) = channel();
+        let common = Common {
+            tenant: tenant.clone(),
+            board: Board::default(),
+            pact: Arc::new(Pact::new(tenant.gpus.len())),
+            say,
+        };
+        let mut orders = Vec::new();
+        for at in 0..tenant.gpus.len() {
+            let (order, told) = channel();
+            let common = common.clone();
+            let ordinal = first + u32::try_from(at).unwrap_or(u32::MAX);
+            // A name of its own: gpushare's threads are told by theirs.
+            let named = thread::Builder::new().name(format!("bench {at}"));
+            named
+                .spawn(move || {
+                    let done = common.work(at, ordinal, &told);
+                    let _ = common.say.send(done.map(Said::Done));
+                })
+                .map_err(|error| format!("no thread: {error}"))?;
+            orders.push(order);
+        }
+        let gang = Self { said, orders };
+        for _ in &gang.orders {
+            match gang.next()? {
+                Said::Ready => {}
+                Said::Done(_) => return Err("a thread ended early".to_owned()),
+            }
+        }
+        Ok(gang)
+    }
+
+    /// Lets all work; what each did, by GPU.
+    pub(crate) fn work(self, moments: Moments) -> Result<Vec<Log>, String> {
+        for order in &self.orders {
+            let _ = order.send(moments);
+        }
+        let mut logs = Vec::new();
+        while logs.len() < self.orders.len() {
+            if let Said::Done(log) = self.next()? {
+                logs.push(log);
+            }
+        }
+        logs.sort_by_key(|log| log.gpu);
+        // They are of the whole process.
+        for log in logs.iter_mut().skip(1) {
+            (log.cpu_ns, log.own_cpu_ns) = (0, 0);
+        }
+        Ok(logs)
+    }
+
+    fn next(&self) -> Result<Said, String> {
+        self.said.recv().map_err(|error| error.to_string())?
+    }
+}
+
+impl Common {
+    fn work(&self, at: usize, ordinal: u32, told: &Receiver<Moments>) -> Result<Log, String> {
+        let gpu = Gpu::open(ordinal)?;
+        let stream = gpu.stream()?;
+        let meeting = gpu.meeting(self.board, at, (at + 1) % self.tenant.gpus.len())?;
+        // The first launch loads code, which is not to be measured; nobody is waited for.
+        stream.meet(&meeting, 1_000, 0)?;
+        stream.synchronize()?;
+        let mut worker = Worker::new(&gpu, &stream, &self.tenant, self.tenant.gpus[at])?;
+        let _ = self.say.send(Ok(Said::Ready));
+        let Ok(moments) = told.recv() else {
+            return Ok(Log::default());
+        };
+        worker.span(moments);
+        let (ns, mut value) = (ns(self.tenant.kernel), 0_u32);
+        let launch = || {
+            value = value.wrapping_add(1);
+            stream.meet(&meeting, ns, value)
+        };
+        worker.ahead(launch, |over| self.pact.claim(at, over), moments.end)?;
+        Ok(worker.finish())
+    }
+}
