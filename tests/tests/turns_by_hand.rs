@@ -105,6 +105,32 @@ fn work_that_does_not_end_is_not_called_drained_and_its_program_goes_on() {
 }
 
 #[test]
+fn who_waits_says_so_again_when_a_turn_came_and_went_unseen_while_work_does_not_end() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    dealer.open(1);
+    assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+    dealer.close(1);
+    posts(&mut guest);
+    let mut said = Vec::new();
+    until("a launch waits", || {
+        if guest.ask("posted") == "posted 1" {
+            // It came before the close.
+            posts(&mut guest);
+        }
+        said.extend(dealer.said());
+        said.contains(&wanted(1))
+    });
+    // What was said of the first turn is over with the second, which nobody here has seen open.
+    dealer.close(2);
+    dealer.hears(&wanted(2));
+    dealer.open(3);
+    goes(&mut guest);
+    guest.kill();
+}
+
+#[test]
 fn a_daemon_that_falls_silent_or_goes_keeps_nobody_waiting_and_the_next_one_is_obeyed() {
     let gpu = Gpu::new("");
     let mut dealer = Dealer::start(&gpu);

@@ -324,7 +324,7 @@ impl Column {
                 inner.swept = false;
                 super::close(self.index);
             }
-            Act::Drained(_) | Act::Idle(_) | Act::Sleep(_) => {}
+            Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
         }
         act
     }

@@ -65,6 +65,8 @@ pub(super) enum Act {
     Drained(u64),
     /// Say that this epoch's holder is idle.
     Idle(u64),
+    /// Say that a call waits, if one does: what was said of it is over, with a turn that came and went unseen.
+    Missed,
     /// Nothing before this time, unless something changes.
     Sleep(u64),
 }
@@ -141,10 +143,11 @@ impl Mirror {
                 self.stand = Stand::Closing;
                 self.drain(now, facts)
             }
-            (LeaseState::Closed, Stand::Closing) => {
+            (LeaseState::Closed, Stand::Closing) if epoch != self.epoch => {
                 self.epoch = epoch;
-                self.drain(now, facts)
+                Act::Missed
             }
+            (LeaseState::Closed, Stand::Closing) => self.drain(now, facts),
             (LeaseState::Open, Stand::Closing) => self.drain(now, facts),
             (LeaseState::Open | LeaseState::Closed, Stand::Drained) => Act::Sleep(NEVER),
         }

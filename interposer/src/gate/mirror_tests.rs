@@ -83,6 +83,21 @@ fn at_its_deadline_it_closes_by_itself_and_stays_closed_under_that_epoch() {
 }
 
 #[test]
+fn a_turn_that_came_and_went_unseen_while_work_goes_on_is_told_once() {
+    let mut mirror = Mirror::default();
+    mirror.step(0, &open(1, NO_DEADLINE), &DONE);
+    mirror.step(1, &closed(1), &BUSY);
+    assert_eq!(mirror.want(), Some(1));
+    let sleeps = |act| matches!(act, Act::Sleep(_));
+    assert!(sleeps(mirror.step(2, &closed(1), &BUSY)), "it is the same");
+    assert_eq!(mirror.step(3, &closed(3), &BUSY), Act::Missed);
+    assert_eq!(mirror.want(), Some(3), "what was said of 1 is over");
+    assert!(sleeps(mirror.step(4, &closed(3), &BUSY)));
+    assert_eq!(mirror.want(), None);
+    assert_eq!(mirror.step(5, &closed(3), &DONE), Act::Drained(3));
+}
+
+#[test]
 fn an_extension_under_a_new_epoch_reaches_a_gate_that_is_closing() {
     let mut mirror = Mirror::default();
     mirror.step(0, &open(1, MS), &DONE);

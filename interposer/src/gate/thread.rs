@@ -201,6 +201,12 @@ impl Rounds {
                     tell(index, Notice::Drained, epoch);
                 }
                 Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
+                // Work that waits for its peer on another device ends only when this one has its turn.
+                Act::Missed => {
+                    if let Some(wanted) = column.wanted() {
+                        tell(index, Notice::Wanted, wanted);
+                    }
+                }
                 Act::Free | Act::Open | Act::Close => {}
             }
         }
