@@ -36,7 +36,7 @@ embedded() {
     assemble "$2"
 }
 
-known="cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/launch.c"
+known="cli/sys/src/meet.ptx cli/sys/src/spin.ptx scripts/gpu/driver.h scripts/gpu/slice.c softgpu/conformance/launch.c"
 found=$(grep -rlE '^ *"?\.version [0-9]|\\n\.target sm_' cli interposer protocol scripts shim-daemon softgpu tests --include='*.ptx' --include='*.[ch]' --include='*.rs' --include='*.py' | sort | xargs)
 [ "$found" = "$known" ] || die "PTX is in $found; this script knows $known"
 
@@ -46,8 +46,9 @@ for source in tests/kernels/*.cu; do
     done
     note "$source: compiles for sm_75 to sm_120"
 done
-cp cli/sys/src/spin.ptx "$work/spin.ptx"
+cp cli/sys/src/spin.ptx cli/sys/src/meet.ptx "$work"
 assemble spin
+assemble meet
 embedded scripts/gpu/driver.h nothing_ptx
 embedded scripts/gpu/slice.c leaps_ptx
 embedded softgpu/conformance/launch.c FILL_PTX

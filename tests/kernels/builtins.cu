@@ -4,7 +4,7 @@
 //
 // scripts/kernels.sh compiles it without a GPU.
 //
-// Each does its whole work whatever the grid. `spin` is written by hand as PTX too (cli/sys/src/spin.ptx): keep the two in step.
+// Each does its whole work whatever the grid. `spin` and `meet` are written by hand as PTX too (cli/sys/src/spin.ptx, meet.ptx): keep them in step.
 #include <cstdint>
 
 static __device__ uint64_t globaltimer() {
