@@ -7,11 +7,11 @@ use std::fs;
 
 /// The experiment of these tenants, as JSON.
 fn measured(home: &Home, flags: &[&str]) -> Value {
-    all_measured(home, flags)[0].clone()
+    all_measured(home, "2", flags)[0].clone()
 }
 
-/// All outcomes, as JSON.
-fn all_measured(home: &Home, flags: &[&str]) -> Value {
+/// All outcomes of so many seconds each, as JSON.
+fn all_measured(home: &Home, seconds: &str, flags: &[&str]) -> Value {
     let file = home.folder().join("bench.json");
     let gpu = format!("soft:{}", home.gpu().spec());
     let path = file.display().to_string();
@@ -21,7 +21,7 @@ fn all_measured(home: &Home, flags: &[&str]) -> Value {
         "--gpu",
         &gpu,
         "--seconds",
-        "2",
+        seconds,
         "--alone",
         "0",
         "--json",
@@ -111,7 +111,7 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
 #[test]
 fn a_gang_is_measured_on_each_of_its_gpus_beside_a_tenant_on_each() {
     let home = Home::new("count=2");
-    let outcomes = all_measured(&home, &["--preset", "gang"]);
+    let outcomes = all_measured(&home, "5", &["--preset", "gang"]);
     let outcomes = outcomes.as_array().expect("a list");
     assert_eq!(outcomes.len(), 2, "one for each GPU");
     for (gpu, outcome) in outcomes.iter().enumerate() {
