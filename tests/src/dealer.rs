@@ -306,7 +306,8 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
         said @ (Request::Wanted { .. }
         | Request::Drained { .. }
         | Request::Idle { .. }
-        | Request::Busy { .. }) => {
+        | Request::Busy { .. }
+        | Request::Ending { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
             // Nobody listens any more at the end of a test.
             let _ = says.send(said);

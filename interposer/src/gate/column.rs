@@ -324,7 +324,7 @@ impl Column {
                 inner.swept = false;
                 super::close(self.index);
             }
-            Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
+            Act::Ending(..) | Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
         }
         act
     }
@@ -357,6 +357,7 @@ impl Column {
             quiet,
             last_active: inner.window.last_active(),
             left: inner.window.left(now),
+            sure: !unseen && inner.window.is_sure(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Pure: it is shown the turn as the control page has it and the state of the work under way, and says one thing to do at a time.
 //! An epoch that was closed is never opened again: only a turn of another epoch opens.
 
-use gpushare_protocol::page::lease::{LeaseState, Turn};
+use gpushare_protocol::page::lease::{LEAD, LeaseState, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(super) const IDLE_AFTER: u64 = 500_000;
@@ -50,6 +50,8 @@ pub(super) struct Facts {
     pub(super) last_active: u64,
     /// Expected nanoseconds until all is complete; 0 if it should be.
     pub(super) left: u64,
+    /// That is of work with marks behind it whose like was measured, and which does not take longer than that.
+    pub(super) sure: bool,
 }
 
 /// What to do.
@@ -61,6 +63,8 @@ pub(super) enum Act {
     Open,
     /// Let nothing through any more.
     Close,
+    /// Say that this epoch will be drained in so many nanoseconds.
+    Ending(u64, u64),
     /// Say that this epoch is drained.
     Drained(u64),
     /// Say that this epoch's holder is idle.
@@ -84,6 +88,8 @@ pub(super) struct Mirror {
     looks: u32,
     /// Since when what is under way should be complete, or nearly so.
     near: Option<u64>,
+    /// It was said that this drain is about to end.
+    foretold: bool,
     /// For how long the end of this drain has been looked at without a pause, and when that was last.
     vigil: (u64, u64),
     /// The epoch in which it was last said that a call waits.
@@ -141,6 +147,7 @@ impl Mirror {
                 // A turn came and went while nobody looked.
                 self.epoch = epoch;
                 self.stand = Stand::Closing;
+                self.foretold = false;
                 self.drain(now, facts)
             }
             (LeaseState::Closed, Stand::Closing) if epoch != self.epoch => {
@@ -157,6 +164,7 @@ impl Mirror {
         (self.stand, self.epoch, self.since) = (stand, epoch, now);
         (self.idle, self.looks) = (false, 0);
         (self.near, self.vigil) = (None, (0, 0));
+        self.foretold = false;
         self.stands = self.stands.wrapping_add(1);
         act
     }
@@ -197,6 +205,11 @@ impl Mirror {
             self.since = now;
             return Act::Drained(self.epoch);
         }
+        let foresees = facts.quiet && facts.sure && !self.foretold;
+        if foresees && facts.left <= LEAD {
+            self.foretold = true;
+            return Act::Ending(self.epoch, facts.left);
+        }
         if !facts.quiet || facts.left <= NEAR {
             return self.watch(now, facts.quiet);
         }
@@ -204,7 +217,10 @@ impl Mirror {
         // Closer and closer looks, and never much later than a quarter of the whole: an estimate that is too high, however much, must not
         // leave the device idle by as much.
         let patience = now.saturating_sub(self.since) / 4 + FIRST_PATIENCE;
-        let pause = (facts.left / 4 * 3).min(facts.left - NEAR).min(patience);
+        let before = if foresees { LEAD } else { NEAR };
+        let pause = (facts.left / 4 * 3)
+            .min(facts.left.saturating_sub(before))
+            .min(patience);
         Act::Sleep(now + pause.min(DRAIN_PAUSES.1))
     }
 

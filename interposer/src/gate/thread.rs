@@ -101,6 +101,13 @@ pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
     }
 }
 
+/// Before it is said that the turn ends: the daemon must not think for an instant that no more is wanted.
+fn tell_of_waiting(index: usize, column: &Column) {
+    if let Some(epoch) = column.wanted() {
+        tell(index, Notice::Wanted, epoch);
+    }
+}
+
 /// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on until it does; `None` while turns
 /// are not the daemon's, and the gate thread opens.
 pub(super) fn follow(index: usize, column: &Column) -> Option<Bed> {
@@ -193,11 +200,13 @@ impl Rounds {
             let act = column.step(&turn, stands);
             match act {
                 Act::Sleep(until) => return until.min(again),
+                Act::Ending(epoch, left) => {
+                    tell_of_waiting(index, column);
+                    tell(index, Notice::Ending(left), epoch);
+                }
                 Act::Drained(epoch) => {
                     compute.drained(index, epoch);
-                    if let Some(wanted) = column.wanted() {
-                        tell(index, Notice::Wanted, wanted);
-                    }
+                    tell_of_waiting(index, column);
                     tell(index, Notice::Drained, epoch);
                 }
                 Act::Idle(epoch) => tell(index, Notice::Idle, epoch),

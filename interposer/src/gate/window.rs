@@ -17,6 +17,8 @@ pub(super) const BATCH_OPS: u32 = 64;
 pub(super) const BATCH_AGE: u64 = 5_000_000;
 /// The shortest time worth waiting for (ns): going to sleep and waking costs as much.
 const SHORTEST_WAIT: u64 = 50_000;
+/// Work that takes longer than expected by so little (ns) does so because expectations are not exact.
+const SLIGHTLY: u64 = 100_000;
 /// The longest time between two looks, whatever is expected (ns).
 const LONGEST_WAIT: u64 = 2_000_000;
 
@@ -355,6 +357,16 @@ impl<M> Window<M> {
         let beside = self.beside();
         let overdue = self.queues.iter().map(|queue| queue.overdue(beside));
         overdue.max().unwrap_or(0)
+    }
+
+    /// Whether all that is under way has a mark behind it, is of kinds that were measured, and has not been seen to take longer.
+    pub(super) fn is_sure(&self) -> bool {
+        let is_known = |queue: &Queue<M>| {
+            let mut marked = queue.marked.iter();
+            queue.unmarked.count == 0
+                && marked.all(|batch| batch.mark.is_some() && !batch.mix.has_unknown)
+        };
+        self.reserved.0 == 0 && self.overdue() <= SLIGHTLY && self.queues.iter().all(is_known)
     }
 
     /// Lanes with work behind which there is no mark, and since when.

@@ -103,6 +103,17 @@ pub enum Request {
         /// The epoch of the lease.
         epoch: u64,
     },
+    /// The gate is closed, and all that was submitted before should be complete in so short a time
+    /// ([`LEAD`](crate::page::lease::LEAD)) that the next may begin; [`Request::Drained`] follows when it is. Since minor 2; not
+    /// answered, and what is wrong about it is ignored.
+    Ending {
+        /// The device column.
+        column: u8,
+        /// The epoch of the lease.
+        epoch: u64,
+        /// In how many nanoseconds, by estimate.
+        left: u32,
+    },
 }
 
 /// See [`Request::Register`].

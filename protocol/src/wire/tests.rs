@@ -24,13 +24,26 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 1, 0, 5]
+        [231, 224, 205, 195, 6, 1, 2, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
         [1, 172, 2]
     );
     assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
+}
+
+#[test]
+fn the_bytes_of_minor_2_never_change() {
+    let ending = Request::Ending {
+        column: 2,
+        epoch: 300,
+        left: 300,
+    };
+    assert_eq!(
+        postcard::to_allocvec(&ending).expect("encodes"),
+        [11, 2, 172, 2, 172, 2]
+    );
 }
 
 #[test]

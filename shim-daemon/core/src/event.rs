@@ -178,6 +178,17 @@ pub enum Event {
         /// The turn it speaks of; any but the present one is ignored.
         epoch: u64,
     },
+    /// A process's gate is closed and what it submitted before should be complete soon.
+    Ending {
+        /// Which.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// The turn it speaks of; any but the present one is ignored.
+        epoch: u64,
+        /// In how long, by estimate; more than [`crate::LeasePolicy::lead`] is ignored.
+        left: Nanos,
+    },
     /// A process's gate is open, nothing is un-drained, and nothing was submitted for the idle threshold.
     Idle {
         /// Which.

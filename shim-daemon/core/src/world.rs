@@ -213,6 +213,19 @@ impl World {
                 device,
                 epoch,
             } => self.turn(device, Input::Drained { process, epoch }),
+            Event::Ending {
+                process,
+                device,
+                epoch,
+                left,
+            } => self.turn(
+                device,
+                Input::Ending {
+                    process,
+                    epoch,
+                    left,
+                },
+            ),
             Event::Idle {
                 process,
                 device,

@@ -173,7 +173,7 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
 
 /// Reports of gates, about any turn.
 fn reports() -> impl Strategy<Value = Event> {
-    (process(), device(), 0..40u64, 0..4u8).prop_map(|(process, device, epoch, kind)| match kind {
+    (process(), device(), 0..40u64, 0..5u8).prop_map(|(process, device, epoch, kind)| match kind {
         0 => Event::Wanted {
             process,
             device,
@@ -188,6 +188,12 @@ fn reports() -> impl Strategy<Value = Event> {
             process,
             device,
             epoch,
+        },
+        3 => Event::Ending {
+            process,
+            device,
+            epoch,
+            left: Nanos(epoch),
         },
         _ => Event::Busy {
             process,

@@ -217,7 +217,7 @@ fn said() -> impl Strategy<Value = Said> {
         }),
         1 => (0..8u64).prop_map(Said::Left),
         1 => (0..4u64, terms()).prop_map(|(container, (class, request, limit))| Said::Set { container, class, request, limit }),
-        20 => (0..8u64, 0..6u8, 0..3u64).prop_map(|(process, kind, late)| Said::Report { process, kind, late }),
+        20 => (0..8u64, 0..8u8, 0..3u64).prop_map(|(process, kind, late)| Said::Report { process, kind, late }),
         1 => (0..60u64).prop_map(Said::Policy),
     ]
 }
@@ -300,6 +300,11 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
                 1 => Input::Drained { process, epoch },
                 2 => Input::Idle { process, epoch },
                 3 => Input::Busy { process, epoch },
+                6 | 7 => Input::Ending {
+                    process,
+                    epoch,
+                    left: Nanos(u64::from(kind - 6) * gpushare_protocol::page::lease::LEAD),
+                },
                 kind => {
                     let away = kind == 4;
                     Input::Away { process, away }

@@ -54,7 +54,8 @@ impl Node {
         let (Request::Wanted { column, epoch }
         | Request::Drained { column, epoch }
         | Request::Idle { column, epoch }
-        | Request::Busy { column, epoch }) = *request
+        | Request::Busy { column, epoch }
+        | Request::Ending { column, epoch, .. }) = *request
         else {
             return false;
         };
@@ -71,6 +72,12 @@ impl Node {
                 process,
                 device,
                 epoch,
+            },
+            Request::Ending { left, .. } => Event::Ending {
+                process,
+                device,
+                epoch,
+                left: Nanos(u64::from(*left)),
             },
             Request::Idle { .. } => Event::Idle {
                 process,

@@ -4,7 +4,7 @@
 //! it: a ceiling must hold whatever the others do. No clock gets further ahead of its class than the most debt.
 
 use super::clock::WHOLE;
-use super::entity::Phase;
+use super::entity::{Bill, Phase};
 use super::index::Class;
 use super::schedule::Schedule;
 use crate::ids::ContainerId;
@@ -20,11 +20,21 @@ impl Schedule {
         self.now = now;
         let payers: Vec<ContainerId> = self.index.payers().iter().copied().collect();
         let share = Nanos(time.0 / u64::try_from(payers.len().max(1)).unwrap_or(1));
+        let overran = |container: &ContainerId| {
+            let entity = self.entities.get(container);
+            entity.is_some_and(|entity| matches!(entity.phase, Phase::Overrun { .. }))
+        };
+        // Who is about to have drained and who has just been let in have the time between them, whichever of the two the device works for.
+        let between = payers.len() == 2 && !payers.iter().any(overran);
+        let bill = Bill {
+            share,
+            whole: if between { share } else { time },
+        };
         let most_debt = self.policy.most_debt;
         for container in &payers {
             if let Some(entity) = self.entities.get_mut(container) {
                 let mark = self.marks.of(entity.class);
-                entity.pass(now, mark, Some(share), most_debt);
+                entity.pass(now, mark, bill, most_debt);
                 self.put(*container);
             }
         }

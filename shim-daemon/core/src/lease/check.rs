@@ -98,7 +98,11 @@ impl Schedule {
             }
             (
                 LeaseKind::Closed,
-                Phase::Out | Phase::Kept { .. } | Phase::Closing { .. } | Phase::Overrun { .. },
+                Phase::Out
+                | Phase::Kept { .. }
+                | Phase::Closing { .. }
+                | Phase::Ending { .. }
+                | Phase::Overrun { .. },
             ) => true,
             _ => false,
         };

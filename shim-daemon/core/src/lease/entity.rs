@@ -38,6 +38,11 @@ pub(super) enum Phase {
         /// Since when.
         closed: Nanos,
     },
+    /// What is left of its drain should take less than the lead: the next has been let in.
+    Ending {
+        /// Since when its gates are closed.
+        closed: Nanos,
+    },
     /// It did not drain in the bound: others are let in beside it.
     Overrun {
         /// Since when its gates are closed.
@@ -76,8 +81,19 @@ pub(super) struct Member {
     pub(super) wants: bool,
     /// It has nothing to do in this turn.
     pub(super) idle: bool,
+    /// It closed in this turn and will have drained soon.
+    pub(super) ending: bool,
     /// It closed and drained in this turn.
     pub(super) drained: bool,
+}
+
+/// What of the time that passes a container pays for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bill {
+    /// By its clock and its guarantee.
+    pub(super) share: Nanos,
+    /// By its cap.
+    pub(super) whole: Nanos,
 }
 
 /// See the module's page.
@@ -166,7 +182,10 @@ impl Entity {
     pub(super) fn is_billed(&self) -> bool {
         match self.phase {
             Phase::Free | Phase::Out => false,
-            Phase::Holding(_) | Phase::Kept { .. } | Phase::Closing { .. } => true,
+            Phase::Holding(_)
+            | Phase::Kept { .. }
+            | Phase::Closing { .. }
+            | Phase::Ending { .. } => true,
             Phase::Overrun { billed, .. } => billed,
         }
     }
@@ -184,17 +203,10 @@ impl Entity {
         !matches!(self.phase, Phase::Free | Phase::Out)
     }
 
-    /// Lets time pass up to `now`. `billed` is what of it it pays for, if it pays; its cap pays all of it then.
-    pub(super) fn pass(
-        &mut self,
-        now: Nanos,
-        mark: Reading,
-        billed: Option<Nanos>,
-        most_debt: Nanos,
-    ) {
+    /// Lets time pass up to `now`, and has it pay the bill.
+    pub(super) fn pass(&mut self, now: Nanos, mark: Reading, bill: Bill, most_debt: Nanos) {
         let time = now - self.passed;
-        let share = billed.unwrap_or_default();
-        let whole = billed.map_or(Nanos::ZERO, |_| time);
+        let Bill { share, whole } = bill;
         self.clock = self.reading(now, mark).after(share, self.weight);
         (self.passed, self.seen) = (now, mark);
         if time == Nanos::ZERO {
@@ -234,6 +246,11 @@ impl Entity {
         self.gated().all(|member| member.drained)
     }
 
+    /// Whether all its processes that have a gate closed it and have drained or are about to.
+    pub(super) fn is_ending(&self) -> bool {
+        self.gated().all(|member| member.drained || member.ending)
+    }
+
     /// Whether all its processes that have a gate have nothing to do, one way or the other.
     pub(super) fn is_quiet(&self) -> bool {
         self.gated().all(|member| member.drained || member.idle)
@@ -242,7 +259,7 @@ impl Entity {
     /// Its gates open: what its processes said before is over.
     pub(super) fn reopen(&mut self) {
         for member in self.members.values_mut() {
-            (member.wants, member.drained) = (false, false);
+            (member.wants, member.ending, member.drained) = (false, false, false);
         }
     }
 

@@ -290,15 +290,17 @@ impl Schedule {
             Phase::Closing { .. } => Stand::Closing {
                 given_up: !entity.interrupted,
             },
-            Phase::Out | Phase::Overrun { .. } if called => Stand::Called,
+            Phase::Out | Phase::Ending { .. } | Phase::Overrun { .. } if called => Stand::Called,
             Phase::Out if entity.wants() => Stand::Asks {
                 allowed: self.may(container),
             },
-            Phase::Overrun { .. } if entity.wants() && self.may(container) => {
+            Phase::Ending { .. } | Phase::Overrun { .. }
+                if entity.wants() && self.may(container) =>
+            {
                 Stand::Asks { allowed: true }
             }
             // What does not let it drain may be that its others devices have to go on.
-            Phase::Overrun { closed, .. } => Stand::Overrun { closed },
+            Phase::Ending { closed } | Phase::Overrun { closed, .. } => Stand::Overrun { closed },
             Phase::Out => Stand::Idle,
         };
         let mark = self.marks.of(entity.class);

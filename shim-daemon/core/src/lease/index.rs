@@ -5,7 +5,7 @@
 //! where it stands afterwards. `check` builds the index anew and compares.
 
 use super::clock::Reading;
-use super::entity::{Entity, GRACE, Phase};
+use super::entity::{Bill, Entity, GRACE, Phase};
 use super::schedule::Schedule;
 use super::terms::LeasePolicy;
 use crate::ids::ContainerId;
@@ -24,7 +24,7 @@ pub(super) enum Stand {
     Waits {
         clock: Reading,
         granted: Nanos,
-        /// It has not drained from its last turn.
+        /// It has not drained from its last turn, and nobody knows when it will.
         beside: bool,
         /// When its guarantee is due, if it has one.
         due: Option<Nanos>,
@@ -48,7 +48,9 @@ pub(super) struct Place {
     active: Option<u64>,
     /// It is billed for time.
     pays: bool,
-    /// It overran and has drained since.
+    /// Since when it is closed, if the next was let in before it had drained.
+    ending: Option<Nanos>,
+    /// It has drained since others were let in.
     late: bool,
 }
 
@@ -147,6 +149,7 @@ pub(super) struct Index {
     capped: BTreeSet<(Nanos, ContainerId)>,
     back: BTreeSet<(Nanos, ContainerId)>,
     payers: BTreeSet<ContainerId>,
+    ending: BTreeSet<(Nanos, ContainerId)>,
     late: BTreeSet<ContainerId>,
 }
 
@@ -187,6 +190,9 @@ impl Index {
         }
         if place.pays {
             put(&mut self.payers, container, there);
+        }
+        if let Some(closed) = place.ending {
+            put(&mut self.ending, (closed, container), there);
         }
         if place.late {
             put(&mut self.late, container, there);
@@ -266,7 +272,12 @@ impl Index {
         &self.payers
     }
 
-    /// Who overran and has drained since.
+    /// Who is about to have drained while the next has begun, and since when its gates are closed.
+    pub(super) fn ending(&self) -> Option<(Nanos, ContainerId)> {
+        self.ending.first().copied()
+    }
+
+    /// Who has drained since others were let in.
     pub(super) fn late(&self) -> Option<ContainerId> {
         self.late.first().copied()
     }
@@ -292,19 +303,24 @@ impl Entity {
     /// Where it stands at a time. What changes with time alone is taken as of when it was last brought up to date.
     pub(super) fn place(&self, now: Nanos, policy: &LeasePolicy) -> Place {
         let wants = self.wants();
+        let ending = match self.phase {
+            Phase::Ending { closed } => Some(closed),
+            _ => None,
+        };
         let overran = matches!(self.phase, Phase::Overrun { .. });
         Place {
             class: self.class,
             stand: self.stand(now, policy, wants),
             active: (wants || matches!(self.phase, Phase::Holding(_))).then_some(self.weight),
             pays: self.is_billed(),
-            late: overran && self.is_drained(),
+            ending,
+            late: (overran || ending.is_some()) && self.is_drained(),
         }
     }
 
     fn stand(&self, now: Nanos, policy: &LeasePolicy, wants: bool) -> Stand {
         match self.phase {
-            Phase::Out | Phase::Overrun { .. } if wants => {
+            Phase::Out | Phase::Ending { .. } | Phase::Overrun { .. } if wants => {
                 let ready = self.ready();
                 if ready > now {
                     return Stand::Capped(ready);
@@ -318,7 +334,7 @@ impl Entity {
                 Stand::Waits {
                     clock: self.clock,
                     granted: self.granted,
-                    beside: self.phase != Phase::Out,
+                    beside: matches!(self.phase, Phase::Overrun { .. }),
                     due: self.due(policy),
                 }
             }
@@ -356,7 +372,7 @@ impl Schedule {
     ) -> Option<R> {
         let entity = self.entities.get_mut(&container)?;
         let mark = self.marks.of(entity.class);
-        entity.pass(self.now, mark, None, self.policy.most_debt);
+        entity.pass(self.now, mark, Bill::default(), self.policy.most_debt);
         let changed = change(entity, mark);
         self.put(container);
         Some(changed)

@@ -41,6 +41,7 @@ impl Schedule {
                 away: false,
                 wants: false,
                 idle: false,
+                ending: false,
                 drained: !open,
             });
             member.gated = gated;

@@ -1,11 +1,13 @@
 //! What clients report. A report names the turn it speaks of; about any other turn it is old news, or a lie, and ignored.
 //!
 //! What a lie can do: cut one's own turn short, have turns one does not use and pays for, or not drain, which others
-//! wait for once and no longer than the bound.
+//! wait for once and no longer than the bound, or not at all if it was said to be near its end: then, too, it pays its part of the
+//! time beside them.
 
 use super::entity::{Member, Phase};
 use super::schedule::Schedule;
 use crate::ids::{ContainerId, ProcessId};
+use crate::time::Nanos;
 
 impl Schedule {
     pub(super) fn wanted(&mut self, process: ProcessId, epoch: u64) {
@@ -43,6 +45,12 @@ impl Schedule {
 
     pub(super) fn drained(&mut self, process: ProcessId, epoch: u64) {
         self.report(process, epoch, |member| member.drained = true);
+    }
+
+    pub(super) fn ending(&mut self, process: ProcessId, epoch: u64, left: Nanos) {
+        if left <= self.policy.lead {
+            self.report(process, epoch, |member| member.ending = true);
+        }
     }
 
     pub(super) fn idle(&mut self, process: ProcessId, epoch: u64) {

@@ -1,8 +1,8 @@
 //! One device's turns, as a state machine without a clock.
 //!
 //! Give it what happens with [`Schedule::handle`], the time with [`Schedule::advance`] when [`Schedule::next_timeout`] has
-//! come, and carry out what [`Schedule::poll`] says. At most one container holds the device or drains from it; those
-//! that do not drain in the bound stay beside it until they do.
+//! come, and carry out what [`Schedule::poll`] says. At most one container holds the device or drains from it; one that
+//! is about to have drained, and those that do not drain in the bound, stay beside it until they do.
 
 use super::clock::Marks;
 use super::entity::{Entity, Phase};
@@ -64,6 +64,15 @@ pub enum Input {
         /// The turn it speaks of.
         epoch: u64,
     },
+    /// See [`crate::Event::Ending`].
+    Ending {
+        /// Who.
+        process: ProcessId,
+        /// The turn it speaks of.
+        epoch: u64,
+        /// In how long it will have drained, by estimate.
+        left: Nanos,
+    },
     /// See [`crate::Event::Idle`].
     Idle {
         /// Who.
@@ -111,7 +120,7 @@ pub struct Schedule {
     pub(super) now: Nanos,
     pub(super) entities: BTreeMap<ContainerId, Entity>,
     pub(super) owners: BTreeMap<ProcessId, ContainerId>,
-    /// Who holds the device or drains from it in the bound.
+    /// Who holds the device or drains from it in the bound, unless it is about to have drained.
     pub(super) holder: Option<ContainerId>,
     pub(super) marks: Marks,
     pub(super) index: Index,
@@ -163,6 +172,11 @@ impl Schedule {
             } => self.set(container, class, compute),
             Input::Wanted { process, epoch } => self.wanted(process, epoch),
             Input::Drained { process, epoch } => self.drained(process, epoch),
+            Input::Ending {
+                process,
+                epoch,
+                left,
+            } => self.ending(process, epoch, left),
             Input::Idle { process, epoch } => self.idle(process, epoch),
             Input::Busy { process, epoch } => self.busy(process, epoch),
         }
@@ -275,9 +289,11 @@ impl Schedule {
         let entity = self.entities.get(&container)?;
         let kind = match entity.phase {
             Phase::Free => LeaseKind::Free,
-            Phase::Out | Phase::Kept { .. } | Phase::Closing { .. } | Phase::Overrun { .. } => {
-                LeaseKind::Closed
-            }
+            Phase::Out
+            | Phase::Kept { .. }
+            | Phase::Closing { .. }
+            | Phase::Ending { .. }
+            | Phase::Overrun { .. } => LeaseKind::Closed,
             Phase::Holding(turn) => LeaseKind::Open {
                 deadline: self.until(container, &turn),
                 window: self.window_of(entity, &turn),

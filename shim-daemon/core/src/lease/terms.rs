@@ -60,6 +60,8 @@ pub struct LeasePolicy {
     pub window: Nanos,
     /// The same while one of a higher priority is: what it waits for at most, beside one kernel.
     pub urgent_window: Nanos,
+    /// How long before the expected end of a drain the next is let in: what it takes until its first work is there.
+    pub lead: Nanos,
     /// How long a closed container may drain before the next is let in beside it.
     pub overrun: Nanos,
     /// The most a container can owe for time it held beyond its share.
@@ -76,6 +78,7 @@ impl LeasePolicy {
             shortest: Nanos::millis(2),
             window: Nanos(profile.quantum().0 / 4).max(Nanos::millis(2)),
             urgent_window: Nanos::micros(500),
+            lead: Nanos(gpushare_protocol::page::lease::LEAD),
             overrun: Nanos::millis(10),
             most_debt: Nanos::secs(1),
             notice_every: Nanos::secs(10),

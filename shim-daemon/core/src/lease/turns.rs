@@ -4,6 +4,7 @@ use super::clock::Reading;
 use super::entity::{Entity, Phase, Turn};
 use super::index::Class;
 use super::schedule::{Output, Schedule};
+use super::word::LeaseKind;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 
@@ -13,11 +14,21 @@ const STEP: Nanos = Nanos::millis(1);
 /// How long a device is kept for who just had a turn, is next again, and has not said that it wants.
 const BACK: Nanos = Nanos::micros(100);
 
+/// An end that would move later by less than this part of a turn stays: it would be a new grant, and its container gets the rest in
+/// its next turn.
+const SLIGHT: u64 = 16;
+
 impl Schedule {
     /// Does the next thing that is due now, if there is any.
     pub(super) fn step(&mut self) -> bool {
         if let Some(late) = self.index.late() {
             self.end(late);
+            return true;
+        }
+        if let Some((closed, container)) = self.index.ending()
+            && self.now >= closed + self.policy.overrun
+        {
+            self.overran(container, self.now - closed);
             return true;
         }
         if self.make_way() {
@@ -39,6 +50,9 @@ impl Schedule {
                 self.keep(holder);
             }
             Phase::Holding(_) | Phase::Closing { .. } if entity.is_drained() => self.end(holder),
+            Phase::Holding(_) | Phase::Closing { .. } if self.hands_on(entity) => {
+                self.hand_on(holder);
+            }
             Phase::Holding(turn) if self.is_over(holder, entity, &turn) => self.close(holder),
             Phase::Closing { closed } if self.now >= closed + self.policy.overrun => {
                 self.overran(holder, self.now - closed);
@@ -130,10 +144,20 @@ impl Schedule {
             return Some(turn.since + STEP);
         }
         let ends = self.gang.ends.filter(|_| !turn.promoted);
-        self.until_here(container, turn)
-            .into_iter()
-            .chain(ends)
-            .min()
+        let until = self.until_here(container, turn).into_iter().chain(ends);
+        let until = until.min()?;
+        let said = self.said_until(container);
+        let stays = |said: &Nanos| *said < until && until <= *said + Nanos(turn.length.0 / SLIGHT);
+        Some(said.filter(stays).unwrap_or(until))
+    }
+
+    /// The end of the present turn as the container's page has it.
+    fn said_until(&self, container: ContainerId) -> Option<Nanos> {
+        let entity = self.entities.get(&container)?;
+        match entity.said.kind {
+            LeaseKind::Open { deadline, .. } if entity.said.epoch == entity.epoch => deadline,
+            _ => None,
+        }
     }
 
     /// When a turn ends by itself as far as this device goes: when its allowance is used up, or others of its class wait
@@ -181,9 +205,42 @@ impl Schedule {
         });
     }
 
+    /// Whether the next is let in before the holder has drained: that one is about to, alone so, and would not be next itself.
+    fn hands_on(&self, holder: &Entity) -> bool {
+        if holder.gang || !holder.is_ending() || self.index.ending().is_some() {
+            return false;
+        }
+        let Some((next, promoted)) = self.next() else {
+            return false;
+        };
+        let Some(next) = self.entities.get(&next) else {
+            return false;
+        };
+        let may = holder.bucket.is_none_or(|bucket| bucket.allows());
+        let back = may && (holder.class, next.clock) > (next.class, holder.clock);
+        promoted || !back
+    }
+
+    /// The holder is about to have drained: others no longer wait for it.
+    fn hand_on(&mut self, container: ContainerId) {
+        self.holder = None;
+        let now = self.now;
+        self.touch(container, |entity, _| {
+            let closed = match entity.phase {
+                Phase::Closing { closed } => closed,
+                _ => {
+                    // It closed by itself at its deadline.
+                    entity.interrupted = true;
+                    now
+                }
+            };
+            entity.phase = Phase::Ending { closed };
+        });
+    }
+
     /// A container has not drained: others no longer wait for it.
     fn overran(&mut self, container: ContainerId, after: Nanos) {
-        self.holder = None;
+        self.holder = self.holder.filter(|holder| *holder != container);
         let (now, pause) = (self.now, self.policy.notice_every);
         let shared = self.index.first().is_some();
         let told = self.touch(container, |entity, _| {
@@ -207,6 +264,8 @@ impl Schedule {
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let refilled = self.index.capped().map(|(at, _)| at);
         let refilled = refilled.filter(|at| *at < Nanos::MAX).into_iter();
+        let ending = self.index.ending();
+        let refilled = refilled.chain(ending.map(|(closed, _)| closed + self.policy.overrun));
         let Some((container, holder)) = self
             .holder
             .and_then(|container| Some((container, self.entities.get(&container)?)))

@@ -73,9 +73,9 @@ impl Schedule {
             Phase::Free => (ShareState::Free, entity.granted),
             Phase::Holding(turn) => (ShareState::Holding, turn.since),
             Phase::Kept { since, .. } => (ShareState::Holding, since),
-            Phase::Closing { closed } | Phase::Overrun { closed, .. } => {
-                (ShareState::Draining, closed)
-            }
+            Phase::Closing { closed }
+            | Phase::Ending { closed }
+            | Phase::Overrun { closed, .. } => (ShareState::Draining, closed),
             Phase::Out if !entity.wants() => (ShareState::Idle, entity.granted),
             Phase::Out if capped() => (ShareState::Capped, entity.asked),
             Phase::Out => (ShareState::Waiting, entity.asked),

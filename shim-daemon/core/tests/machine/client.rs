@@ -80,6 +80,13 @@ pub struct Client {
     pub launched_in_turn: bool,
     pub said_drained: bool,
     pub said_wanted: bool,
+    /// Whether its library says when its drain is about to end; older ones do not.
+    pub foresees: bool,
+    pub said_ending: bool,
+    /// When it looks again whether its drain is about to end.
+    pub looks: Nanos,
+    /// When the device, as far as it knows, began what is now the first of `flying`.
+    pub working_since: Nanos,
     pub said_idle: bool,
     pub submitted: Nanos,
     /// Since when a launch waits at its gate.
@@ -111,6 +118,10 @@ impl Client {
             launched_in_turn: false,
             said_drained: false,
             said_wanted: false,
+            foresees: true,
+            said_ending: false,
+            looks: Nanos::ZERO,
+            working_since: Nanos::ZERO,
             said_idle: false,
             submitted: Nanos::ZERO,
             waits_since: None,
@@ -127,6 +138,14 @@ impl Client {
             LeaseKind::Open { .. } => !self.landed,
             LeaseKind::Closed => self.manners == Manners::Deaf,
         }
+    }
+
+    /// In how long all that it submitted should be complete.
+    pub fn left(&self, now: Nanos) -> Nanos {
+        let mut flying = self.flying.iter();
+        let first = flying.next().copied().unwrap_or(0);
+        let spent = (now - self.working_since).0;
+        Nanos(first.saturating_sub(spent) + flying.sum::<u64>())
     }
 
     /// Whether its program uses, or would use, the device: what a fair share is counted over.

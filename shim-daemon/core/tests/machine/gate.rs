@@ -6,6 +6,9 @@ use super::{MARK, Machine, Mail};
 use gpushare_core::lease::Input;
 use gpushare_core::{LeaseKind, Nanos};
 
+/// The shortest time between two looks at a drain.
+const LOOK: Nanos = Nanos::micros(40);
+
 impl Machine {
     /// Launches what may be launched.
     pub(super) fn launch(&mut self, at: usize) {
@@ -53,6 +56,9 @@ impl Machine {
             client.collectives += 1;
             client.container.0 << 32 | client.collectives
         });
+        if client.flying.is_empty() {
+            client.working_since = now;
+        }
         client.flying.push_back(estimate);
         client.launched_in_turn = true;
         client.submitted = now;
@@ -98,7 +104,38 @@ impl Machine {
         }
     }
 
+    /// Says that its drain is about to end, or looks again when it should be.
+    pub(super) fn report_ending(&mut self, at: usize) {
+        let (now, lead) = (self.now, self.policy.lead);
+        let client = &mut self.clients[at];
+        let closed = client.lease.kind == LeaseKind::Closed || client.landed;
+        let speaks = client.foresees && client.manners == Manners::Good && !client.gone;
+        if !closed || !speaks || client.said_ending || client.flying.is_empty() {
+            return;
+        }
+        let left = client.left(now);
+        if left > lead {
+            let look = now + (left - lead).max(LOOK);
+            if client.looks <= now {
+                client.looks = look;
+                self.post(look - now, Mail::Ending(at));
+            }
+            return;
+        }
+        client.said_ending = true;
+        let (process, epoch) = (client.process, client.lease.epoch);
+        self.send(
+            at,
+            Input::Ending {
+                process,
+                epoch,
+                left,
+            },
+        );
+    }
+
     pub(super) fn report_drained(&mut self, at: usize) {
+        self.report_ending(at);
         let client = &mut self.clients[at];
         let closed = client.lease.kind == LeaseKind::Closed || client.landed;
         let silent = matches!(client.manners, Manners::Mute | Manners::Stopped);

@@ -59,6 +59,8 @@ enum Mail {
     Ready(usize),
     /// A client looks whether it is idle, or its deadline has come.
     Look(usize),
+    /// A client looks whether its drain is about to end.
+    Ending(usize),
 }
 
 #[derive(Debug)]
@@ -366,6 +368,7 @@ impl Machine {
             Mail::Arrive(..) => (),
             Mail::Ready(at) => self.ready(at),
             Mail::Look(at) => self.look(at),
+            Mail::Ending(at) => self.report_ending(at),
         }
     }
 
@@ -390,6 +393,7 @@ impl Machine {
         if lease.epoch != client.lease.epoch {
             (client.landed, client.launched_in_turn) = (false, false);
             (client.said_drained, client.said_wanted, client.said_idle) = (false, false, false);
+            client.said_ending = false;
         }
         client.lease = lease;
         if let LeaseKind::Open { deadline, .. } = lease.kind {
@@ -408,6 +412,7 @@ impl Machine {
         }
         let client = &mut self.clients[at];
         client.flying.pop_front();
+        client.working_since = self.now;
         if client.flying.is_empty() && client.manners != Manners::Stopped {
             let pause = match client.program {
                 Program::Loop(_, think) => Some(think),
@@ -457,7 +462,8 @@ impl Machine {
             self.launch(at);
             return self.report_drained(at);
         }
-        let rests = client.flying.is_empty() && !client.landed && now >= client.submitted + IDLE;
+        let active = client.submitted.max(client.working_since);
+        let rests = client.flying.is_empty() && !client.landed && now >= active + IDLE;
         if rests && !client.said_idle && client.waits_since.is_none() {
             client.said_idle = true;
             let (process, epoch) = (client.process, client.lease.epoch);
