@@ -102,6 +102,8 @@ struct Turns {
     profile: Length,
     /// How long a container may take to finish what it submitted before the next is let in beside it.
     overrun: Option<Span>,
+    /// Whether the next is let in when a drain is about to end; else when it has.
+    early: Option<bool>,
 }
 
 /// How long turns are: short waits against little overhead.
@@ -180,6 +182,9 @@ fn turns(told: &Turns) -> LeasePolicy {
     });
     if let Some(Span(overrun)) = told.overrun {
         policy.overrun = overrun;
+    }
+    if told.early == Some(false) {
+        policy.lead = Nanos::ZERO;
     }
     policy
 }
@@ -349,6 +354,9 @@ mod tests {
             (batch.quantum, batch.overrun),
             (Nanos::millis(50), Nanos::millis(40))
         );
+        assert!(batch.lead > Nanos::ZERO);
+        assert_eq!(read("[compute]\nearly = true").lead, batch.lead);
+        assert_eq!(read("[compute]\nearly = false").lead, Nanos::ZERO);
     }
 
     #[test]

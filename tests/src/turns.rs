@@ -21,7 +21,9 @@ use softgpu::inspect::{Observer, Spell};
 use crate::{Container, Gpu};
 
 /// A daemon's settings: short turns, and nobody is let in beside another however long that takes to drain. The machine may be busy.
-pub const STRICT: &str = "[compute]\nprofile = \"interactive\"\noverrun = \"1h\"\n";
+pub const STRICT: &str = "[compute]\nprofile = \"interactive\"\noverrun = \"1h\"\nearly = false\n";
+/// The same, but for those whose drain is about to end.
+pub const EARLY: &str = "[compute]\nprofile = \"interactive\"\noverrun = \"1h\"\n";
 
 /// The longest an answer of the daemon's is waited for, in milliseconds.
 const PATIENCE: u16 = 30_000;
@@ -128,6 +130,12 @@ impl Stretch {
     /// Whether the device worked for somebody meanwhile, in this spell.
     pub fn meets(&self, spell: &Spell) -> bool {
         spell.from < self.to && spell.to > self.from
+    }
+
+    /// For how long of this the device worked in that spell (ns).
+    pub fn shares(&self, spell: &Spell) -> u64 {
+        let (from, to) = (spell.from.max(self.from), spell.to.min(self.to));
+        to.saturating_sub(from)
     }
 }
 

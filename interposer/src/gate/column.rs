@@ -15,8 +15,8 @@ use gpushare_protocol::page::lease::Turn;
 use super::clock;
 use super::marks::{self, Asker, Mark, Put, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
-use super::streams;
 use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
+use super::{streams, thread};
 use crate::fork::ForkLocal;
 
 /// The most work in flight where the daemon does not say (ns).
@@ -144,17 +144,26 @@ impl Column {
         waits.then(|| self.lock().mirror.want()).flatten()
     }
 
-    /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
+    /// Notes a launch that the driver took, and puts a mark behind it where one belongs. If it was the last of the turn, the gate closes
+    /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
     pub(super) fn note(&self, lane: Lane, key: u64, ns: u64) {
         let now = clock::now();
-        let wants_mark = {
+        let (wants_mark, landed) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            inner.window.submitted(now, bounds, lane, key, ns)
+            let wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
+            let landed = inner.window.is_last(now, bounds) && inner.mirror.land(now);
+            if landed {
+                super::close(self.index);
+            }
+            (wants_mark, landed)
         };
         if wants_mark {
             let _relaxed = Relaxed::enter();
             self.mark(lane);
+        }
+        if landed {
+            thread::wake();
         }
     }
 

@@ -148,14 +148,15 @@ impl Mirror {
                 self.epoch = epoch;
                 self.stand = Stand::Closing;
                 self.foretold = false;
-                self.drain(now, facts)
+                self.drain(now, turn, facts)
             }
             (LeaseState::Closed, Stand::Closing) if epoch != self.epoch => {
                 self.epoch = epoch;
+                self.foretold = false;
                 Act::Missed
             }
-            (LeaseState::Closed, Stand::Closing) => self.drain(now, facts),
-            (LeaseState::Open, Stand::Closing) => self.drain(now, facts),
+            (LeaseState::Closed, Stand::Closing) => self.drain(now, turn, facts),
+            (LeaseState::Open, Stand::Closing) => self.drain(now, turn, facts),
             (LeaseState::Open | LeaseState::Closed, Stand::Drained) => Act::Sleep(NEVER),
         }
     }
@@ -199,7 +200,7 @@ impl Mirror {
     }
 
     /// Closed: until what was submitted is complete.
-    fn drain(&mut self, now: u64, facts: &Facts) -> Act {
+    fn drain(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         if facts.quiet && facts.empty {
             self.stand = Stand::Drained;
             self.since = now;
@@ -211,12 +212,15 @@ impl Mirror {
             return Act::Ending(self.epoch, facts.left);
         }
         if !facts.quiet || facts.left <= NEAR {
-            return self.watch(now, facts.quiet);
+            // Nobody waits for an end that was foretold, but a cap is paid until it is seen.
+            let awaited = !self.foretold || turn.cap > 0;
+            return self.watch(now, facts.quiet && awaited);
         }
         (self.near, self.vigil.1) = (None, 0);
         // Closer and closer looks, and never much later than a quarter of the whole: an estimate that is too high, however much, must not
         // leave the device idle by as much.
         let patience = now.saturating_sub(self.since) / 4 + FIRST_PATIENCE;
+        let patience = if facts.sure { 2 * patience } else { patience };
         let before = if foresees { LEAD } else { NEAR };
         let pause = (facts.left / 4 * 3)
             .min(facts.left.saturating_sub(before))
@@ -226,7 +230,7 @@ impl Mirror {
 
     /// The end of a drain is near or should have come. For a short time it is not slept for, as others wait for it; then less and less
     /// often looked for.
-    fn watch(&mut self, now: u64, quiet: bool) -> Act {
+    fn watch(&mut self, now: u64, is_awaited: bool) -> Act {
         let near = *self.near.get_or_insert(now);
         let (watched, last) = self.vigil;
         let watched = watched
@@ -235,7 +239,7 @@ impl Mirror {
             } else {
                 0
             };
-        if quiet && watched < VIGIL {
+        if is_awaited && watched < VIGIL {
             self.vigil = (watched, now);
             return Act::Sleep(now + AT_ONCE);
         }

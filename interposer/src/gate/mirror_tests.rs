@@ -207,7 +207,7 @@ fn the_end_of_a_drain_is_foretold_once_and_a_lead_before_it() {
     mirror.step(0, &closed(1), &sure(2 * LEAD));
     assert_eq!(
         mirror.step(0, &closed(1), &sure(2 * LEAD)),
-        Act::Sleep(FIRST_PATIENCE),
+        Act::Sleep(LEAD),
         "a sleep does not go past the time at which it is to be said"
     );
     assert_eq!(

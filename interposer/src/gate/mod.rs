@@ -17,6 +17,8 @@ mod cap;
 mod clock;
 mod column;
 pub(crate) mod drain;
+#[cfg(test)]
+mod ending_tests;
 mod estimate;
 mod futex;
 #[cfg(test)]

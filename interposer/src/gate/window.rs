@@ -65,6 +65,8 @@ pub(super) struct Window<M> {
     unpaid_from: Option<u64>,
     /// Whether anything was submitted in this turn.
     began: bool,
+    /// What the shortest operation of this turn is expected to take (ns).
+    shortest: u64,
     /// Waited for room, and lets half the window empty before more goes in.
     full: bool,
     /// When something was last submitted.
@@ -85,6 +87,7 @@ impl<M> Default for Window<M> {
             busy_until: 0,
             unpaid_from: None,
             began: false,
+            shortest: u64::MAX,
             full: false,
             last_submitted: 0,
             submitted: 0,
@@ -97,7 +100,16 @@ impl<M> Window<M> {
     /// A turn begins.
     pub(super) fn begin_turn(&mut self) {
         self.began = false;
+        self.shortest = u64::MAX;
         self.full = false;
+    }
+
+    /// Whether even the shortest operation of this turn would not be complete by its deadline any more, were it to come now.
+    pub(super) fn is_last(&self, now: u64, bounds: Bounds) -> bool {
+        let end = now.saturating_add(self.remaining(now));
+        self.began
+            && bounds.deadline < u64::MAX
+            && end.saturating_add(self.shortest) > bounds.deadline
     }
 
     /// Asks to submit one operation of `key` now. Where the answer is `Go`, [`submitted`](Self::submitted) or
@@ -169,6 +181,7 @@ impl<M> Window<M> {
         self.refused(ns);
         let known = self.estimates.of(key, ns).known;
         self.last_submitted = now;
+        self.shortest = self.shortest.min(ns);
         self.unpaid_from.get_or_insert(now);
         self.busy_until = self.busy_until.max(now);
         self.total = self.total.saturating_add(ns);

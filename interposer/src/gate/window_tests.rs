@@ -4,29 +4,29 @@ use gpushare_protocol::page::lease::Turn;
 
 use super::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
 
-const MS: u64 = 1_000_000;
-const US: u64 = 1_000;
-const BOUNDS: Bounds = Bounds {
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const US: u64 = 1_000;
+pub(super) const BOUNDS: Bounds = Bounds {
     window: 2 * MS,
     deadline: u64::MAX,
 };
-const LANE: Lane = Lane {
+pub(super) const LANE: Lane = Lane {
     context: 1,
     stream: 2,
     thread: 0,
 };
 
 /// A window and a device that does one thing after another.
-struct Bench {
-    window: Window<u64>,
-    now: u64,
+pub(super) struct Bench {
+    pub(super) window: Window<u64>,
+    pub(super) now: u64,
     /// When the device will be done with everything it has.
-    device: u64,
+    pub(super) device: u64,
     most: u64,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             window: Window::default(),
             now: MS,
@@ -36,12 +36,12 @@ impl Bench {
     }
 
     /// Looks at the marks, which are the times at which they will have been passed.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let now = self.now;
         self.window.look(now, |mark| *mark <= now, drop);
     }
 
-    fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
+    pub(super) fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
         self.device = self.device.max(self.now) + took;
         if self.window.submitted(self.now, bounds, lane, key, ns) {
             self.mark(lane);
@@ -49,14 +49,14 @@ impl Bench {
         self.most = self.most.max(self.device - self.now);
     }
 
-    fn mark(&mut self, lane: Lane) {
+    pub(super) fn mark(&mut self, lane: Lane) {
         if let Some(number) = self.window.close_batch(lane, self.now) {
             self.window.marked(lane, number, self.device).unwrap();
         }
     }
 
     /// Submits one operation as a launching thread does. `false` if the turn is over.
-    fn launch(&mut self, key: u64, took: u64, bounds: Bounds) -> bool {
+    pub(super) fn launch(&mut self, key: u64, took: u64, bounds: Bounds) -> bool {
         loop {
             match self.window.admit(self.now, bounds, key) {
                 Answer::Go(ns) => {
@@ -74,7 +74,7 @@ impl Bench {
     }
 
     /// Lets everything be done and looked at.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         self.mark(LANE);
         self.now = self.now.max(self.device - 1);
         self.look();
@@ -452,46 +452,4 @@ fn a_process_that_was_stopped_is_not_taken_to_have_held_the_device_meanwhile() {
     bench.now += 5_000 * MS;
     let (_, until) = bench.window.take_busy(bench.now).unwrap();
     assert!(until <= began + MS, "no mark was made and nobody looked");
-}
-
-#[test]
-fn after_some_turns_the_end_of_a_deep_queue_is_foreseen_to_a_part_in_two_hundred() {
-    let mut bench = Bench::new();
-    // Kernels of two lengths, of which the first guess is wrong by far.
-    let (lengths, turn) = ([200_300, 71_700], 20 * MS);
-    for at in 0..40_u64 {
-        let bounds = Bounds {
-            window: 5 * MS,
-            deadline: bench.now + turn,
-        };
-        bench.window.begin_turn();
-        let began = bench.now;
-        for kernel in 0.. {
-            let which = usize::from(kernel % 3 == 0);
-            if !bench.launch(which as u64 + 1, lengths[which], bounds) {
-                break;
-            }
-            bench.now += 3 * US;
-        }
-        bench.mark(LANE);
-        let off = (bench.now + bench.window.left(bench.now)).abs_diff(bench.device);
-        assert!(at < 15 || off <= turn / 200, "turn {at}: off by {off} ns");
-        assert!(
-            at < 15 || bench.device - began > turn / 2,
-            "turn {at}: cut short"
-        );
-        // The looks of a drain, late by as much as it takes to wake.
-        while bench.now < bench.device {
-            let left = bench.window.left(bench.now);
-            let pause = if left > 60 * US {
-                (left / 4 * 3).min(left - 60 * US) + 35 * US
-            } else {
-                2 * US
-            };
-            bench.now += pause;
-            bench.look();
-        }
-        bench.drain();
-        bench.now += turn;
-    }
 }

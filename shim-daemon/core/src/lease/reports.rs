@@ -48,7 +48,8 @@ impl Schedule {
     }
 
     pub(super) fn ending(&mut self, process: ProcessId, epoch: u64, left: Nanos) {
-        if left <= self.policy.lead {
+        let lead = self.policy.lead;
+        if lead > Nanos::ZERO && left <= lead {
             self.report(process, epoch, |member| member.ending = true);
         }
     }

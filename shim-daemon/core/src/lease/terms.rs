@@ -60,7 +60,8 @@ pub struct LeasePolicy {
     pub window: Nanos,
     /// The same while one of a higher priority is: what it waits for at most, beside one kernel.
     pub urgent_window: Nanos,
-    /// How long before the expected end of a drain the next is let in: what it takes until its first work is there.
+    /// How long before the expected end of a drain the next is let in: what it takes until its first work is there. Zero: never
+    /// before it has drained.
     pub lead: Nanos,
     /// How long a closed container may drain before the next is let in beside it.
     pub overrun: Nanos,
