@@ -1,10 +1,13 @@
 //! The gate of a real program under turns that a test deals by hand: in order, out of order, forged, and by a daemon that is silent, gone,
 //! or another. No launch waits without an end, nothing fails, nothing is printed.
 
-use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::{LEAD, LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
 use gpushare_tests::dealer::turn;
 use gpushare_tests::{Dealer, Gpu, Guest, until};
+
+/// Drains after which one must have been foretold.
+const ROUNDS: u64 = 500;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -75,6 +78,49 @@ fn work_that_was_submitted_while_nothing_bound_is_done_before_it_is_called_drain
         dealer.hears(&drained(epoch));
         assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
     }
+    guest.finish().silently();
+}
+
+/// What a program with 20 kernels under way says from the close of `epoch` until it has drained.
+fn drain(dealer: &Dealer, guest: &mut Guest, epoch: u64) -> Vec<Request> {
+    dealer.open(epoch);
+    assert_eq!(guest.ask(&format!("launch 20 {}", 500 * US)), "launch 0");
+    dealer.close(epoch);
+    let mut said = Vec::new();
+    until("it has drained", || {
+        said.extend(dealer.said());
+        said.contains(&drained(epoch))
+    });
+    assert_eq!(said.pop(), Some(drained(epoch)), "it is the last word");
+    said
+}
+
+#[test]
+fn the_end_of_a_drain_is_foretold_once_its_kernels_are_known() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    let said = drain(&dealer, &mut guest, 1);
+    assert_eq!(said, [], "nobody knows what they last");
+    // A machine that is busy may wake nobody before the end; it is not always.
+    let foretold = (2..ROUNDS).find_map(|epoch| {
+        let said = drain(&dealer, &mut guest, epoch);
+        assert!(said.len() <= 1, "it is said once: {said:?}");
+        Some((epoch, said.first()?.clone()))
+    });
+    let Some((
+        now,
+        Request::Ending {
+            column,
+            epoch,
+            left,
+        },
+    )) = foretold
+    else {
+        panic!("{foretold:?} after {ROUNDS} drains");
+    };
+    assert_eq!((column, epoch), (0, now));
+    assert!(u64::from(left) <= LEAD, "{left}");
     guest.finish().silently();
 }
 
