@@ -338,3 +338,43 @@ fn a_gang_of_a_higher_class_preempts_on_both_its_gpus_and_one_of_the_same_class_
     assert!(higher <= 3_000);
     assert!(same > 3_000);
 }
+
+/// How long a container has waited for this device until now.
+fn waits(rig: &Rig, device: usize, container: u64) -> Nanos {
+    let mut clients = rig.devices[device].clients.iter();
+    let own = clients.find(|client| client.container == ContainerId(container));
+    let since = own.and_then(|client| client.waits_since);
+    since.map_or(Nanos::ZERO, |since| rig.now() - since)
+}
+
+#[test]
+fn a_device_that_is_lost_in_a_gangs_turn_leaves_its_other_one_to_others() {
+    // Wherever in its turns the gang is: what it has launched on the other device never ends.
+    for micros in (200_000..240_000).step_by(3_700) {
+        let mut rig = beside_sleepers(2, 15);
+        let process = gang(&mut rig, 1, &[0, 1], collective(200));
+        gang(&mut rig, 2, &[0], deep(300));
+        gang(&mut rig, 3, &[1], deep(300));
+        rig.run(Nanos::micros(micros));
+        rig.lose(0);
+        let had = |rig: &Rig| rig.devices[1].meter.had[&ContainerId(3)];
+        // A turn, and the bound of a drain; then it works beside the kernel that waits for ever, in its half of the device. The other one
+        // has its turns all the same: each is 20 ms, half of that to catch up, and 10 ms in which it does not drain.
+        let mut most = Nanos::ZERO;
+        rig.watch(Nanos::millis(31), |_| ());
+        let before = had(&rig);
+        rig.watch(Nanos::secs(1), |rig| most = most.max(waits(rig, 1, 3)));
+        let part = (had(&rig) - before) as f64 / 1e9;
+        rig.kill(&process);
+        rig.run(Nanos::millis(31));
+        let before = had(&rig);
+        rig.run(Nanos::millis(200));
+        let rest = (had(&rig) - before) as f64 / 2e8;
+        println!(
+            "lost at {micros} us: {part:.3} of the other device, {most:?} waited at most, {rest:.3} once it has ended"
+        );
+        assert!(part >= 0.45, "{part}");
+        assert!(most <= Nanos::millis(40), "{most:?}");
+        assert!(rest >= 0.98, "{rest}");
+    }
+}

@@ -80,6 +80,14 @@ impl Rig {
         }
     }
 
+    /// A device is lost, with all that is on it: what runs elsewhere and waits for it waits for ever.
+    pub fn lose(&mut self, device: usize) {
+        for at in 0..self.devices[device].clients.len() {
+            self.devices[device].kill(at);
+        }
+        self.settle(Some((device, None)));
+    }
+
     pub fn run(&mut self, time: Nanos) {
         self.watch(time, |_| ());
     }
