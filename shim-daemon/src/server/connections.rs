@@ -1,0 +1,158 @@
+//! Connections: who is taken, whose turn it is, who rests until his time is paid, and who is let go.
+
+use std::io;
+
+use gpushare_core::{ContainerId, Nanos};
+
+use super::poller::Source;
+use super::session::{Role, Session};
+use super::{Server, clock};
+use crate::connection::Closed;
+use crate::node::ConnId;
+
+/// Connections of one container, commands of those who may do everything, or commands of all others, at once. A process needs one.
+const MOST_CONNECTIONS: usize = 1024;
+/// Of a user's commands at once. Each container may be kept by one.
+const MOST_OF_A_USER: usize = 512;
+
+impl Server {
+    pub(super) fn accept(&mut self, container: Option<ContainerId>) {
+        let began = clock::now();
+        let Some(socket) = self.doors.accept(container, &self.poller) else {
+            return;
+        };
+        let role = container.map_or(Role::Command, Role::Client);
+        let taken = Session::new(socket, role, began).and_then(|session| self.take(session));
+        match taken {
+            Ok(Some((id, user))) => self.pay(began, user, Some(id)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "a connection could not be taken"),
+        }
+    }
+
+    /// Serves this connection from now on, unless there are too many like it. Whose time it takes, if somebody's.
+    fn take(&mut self, session: Session) -> io::Result<Option<(u64, u32)>> {
+        let user = session.user();
+        let alike = |other: &&Session| {
+            other.role == session.role && other.user().is_some() == user.is_some()
+        };
+        let alike = self.sessions.values().filter(alike);
+        let (mut all, mut own) = (0, 0);
+        for other in alike {
+            all += 1;
+            own += usize::from(user.is_some() && other.user() == user);
+        }
+        if all >= MOST_CONNECTIONS || own >= MOST_OF_A_USER {
+            return Ok(None);
+        }
+        self.next += 1;
+        self.expected = false;
+        let id = self.next;
+        let socket = session.connection.socket();
+        self.poller.add(socket, Source::Session(id))?;
+        self.sessions.insert(id, session);
+        Ok(user.map(|user| (id, user)))
+    }
+
+    /// A user's commands took the time from `began` until now. The connection that is new waits with its first words, if they have to.
+    fn pay(&mut self, began: Nanos, user: u32, fresh: Option<u64>) {
+        let done = clock::now();
+        let rested = self.users.took(done, user, done - began);
+        if let (Some(id), Some(until)) = (fresh, rested) {
+            self.rest(id, until);
+        }
+    }
+
+    pub(super) fn talk(&mut self, id: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let now = clock::now();
+        let user = session.user();
+        if let Some(until) = user.and_then(|user| self.users.rests(now, user)) {
+            return self.rest(id, until);
+        }
+        session.served = now;
+        match session.exchange(now, ConnId(id), &mut self.node, &self.folder) {
+            Ok(None) => self.mind(id),
+            Ok(Some(until)) => self.rest(id, until),
+            Err(end) => self.close(id, &end),
+        }
+        self.weigh(id);
+        if let Some(user) = user {
+            // With all that the command led to.
+            self.carry_out();
+            self.pay(now, user, None);
+        }
+    }
+
+    /// Looks at what a connection holds of the daemon's memory now.
+    pub(super) fn weigh(&mut self, id: u64) {
+        let session = self.sessions.get_mut(&id);
+        let held = session.map_or(0, |session| session.connection.held());
+        if let Some(largest) = self.hoard.note(id, held) {
+            self.close(largest, &Closed::Hoard);
+        }
+    }
+
+    /// Neither reads nor polls a session for a while. Taken out of the poller altogether: an end is reported whatever is
+    /// polled for.
+    pub(super) fn rest(&mut self, id: u64, until: Nanos) {
+        if let Some(session) = self.sessions.get(&id)
+            && self.resting.insert(id, until).is_none()
+        {
+            self.poller.remove(session.connection.socket());
+        }
+    }
+
+    /// Goes on with sessions that have rested: they may have been read further than they were served. Of a user's that wait for each
+    /// other's rest, the one that was served longest ago comes first.
+    pub(super) fn end_rests(&mut self) {
+        let now = clock::now();
+        let rested = self.resting.iter().filter(|(_, until)| **until <= now);
+        let served = |id: &u64| self.sessions.get(id).map(|session| session.served);
+        let mut rested: Vec<u64> = rested.map(|(id, _)| *id).collect();
+        rested.sort_by_key(served);
+        for id in rested {
+            self.resting.remove(&id);
+            let Some(session) = self.sessions.get_mut(&id) else {
+                continue;
+            };
+            session.polled_for_room = false;
+            let socket = session.connection.socket();
+            match self.poller.add(socket, Source::Session(id)) {
+                Ok(()) => self.talk(id),
+                Err(error) => self.close(id, &Closed::Io(error)),
+            }
+            self.carry_out();
+        }
+    }
+
+    /// Polls a session for what it can do next: one that does not read its replies is not read either.
+    pub(super) fn mind(&mut self, id: u64) {
+        if self.resting.contains_key(&id) {
+            return;
+        }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let writes = session.connection.wants_to_write();
+            if std::mem::replace(&mut session.polled_for_room, writes) == writes {
+                return;
+            }
+            self.poller
+                .change(session.connection.socket(), Source::Session(id), writes);
+        }
+    }
+
+    pub(super) fn close(&mut self, id: u64, end: &Closed) {
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        self.resting.remove(&id);
+        let _ = self.hoard.note(id, 0);
+        self.poller.remove(session.connection.socket());
+        if !matches!(end, Closed::Ended) {
+            tracing::info!(connection = id, %end, "cut off");
+        }
+        session.ended(clock::now(), ConnId(id), &mut self.node);
+    }
+}
