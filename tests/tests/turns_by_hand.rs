@@ -81,10 +81,11 @@ fn work_that_was_submitted_while_nothing_bound_is_done_before_it_is_called_drain
     guest.finish().silently();
 }
 
-/// What a program with 20 kernels under way says from the close of `epoch` until it has drained.
-fn drain(dealer: &Dealer, guest: &mut Guest, epoch: u64) -> Vec<Request> {
+/// What a program with so many kernels under way says from the close of `epoch` until it has drained.
+fn drain(dealer: &Dealer, guest: &mut Guest, epoch: u64, kernels: u32) -> Vec<Request> {
     dealer.open(epoch);
-    assert_eq!(guest.ask(&format!("launch 20 {}", 500 * US)), "launch 0");
+    let launched = guest.ask(&format!("launch {kernels} {}", 500 * US));
+    assert_eq!(launched, "launch 0");
     dealer.close(epoch);
     let mut said = Vec::new();
     until("it has drained", || {
@@ -100,11 +101,11 @@ fn the_end_of_a_drain_is_foretold_once_its_kernels_are_known() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
-    let said = drain(&dealer, &mut guest, 1);
-    assert_eq!(said, [], "nobody knows what they last");
+    let said = drain(&dealer, &mut guest, 1, 1);
+    assert_eq!(said, [], "nobody knows what it lasts");
     // A machine that is busy may wake nobody before the end; it is not always.
     let foretold = (2..ROUNDS).find_map(|epoch| {
-        let said = drain(&dealer, &mut guest, epoch);
+        let said = drain(&dealer, &mut guest, epoch, 20);
         assert!(said.len() <= 1, "it is said once: {said:?}");
         Some((epoch, said.first()?.clone()))
     });
