@@ -81,7 +81,7 @@ fn work_that_was_submitted_while_nothing_bound_is_done_before_it_is_called_drain
     guest.finish().silently();
 }
 
-/// What a program with so many kernels under way says from the close of `epoch` until it has drained.
+/// What a program with so many kernels under way foretells from the close of `epoch` until it has drained.
 fn drain(dealer: &Dealer, guest: &mut Guest, epoch: u64, kernels: u32) -> Vec<Request> {
     dealer.open(epoch);
     let launched = guest.ask(&format!("launch {kernels} {}", 500 * US));
@@ -93,6 +93,8 @@ fn drain(dealer: &Dealer, guest: &mut Guest, epoch: u64, kernels: u32) -> Vec<Re
         said.contains(&drained(epoch))
     });
     assert_eq!(said.pop(), Some(drained(epoch)), "it is the last word");
+    // On a busy machine a launch may have come before the turn was seen, and the turn have begun with a pause: that is said, too.
+    said.retain(|said| matches!(said, Request::Ending { .. }));
     said
 }
 
