@@ -117,12 +117,16 @@ fn standard_streams_are_the_programs_own() {
     );
 }
 
+/// Waits for signals instead of handling them: what Python's handlers are told between two of its looks, they see at the next system call that
+/// is interrupted, and `read` may be asleep by then.
 const ECHO_SIGNALS: &str = "
-import signal, sys
-for name in sys.argv[1:]:
-    signal.signal(getattr(signal, name), lambda number, frame: print(signal.Signals(number).name, flush=True))
+import os, signal, sys, threading
+wanted = {getattr(signal, name) for name in sys.argv[1:]}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 print('ready', flush=True)
-sys.stdin.read()
+while True:
+    print(signal.Signals(signal.sigwait(wanted)).name, flush=True)
 ";
 
 #[test]
