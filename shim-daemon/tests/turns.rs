@@ -16,17 +16,19 @@ use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
-use support::gate::Gated;
+use support::gate::{Gated, is_closed, is_open};
 use support::{Client, Daemon, FakeDevices, Wire};
 
 const HOUR: Nanos = Nanos::secs(3600);
 
 /// A daemon that waits this long for a container to drain.
 fn daemon(folder: &Path, overrun: Nanos) -> Daemon {
-    let lease = LeasePolicy {
-        overrun,
-        ..LeasePolicy::default()
-    };
+    let policy = LeasePolicy::default();
+    dealing(folder, LeasePolicy { overrun, ..policy })
+}
+
+/// A daemon that deals turns so.
+fn dealing(folder: &Path, lease: LeasePolicy) -> Daemon {
     let base = Settings::default();
     let policy = Policy {
         lease,
@@ -250,6 +252,39 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
     );
 }
 
+#[test]
+fn the_next_is_let_in_when_the_holder_says_that_its_drain_ends_unless_that_is_turned_off() {
+    let usual = LeasePolicy::default();
+    for lead in [usual.lead, Nanos::ZERO] {
+        let folder = tempfile::tempdir().unwrap();
+        let overrun = HOUR;
+        let policy = LeasePolicy {
+            lead,
+            overrun,
+            ..usual
+        };
+        let daemon = dealing(folder.path(), policy);
+        let (_a, a) = daemon.container("a", &PLAIN);
+        let (_b, b) = daemon.container("b", &PLAIN);
+        let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
+        let waits = b.until(is_closed).word.epoch();
+        b.want(waits);
+        let epoch = a.until(is_closed).word.epoch();
+        let (column, left) = (0, 1_000);
+        a.say(&Request::Ending {
+            column,
+            epoch,
+            left,
+        });
+        // Answered after what was said before.
+        assert!(matches!(a.client.open(), Reply::Granted { .. }));
+        let early = is_open(&b.turn(), waits);
+        assert_eq!(early, lead > Nanos::ZERO);
+        a.drained(epoch);
+        b.until(|turn| is_open(turn, waits));
+    }
+}
+
 /// Everything a gate can say, of turns that were, may be and never will be.
 fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
     let mut frames = Vec::new();
@@ -261,6 +296,11 @@ fn flood(wire: &mut Wire, epoch: u64, ends: &AtomicBool) {
                 Request::Idle { column, epoch },
                 Request::Busy { column, epoch },
                 Request::Drained { column, epoch },
+                Request::Ending {
+                    column,
+                    epoch,
+                    left: 0,
+                },
             ] {
                 encode(7, &request, &mut frames).unwrap();
             }

@@ -66,7 +66,7 @@ fn nothing_of_one_runs_in_the_turn_of_another_whatever_its_threads_launch() {
 const WINDOW: u64 = 3_000_000;
 
 #[test]
-fn what_ends_in_the_turn_of_another_is_what_was_under_way_and_both_have_their_parts() {
+fn what_ends_in_the_turn_of_another_is_no_more_than_was_under_way() {
     let gpu = Gpu::new("");
     let daemon = Daemon::configured(&gpu, EARLY);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));

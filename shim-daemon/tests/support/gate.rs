@@ -185,10 +185,10 @@ impl Gated {
     }
 }
 
-fn is_open(turn: &Turn, after: u64) -> bool {
+pub fn is_open(turn: &Turn, after: u64) -> bool {
     turn.word.state() == LeaseState::Open && turn.word.epoch() > after
 }
 
-fn is_closed(turn: &Turn) -> bool {
+pub fn is_closed(turn: &Turn) -> bool {
     turn.word.state() == LeaseState::Closed
 }
