@@ -106,10 +106,11 @@ impl<M> Window<M> {
 
     /// Whether even the shortest operation of this turn would not be complete by its deadline any more, were it to come now.
     pub(super) fn is_last(&self, now: u64, bounds: Bounds) -> bool {
+        if !self.began || bounds.deadline == u64::MAX {
+            return false;
+        }
         let end = now.saturating_add(self.remaining(now));
-        self.began
-            && bounds.deadline < u64::MAX
-            && end.saturating_add(self.shortest) > bounds.deadline
+        end.saturating_add(self.shortest) > bounds.deadline
     }
 
     /// Asks to submit one operation of `key` now. Where the answer is `Go`, [`submitted`](Self::submitted) or
