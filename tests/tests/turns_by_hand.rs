@@ -127,24 +127,30 @@ fn the_end_of_a_drain_is_foretold_once_its_kernels_are_known() {
     guest.finish().silently();
 }
 
+/// Closes the first turn beside a kernel that does not end, and waits until a launch behind it waits. What was said until then.
+fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request> {
+    dealer.open(1);
+    assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+    dealer.close(1);
+    let mut said = Vec::new();
+    posts(guest);
+    until("a launch waits", || {
+        if guest.ask("posted") == "posted 1" {
+            // It came before the close.
+            posts(guest);
+        }
+        said.extend(dealer.said());
+        said.contains(&wanted(1))
+    });
+    said
+}
+
 #[test]
 fn work_that_does_not_end_is_not_called_drained_and_its_program_goes_on() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
-    dealer.open(1);
-    assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
-    dealer.close(1);
-    let mut said = Vec::new();
-    posts(&mut guest);
-    until("a launch waits", || {
-        if guest.ask("posted") == "posted 1" {
-            // It came before the close.
-            posts(&mut guest);
-        }
-        said.extend(dealer.said());
-        said.contains(&wanted(1))
-    });
+    let mut said = waits_beside_endless_work(&dealer, &mut guest);
     assert_eq!(guest.ask("query 1"), "query 600");
     said.extend(dealer.said());
     assert!(!said.contains(&drained(1)), "{said:?}");
@@ -158,19 +164,7 @@ fn who_waits_says_so_again_when_a_turn_came_and_went_unseen_while_work_does_not_
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
-    dealer.open(1);
-    assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
-    dealer.close(1);
-    posts(&mut guest);
-    let mut said = Vec::new();
-    until("a launch waits", || {
-        if guest.ask("posted") == "posted 1" {
-            // It came before the close.
-            posts(&mut guest);
-        }
-        said.extend(dealer.said());
-        said.contains(&wanted(1))
-    });
+    waits_beside_endless_work(&dealer, &mut guest);
     // What was said of the first turn is over with the second, which nobody here has seen open.
     dealer.close(2);
     dealer.hears(&wanted(2));
