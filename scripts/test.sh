@@ -37,7 +37,9 @@ tests() {
     export GPUSHARE_TESTS_BUILT=1 GPUSHARE_SIM_MINUTES=60
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
-        cargo nextest run --workspace --locked --no-fail-fast --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log"
+        # Most tests wait for other processes more than they compute.
+        cargo nextest run --workspace --locked --no-fail-fast --test-threads $(($(nproc) * 2)) \
+            --status-level slow --final-status-level fail "${ignored[@]}" 2>&1 | tee "$log"
     else
         note "cargo-nextest is not installed; cargo test does the same, slower"
         $all && ignored=(-- --include-ignored)

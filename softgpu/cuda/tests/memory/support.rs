@@ -2,49 +2,64 @@
 
 use std::env;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::process::{self, Command};
+use std::sync::OnceLock;
 
 /// A folder with the library under test, which cargo builds beside the test, by the names its users look for.
+///
+/// Each test may be a process of its own, so nothing here is ever half made: links and programs are renamed into place.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = env::current_exe().expect("/proc is mounted");
+        let library = test.with_file_name("libsoftgpu_cuda.so");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("memory");
         fs::create_dir_all(&folder).expect("the target folder is writable");
         for name in ["libcuda.so.1", "libcuda.so"] {
-            let _ = fs::remove_file(folder.join(name));
-            symlink(test.with_file_name("libsoftgpu_cuda.so"), folder.join(name))
-                .expect("the target folder is writable");
+            let fresh = folder.join(format!("{name}.{}", process::id()));
+            symlink(&library, &fresh).expect("the target folder is writable");
+            fs::rename(&fresh, folder.join(name)).expect("a rename within one folder");
         }
         folder
     })
 }
 
-/// Compiles a client, once for all cases.
+/// Compiles a client, unless a test has compiled just this source before.
 pub(crate) fn client(name: &str) -> PathBuf {
-    static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
-    let library = library();
-    let program = library.join(name);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if !built.iter().any(|done| done == name) {
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])
-            .arg(&program);
-        cc.arg(sources.join(name).with_extension("c"))
-            .arg("-L")
-            .arg(library)
-            .arg("-lcuda");
-        assert!(
-            cc.status().expect("cc is installed").success(),
-            "{name}.c does not compile"
-        );
-        built.push(name.to_owned());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clients")
+        .join(name)
+        .with_extension("c");
+    let mut hash = DefaultHasher::new();
+    for entry in fs::read_dir(source.parent().expect("it is in a folder")).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        if path == source || path.extension().is_some_and(|end| end == "h") {
+            fs::read(path).expect("it can be read").hash(&mut hash);
+        }
+    }
+    let program = library().join(format!("{name}-{:016x}", hash.finish()));
+    if !program.exists() {
+        build(&source, &program);
     }
     program
+}
+
+fn build(source: &Path, program: &Path) {
+    let fresh = program.with_extension(process::id().to_string());
+    let built = Command::new("cc")
+        .args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&fresh)
+        .arg(source)
+        .arg("-L")
+        .arg(library())
+        .arg("-lcuda")
+        .status()
+        .expect("cc is installed");
+    assert!(built.success(), "{} does not compile", source.display());
+    fs::rename(&fresh, program).expect("a rename within one folder");
 }
 
 /// Runs one case on a machine of its own and returns what it printed.
@@ -56,7 +71,7 @@ pub(crate) fn run(name: &str, case: &str, spec: &str) -> String {
         .env("SOFTGPU", spec)
         .env(
             "SOFTGPU_PRIVATE",
-            format!("{}-{name}-{case}", std::process::id()),
+            format!("{}-{name}-{case}", process::id()),
         )
         .env_remove("SOFTGPU_FAIL")
         .output()
