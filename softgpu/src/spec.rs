@@ -12,6 +12,13 @@
 //! | `ctx` | memory a process's context takes on a device | `64MiB` |
 //! | `seed` | picks one of the legal orders and delays | 1 |
 //! | `linger` | how many operations more a dead process's memory stays taken, 0–10000 | 0 |
+//! | `slice` | the longest a context holds the multiprocessors while others want them, 10us–1s | `2ms` |
+//! | `switch` | how long they stand still when a context follows one that has no more work, up to 100ms | 0 |
+//! | `preempt` | the same when a context follows one that has work left | 0 |
+//! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
+//! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
+//!
+//! The last five are unverified on hardware: no driver documents them.
 
 use std::fmt;
 
@@ -19,6 +26,8 @@ use std::fmt;
 pub const VARIABLE: &str = "SOFTGPU";
 /// The most devices one machine has.
 pub const MAX_DEVICES: u32 = 16;
+/// The default of `slice` (ns). NVIDIA documents no value; 2 ms is the order of magnitude reported for its default time slice.
+pub const SLICE: u64 = 2_000_000;
 /// Physical memory is handed out in pages of this size.
 pub const PAGE: u64 = 2 << 20;
 
@@ -45,6 +54,16 @@ pub struct Spec {
     pub seed: u64,
     /// How many operations more the memory of a dead process stays taken.
     pub linger: u32,
+    /// The longest a context holds the multiprocessors while others want them (ns).
+    pub slice: u64,
+    /// How long they stand still when a context follows one that has no more work (ns).
+    pub switch: u64,
+    /// How long they stand still when a context follows one that has work left (ns).
+    pub preempt: u64,
+    /// Time a launch takes on the host (ns).
+    pub launch: u64,
+    /// Time in which a module's code is loaded (ns).
+    pub load: u64,
 }
 
 impl Default for Spec {
@@ -60,6 +79,11 @@ impl Default for Spec {
             ctx: 64 << 20,
             seed: 1,
             linger: 0,
+            slice: SLICE,
+            switch: 0,
+            preempt: 0,
+            launch: 0,
+            load: 0,
         }
     }
 }
@@ -104,10 +128,16 @@ impl fmt::Display for Spec {
             ctx,
             seed,
             linger,
+            slice,
+            switch,
+            preempt,
+            launch,
+            load,
         } = self;
         write!(
             f,
-            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},linger={linger}"
+            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns"
         )
     }
 }
@@ -195,9 +225,22 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         "linger" => {
             spec.linger = number(value, 0, 10_000).ok_or("a number of operations, 0 to 10000")?
         }
+        "slice" => {
+            spec.slice = time(value)
+                .filter(|slice| (10 * MICROSECOND..=1000 * MILLISECOND).contains(slice))
+                .ok_or("a time from 10us to 1s, such as 2ms")?
+        }
+        "switch" => spec.switch = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
+        "preempt" => spec.preempt = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
+        "launch" => spec.launch = at_most(value, 100 * MILLISECOND).ok_or(UP_TO_100_MS)?,
+        "load" => {
+            spec.load =
+                at_most(value, 60_000 * MILLISECOND).ok_or("a time up to 60s, such as 50ms")?
+        }
         _ => {
             return Err(
-                "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger",
+                "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
+                slice, switch, preempt, launch, load",
             );
         }
     }
@@ -219,6 +262,30 @@ fn number(value: &str, least: u32, most: u32) -> Option<u32> {
 
 fn rate(value: &str) -> Option<u64> {
     size(value.strip_suffix("/s")?).filter(|bytes| *bytes > 0)
+}
+
+const MICROSECOND: u64 = 1_000;
+const MILLISECOND: u64 = 1_000_000;
+const UP_TO_100_MS: &str = "a time up to 100ms, such as 50us";
+
+fn at_most(value: &str, most: u64) -> Option<u64> {
+    time(value).filter(|time| *time <= most)
+}
+
+/// A time in nanoseconds: 0, or a whole number and `ns`, `us`, `ms` or `s`.
+fn time(value: &str) -> Option<u64> {
+    let split = value.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = value.split_at(split.unwrap_or(value.len()));
+    let number: u64 = number.parse().ok()?;
+    let scale = match unit {
+        "ns" => 1,
+        "us" => MICROSECOND,
+        "ms" => MILLISECOND,
+        "s" => 1000 * MILLISECOND,
+        "" if number == 0 => 1,
+        _ => return None,
+    };
+    number.checked_mul(scale)
 }
 
 /// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` … powers of two, `KB` … `TB`
@@ -261,7 +328,8 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let spec: Spec =
-            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20"
+            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
+            slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s"
                 .parse()
                 .unwrap();
         let expected = Spec {
@@ -275,6 +343,11 @@ mod tests {
             ctx: 0,
             seed: 7,
             linger: 20,
+            slice: 1_000_000,
+            switch: 50_000,
+            preempt: 100_000,
+            launch: 5_000,
+            load: 1_000_000_000,
         };
         assert_eq!(spec, expected);
         assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
@@ -282,7 +355,9 @@ mod tests {
 
     #[test]
     fn the_canonical_text_reads_back_as_the_same_machine() {
-        let spec: Spec = "seed=9,mem=512MiB,name=x".parse().unwrap();
+        let spec: Spec = "seed=9,mem=512MiB,name=x,slice=1ms,load=3s"
+            .parse()
+            .unwrap();
         assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
     }
 
@@ -309,6 +384,13 @@ mod tests {
             "sm=1,sm=1",
             "ctx=17GiB",
             "linger=-1",
+            "slice=0",
+            "slice=2",
+            "slice=2s",
+            "switch=101ms",
+            "preempt=-1us",
+            "launch=5 us",
+            "load=1m",
             "mem=1.GiB",
             "mem=.5GiB",
         ] {

@@ -110,3 +110,46 @@ fn a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end() {
         assert!((18.0..=20.0).contains(&row), "{row}");
     });
 }
+
+/// The least time (ns) that one of three calls takes: none can take less than the machine says.
+fn least(mut call: impl FnMut()) -> u128 {
+    let time = |_| {
+        let began = std::time::Instant::now();
+        call();
+        began.elapsed().as_nanos()
+    };
+    (0..3).map(time).min().expect("three")
+}
+
+#[test]
+fn a_launch_takes_host_time_and_other_calls_do_not() {
+    let name = "a_launch_takes_host_time_and_other_calls_do_not";
+    alone(name, "launch=40ms", || {
+        start();
+        let (stream, done) = (free_stream(), event());
+        let graph = captured(|stream| spin(stream, US));
+        assert!(least(|| spin(stream, US)) >= u128::from(40 * MS));
+        assert!(least(|| assert_eq!(cuGraphLaunch(graph, stream), OK)) >= u128::from(40 * MS));
+        let record = || assert_eq!(cuEventRecord(done, stream), OK);
+        assert!(least(record) < u128::from(40 * MS), "the least of three");
+    });
+}
+
+#[test]
+fn the_first_launch_of_a_module_takes_the_time_of_its_loading() {
+    let name = "the_first_launch_of_a_module_takes_the_time_of_its_loading";
+    alone(name, "load=300ms", || {
+        start();
+        let (stream, loaded) = (free_stream(), function("spin"));
+        let mut ns = US;
+        let mut run = || assert_eq!(launch(loaded, stream, &mut [(&raw mut ns).cast()]), OK);
+        let began = std::time::Instant::now();
+        run();
+        assert!(began.elapsed().as_nanos() >= u128::from(300 * MS));
+        assert!(least(run) < u128::from(300 * MS));
+        assert!(
+            least(|| spin(stream, US)) >= u128::from(300 * MS),
+            "a module each"
+        );
+    });
+}

@@ -165,12 +165,14 @@ impl Lane {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use super::super::turns::{SLICE, WORDS, had};
+    use super::super::turns::{Pace, WORDS, had};
     use super::*;
+    use crate::spec::SLICE;
 
     /// Contexts on one engine, each with operations that follow one another.
     struct Engine {
         words: Vec<AtomicU64>,
+        pace: Pace,
         lanes: Vec<(Lane, Vec<(OpId, u64)>)>,
     }
 
@@ -178,19 +180,23 @@ mod tests {
 
     impl Engine {
         fn new(lanes: usize, capacity: u64) -> Self {
+            Self::paced(lanes, capacity, Pace::default())
+        }
+
+        fn paced(lanes: usize, capacity: u64, pace: Pace) -> Self {
             let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-            let turns = Turns::new(&words, ALL_LIVE);
+            let turns = Turns::new(&words, ALL_LIVE, pace);
             let seat = |_| turns.sit(1).unwrap();
             let lanes = (0..lanes)
                 .map(seat)
                 .map(|seat| (Lane::new(capacity, seat), Vec::new()))
                 .collect();
-            Self { words, lanes }
+            Self { words, pace, lanes }
         }
 
         /// Operations of `ns` each, submitted at `at`, each after the one before.
         fn chain(&mut self, lane: usize, first: OpId, at: u64, ns: &[u64]) {
-            let turns = Turns::new(&self.words, ALL_LIVE);
+            let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
             let (lane, rest) = &mut self.lanes[lane];
             rest.extend((first + 1..).zip(ns[1..].iter().copied()));
             lane.push(&turns, first, at, ns[0], 1);
@@ -199,7 +205,7 @@ mod tests {
 
         /// Lets one lane catch up with `now`, as its process does when it wakes.
         fn wake(&mut self, lane: usize, now: u64, ends: &mut Vec<(OpId, u64)>) {
-            let turns = Turns::new(&self.words, ALL_LIVE);
+            let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
             let (lane, rest) = &mut self.lanes[lane];
             turns.run(now, lane.seat());
             while let Some(at) = lane.next_event(&turns).filter(|at| *at <= now) {
@@ -245,7 +251,7 @@ mod tests {
         engine.chain(1, 2, 5_000, &[300]);
         engine.wake(1, 6_000, &mut Vec::new());
         let owners: Vec<u64> = (2..).zip(&engine.lanes).map(|(owner, _)| owner).collect();
-        let turns = Turns::new(&engine.words, ALL_LIVE);
+        let turns = Turns::new(&engine.words, ALL_LIVE, engine.pace);
         for (owner, (lane, _)) in owners.iter().zip(&engine.lanes) {
             turns.rise(lane.seat());
             assert_eq!(turns.sit(*owner), Some(lane.seat()));
@@ -263,7 +269,7 @@ mod tests {
     fn operations_that_fit_run_side_by_side_and_others_wait_in_order() {
         let mut engine = Engine::new(1, 8);
         let (lane, _) = &mut engine.lanes[0];
-        let turns = Turns::new(&engine.words, ALL_LIVE);
+        let turns = Turns::new(&engine.words, ALL_LIVE, engine.pace);
         for (op, at, ns) in [(1, 0, 100), (2, 0, 100), (3, 10, 50)] {
             lane.push(&turns, op, at, ns, 4);
             lane.claim(&turns, |_| 0);
@@ -337,12 +343,78 @@ mod tests {
         );
     }
 
+    /// A change after a gap takes 30 us, one in the middle of work 70 us.
+    const SLOW: Pace = Pace {
+        slice: SLICE / 2,
+        switch: 30_000,
+        preempt: 70_000,
+    };
+
+    #[test]
+    fn a_change_in_the_middle_of_work_takes_time_that_serves_nobody() {
+        let mut engine = Engine::paced(2, 1, SLOW);
+        engine.chain(0, 1, 0, &[5 * SLICE]);
+        engine.chain(1, 2, 0, &[5 * SLICE]);
+        let (slices, changes) = (20 * SLOW.slice, 18 * SLOW.preempt);
+        assert_eq!(
+            engine.drive(SLICE / 4, 12 * SLICE),
+            [
+                (1, slices - SLOW.slice + changes),
+                (2, slices + changes + SLOW.switch)
+            ],
+            "the last change follows work that has ended"
+        );
+        let taken = |lane: &mut (Lane, Vec<_>)| lane.0.taken();
+        let taken: Vec<u64> = engine.lanes.iter_mut().map(taken).collect();
+        assert_eq!(taken, [5 * SLICE, 5 * SLICE]);
+    }
+
+    #[test]
+    fn a_change_after_a_gap_is_paid_once_by_the_next_context() {
+        let mut engine = Engine::paced(2, 1, SLOW);
+        engine.chain(0, 1, 1_000, &[500]);
+        assert_eq!(
+            engine.drive(100, 10_000),
+            [(1, 1_500)],
+            "nobody was before it"
+        );
+        engine.chain(1, 2, 20_000, &[500]);
+        assert_eq!(engine.drive(100, 80_000), [(2, 50_500)]);
+        engine.chain(1, 3, 90_000, &[500]);
+        assert_eq!(
+            engine.drive(100, 99_000),
+            [(3, 90_500)],
+            "it had the engine"
+        );
+    }
+
+    #[test]
+    fn changes_are_the_same_however_late_anybody_wakes() {
+        let run = |late: u64| {
+            let mut engine = Engine::paced(2, 1, SLOW);
+            engine.chain(0, 1, 0, &[10 * SLICE]);
+            engine.chain(1, 10, 0, &[SLICE / 8; 40]);
+            let mut ends = Vec::new();
+            for now in (0..=20 * SLICE).step_by(100_000) {
+                engine.wake(0, now, &mut ends);
+                if now % late == 0 {
+                    engine.wake(1, now, &mut ends);
+                }
+            }
+            ends.sort_by_key(|(op, at)| (*at, *op));
+            ends
+        };
+        let exact = run(100_000);
+        assert_eq!(exact.len(), 41);
+        assert_eq!(run(10 * SLICE), exact);
+    }
+
     #[test]
     fn the_dead_get_no_turn() {
         let mut engine = Engine::new(2, 1);
         engine.chain(0, 1, 10, &[10 * SLICE]);
         engine.chain(1, 2, 10, &[3 * SLICE]);
-        let turns = Turns::new(&engine.words, &|_| false);
+        let turns = Turns::new(&engine.words, &|_| false, Pace::default());
         turns.run(20 * SLICE, 1);
         assert_eq!(turns.until(), 10 + 3 * SLICE);
     }

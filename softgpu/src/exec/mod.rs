@@ -29,7 +29,6 @@ use gpushare_cuda_abi::cuda::CUresult;
 pub use host::{HostCall, in_host_function};
 pub use op::{Cost, Effect, Kind, Op, Raw};
 pub use stream::{StreamRef, resolve};
-pub use turns::SLICE;
 
 pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use op::nanoseconds;
@@ -71,6 +70,16 @@ fn lock() -> MutexGuard<'static, Timeline> {
         Mutex::new(Timeline::new(seed))
     });
     timeline.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the calling thread busy for `ns`: what a call takes on the host.
+pub fn host_takes(ns: u64) {
+    if ns > 0 {
+        let until = clock::now() + ns;
+        while clock::now() < until {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 /// Submits `op` to `stream`, or records it if the stream captures. Waits for the hardware if the stream is full.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::op::EngineKind;
-use super::turns::{Turns, WORDS};
+use super::turns::{Pace, Turns, WORDS};
 use crate::world::Device;
 
 /// The words of one engine of a device.
@@ -35,7 +35,8 @@ impl Words {
             Some(own) => own,
             None => self.device.turns(engine as usize),
         };
-        work(&Turns::new(words, &lives))
+        let pace = Pace::of(self.device.spec(), engine);
+        work(&Turns::new(words, &lives, pace))
     }
 
     /// Takes a seat.

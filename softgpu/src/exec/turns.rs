@@ -2,16 +2,55 @@
 //!
 //! Each context has a *seat*. A seat says how much work it certainly has without a pause (its *claim*); the turns that follow from the
 //! claims are the same whoever works them out, so a process whose threads sleep gets its turns all the same, and one that wakes late
-//! reads what it had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is at most [`SLICE`] long and never
-//! longer than the claim; seats take turns in a circle. There is no lock: a process may be stopped or killed anywhere.
+//! reads what it had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is at most a slice
+//! long and never longer than the claim; seats take turns in a circle. Where a change of seats costs time, the log has that time
+//! as a turn of nobody's. There is no lock: a process may be stopped or killed anywhere.
 //!
 //! The words: where the log ends (a hint), seats ever used, the log, the seats' owners, the claims.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest a context holds an engine before others get their turn (ns). NVIDIA documents no value; 2 ms is the
-/// order of magnitude reported for its default time slice.
-pub const SLICE: u64 = 2_000_000;
+use super::op::EngineKind;
+use crate::spec::{SLICE, Spec};
+
+/// How an engine changes from one context to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    /// The longest a context holds the engine before others get their turn (ns).
+    pub(crate) slice: u64,
+    /// How long the engine stands still when a context follows one that has no more work (ns).
+    pub(crate) switch: u64,
+    /// The same when a context follows one that has work left (ns).
+    pub(crate) preempt: u64,
+}
+
+impl Pace {
+    /// That of `spec`'s multiprocessors; copy engines change at no cost.
+    pub(super) fn of(spec: &Spec, engine: EngineKind) -> Self {
+        let (slice, switch, preempt) = (spec.slice, spec.switch, spec.preempt);
+        match engine {
+            EngineKind::Compute => Self {
+                slice,
+                switch,
+                preempt,
+            },
+            EngineKind::ToDevice | EngineKind::ToHost => Self {
+                slice,
+                ..Self::default()
+            },
+        }
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            slice: SLICE,
+            switch: 0,
+            preempt: 0,
+        }
+    }
+}
 
 /// Turns that are remembered. Who falls further behind than that loses what it had.
 const LOG: usize = 2048;
@@ -20,27 +59,55 @@ pub(super) const SEATS: usize = 240;
 /// Words of one engine.
 pub(crate) const WORDS: usize = 2 + LOG + 2 * SEATS;
 
-/// A turn is its end and, from this bit on, its seat and one; none for a time when nobody wanted the engine.
+/// A turn is its end and, from this bit on, whose it is.
 const SEAT_AT: u32 = 56;
+/// In place of a seat and one: the engine changes to another context.
+const CHANGING: u64 = 0xff;
 /// A claim is nanoseconds and, from this bit on, the place in the log behind which they are wanted.
 const PLACE_AT: u32 = 44;
+
+/// Whose a time on the engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// Nobody wanted the engine.
+    Nobody,
+    /// The engine changes to another context.
+    Changing,
+    Seat(usize),
+}
 
 /// A turn in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Turn {
-    seat: Option<usize>,
+    holder: Holder,
     end: u64,
 }
 
 impl Turn {
     fn of(word: u64) -> Self {
-        let seat = usize::try_from(word >> SEAT_AT).unwrap_or(0).checked_sub(1);
+        let holder = match word >> SEAT_AT {
+            0 => Holder::Nobody,
+            CHANGING => Holder::Changing,
+            seat => Holder::Seat(index(seat) - 1),
+        };
         let end = word & ((1 << SEAT_AT) - 1);
-        Self { seat, end }
+        Self { holder, end }
     }
 
     fn word(self) -> u64 {
-        (self.seat.map_or(0, |seat| seat as u64 + 1) << SEAT_AT) | self.end
+        let holder = match self.holder {
+            Holder::Nobody => 0,
+            Holder::Changing => CHANGING,
+            Holder::Seat(seat) => seat as u64 + 1,
+        };
+        (holder << SEAT_AT) | self.end
+    }
+
+    fn seat(self) -> Option<usize> {
+        match self.holder {
+            Holder::Seat(seat) => Some(seat),
+            Holder::Nobody | Holder::Changing => None,
+        }
     }
 }
 
@@ -55,12 +122,18 @@ pub(crate) struct Turns<'a> {
     words: &'a [AtomicU64],
     /// Whether the owner of a seat lives.
     lives: &'a dyn Fn(u64) -> bool,
+    pace: Pace,
 }
 
 impl<'a> Turns<'a> {
     /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a turn.
-    pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool) -> Self {
-        Self { words, lives }
+    pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool, pace: Pace) -> Self {
+        Self { words, lives, pace }
+    }
+
+    /// As [`Turns::new`] for who writes no turns.
+    fn watched(words: &'a [AtomicU64]) -> Self {
+        Self::new(words, &|_| true, Pace::default())
     }
 
     fn at(&self, place: u64) -> &AtomicU64 {
@@ -149,7 +222,7 @@ impl<'a> Turns<'a> {
     /// How long the turn at `place` is if it is the seat's.
     fn length(&self, place: u64, seat: usize) -> u64 {
         let turn = Turn::of(self.at(place).load(Ordering::Acquire));
-        if turn.seat != Some(seat) {
+        if turn.seat() != Some(seat) {
             return 0;
         }
         turn.end
@@ -162,23 +235,53 @@ impl<'a> Turns<'a> {
         for at in (place.saturating_sub(LOG as u64 / 2) + 1..=place).rev() {
             let length = self.length(at, seat);
             held += length;
-            if length == 0 || held >= SLICE {
+            if length == 0 || held >= self.pace.slice {
                 break;
             }
         }
         held
     }
 
+    /// The seat that had the engine last before the end of the log at `place`, and the place of that turn.
+    fn before(&self, place: u64) -> Option<(usize, u64)> {
+        // Between two turns of seats there is at most one time that nobody wanted, and one change.
+        (place.saturating_sub(3)..=place).rev().find_map(|at| {
+            let seat = Turn::of(self.at(at).load(Ordering::Acquire)).seat();
+            seat.map(|seat| (seat, at))
+        })
+    }
+
+    /// How long the engine stands still if `seat` follows what the log ends with.
+    fn change(&self, place: u64, last: Turn, seat: usize) -> u64 {
+        match self.before(place) {
+            _ if last.holder == Holder::Changing => 0,
+            Some((before, _)) if before == seat => 0,
+            Some((before, at)) if at == place && self.wanted(before, place) > 0 => {
+                self.pace.preempt
+            }
+            Some(_) => self.pace.switch,
+            None => 0,
+        }
+    }
+
     /// Who comes next behind the turn at `place`, in order, each with what it may have: first who has begun a slice and not had all of it.
     fn order(&self, place: u64, last: Turn) -> impl Iterator<Item = (usize, u64)> + '_ {
         let seats = index(self.words[1].load(Ordering::Acquire)).min(SEATS);
-        let held = last.seat.map_or(SLICE, |seat| self.held(place, seat));
-        let first = last
-            .seat
-            .filter(|_| held < SLICE)
-            .map(|seat| (seat, SLICE - held));
-        let from = last.seat.map_or(0, |seat| seat + 1);
-        let circle = (0..seats).map(move |at| ((from + at) % seats, SLICE));
+        let slice = self.pace.slice;
+        // A change of seats leaves everybody where they were.
+        let (at, seat) = match last.holder {
+            Holder::Nobody => (place, None),
+            Holder::Seat(seat) => (place, Some(seat)),
+            Holder::Changing => self
+                .before(place)
+                .map_or((place, None), |(seat, at)| (at, Some(seat))),
+        };
+        let held = seat.map_or(slice, |seat| self.held(at, seat));
+        let first = seat
+            .filter(|_| held < slice)
+            .map(|seat| (seat, slice - held));
+        let from = seat.map_or(0, |seat| seat + 1);
+        let circle = (0..seats).map(move |at| ((from + at) % seats, slice));
         let open = circle.filter(move |(seat, _)| first.is_none_or(|(first, _)| first != *seat));
         first
             .into_iter()
@@ -204,14 +307,12 @@ impl<'a> Turns<'a> {
             return false;
         };
         if Turn::of(old).end <= last.end {
-            self.write(
-                place + 1,
-                old,
-                Turn {
-                    seat: Some(seat),
-                    end: last.end + ns,
-                },
-            );
+            let (holder, ns) = match self.change(place, last, seat) {
+                0 => (Holder::Seat(seat), ns),
+                change => (Holder::Changing, change),
+            };
+            let end = last.end + ns;
+            self.write(place + 1, old, Turn { holder, end });
         }
         true
     }
@@ -241,14 +342,9 @@ impl<'a> Turns<'a> {
             }
             let old = self.at(place + 1).load(Ordering::Acquire);
             if Turn::of(old).end <= last.end {
-                self.write(
-                    place + 1,
-                    old,
-                    Turn {
-                        seat: None,
-                        end: moment,
-                    },
-                );
+                let holder = Holder::Nobody;
+                let end = moment;
+                self.write(place + 1, old, Turn { holder, end });
             }
         }
     }
@@ -263,7 +359,7 @@ impl<'a> Turns<'a> {
             let begin = Turn::of(self.at(*place).load(Ordering::Acquire)).end;
             *place += 1;
             let turn = Turn::of(self.at(*place).load(Ordering::Acquire));
-            if turn.seat == Some(seat) {
+            if turn.seat() == Some(seat) {
                 return Some((begin, turn.end));
             }
         }
@@ -288,7 +384,7 @@ impl<'a> Turns<'a> {
 
 /// The end of a log in `words`, for who only watches.
 pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
-    Turns::new(words, &|_| true).last().1.end
+    Turns::watched(words).last().1.end
 }
 
 /// A turn as the log has it.
@@ -304,13 +400,13 @@ pub(crate) struct Had {
 
 /// The turns behind `place` that are still remembered, oldest first, and the place they end with.
 pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
-    let turns = Turns::new(words, &|_| true);
+    let turns = Turns::watched(words);
     let oldest = |end: u64| end.saturating_sub(LOG as u64 - 2);
     let (end, _) = turns.last();
     let read = |at: u64| {
         let turn = Turn::of(turns.at(at).load(Ordering::Acquire));
         let from = Turn::of(turns.at(at - 1).load(Ordering::Acquire)).end;
-        let owner = turns.owner(turn.seat?).load(Ordering::Acquire);
+        let owner = turns.owner(turn.seat()?).load(Ordering::Acquire);
         let to = turn.end;
         Some((at, Had { owner, from, to }))
     };
@@ -325,7 +421,7 @@ pub(crate) fn had(words: &[AtomicU64], place: u64) -> (Vec<Had>, u64) {
 
 /// Frees the seats a dead process left.
 pub(crate) fn evict(words: &[AtomicU64], owner: u64) {
-    let turns = Turns::new(words, &|_| true);
+    let turns = Turns::watched(words);
     for seat in 0..SEATS {
         if turns.owner(seat).load(Ordering::Acquire) == owner {
             turns.clear(seat, owner);

@@ -276,6 +276,7 @@ impl Exec {
         if capture::record_graph(stream, || self.as_graph())? {
             return Ok(());
         }
+        exec::host_takes(stream.context().device().spec().launch);
         exec::make_room(stream);
         let mut steps = self.steps();
         let mut items: Vec<BatchItem> = Vec::new();

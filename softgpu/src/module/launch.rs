@@ -195,6 +195,7 @@ pub fn launch(stream: &StreamRef, function: Arc<Function>, shape: Shape, params:
     if function.context().id() != stream.context().id() {
         return Err(CUresult::INVALID_HANDLE);
     }
+    exec::host_takes(stream.context().device().spec().launch);
     let launch = Launch::new(function, shape, params)?;
     exec::submit(stream.context(), stream, launch.op())
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{CUfunction, CUmodule, CUresult};
 
@@ -86,6 +87,8 @@ impl Module {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
             *memory = Some(CodeMemory::take(self.context.device())?);
+            // Under the lock: other threads that need this module wait too.
+            std::thread::sleep(Duration::from_nanos(self.context.device().spec().load));
         }
         Ok(())
     }
