@@ -200,11 +200,12 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|graph|gang, gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses), depth=N, nodes=20 (of a graph);
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|gang, gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses),
+    /// arrivals=regular|poisson, depth=N, nodes=20 (of a graph);
     /// what it is promised: share=70, cap=30, priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
-    /// An experiment that comes with gpushare, or `all`; a wrong name lists them. May be repeated.
+    /// An experiment that comes with gpushare, a group of them (`gaps`, `serving`) or `all`; a wrong name lists them. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Vec<String>,
     /// How long each experiment is measured.
@@ -222,6 +223,9 @@ pub(crate) struct BenchShare {
     /// Run the tenants without gpushare: what the driver does by itself.
     #[arg(long)]
     pub(crate) bare: bool,
+    /// Run each experiment without gpushare and then with it, and show both beside each other.
+    #[arg(long, conflicts_with = "bare")]
+    pub(crate) compare_bare: bool,
     /// Write everything that was measured to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

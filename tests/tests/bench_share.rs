@@ -154,3 +154,59 @@ fn where_there_is_one_gpu_what_needs_two_is_refused_before_anything_starts() {
         );
     }
 }
+
+#[test]
+fn the_same_tenants_are_compared_with_and_without_gpushare() {
+    let home = Home::new("");
+    let file = home.folder().join("both.json");
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let path = file.display().to_string();
+    let tenants = [
+        "name=burst,kernel=100us,mode=burst,depth=4,every=10ms",
+        "name=random,kernel=100us,mode=sync,every=5ms,arrivals=poisson",
+    ];
+    let output = home.gpushare(&[
+        "bench",
+        "share",
+        "--compare-bare",
+        "--alone",
+        "0",
+        "--seconds",
+        "2",
+        "--gpu",
+        &gpu,
+        "--json",
+        &path,
+        "--tenant",
+        tenants[0],
+        "--tenant",
+        tenants[1],
+    ]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{output:?}");
+    show(&said);
+    assert!(said.contains("tenants: without gpushare against with it"));
+    let all: Value =
+        serde_json::from_slice(&fs::read(file).expect("it was written")).expect("it is JSON");
+    let both = &all["comparisons"][0];
+    for (row, name) in [(0, "burst"), (1, "random")] {
+        let tenant = &both["tenants"][row];
+        assert_eq!(tenant["name"], name);
+        for side in ["bare", "shared"] {
+            let device = number(&tenant["device"], side);
+            assert!(device > 0.0 && device < 0.2, "{name} {side}: {device}");
+        }
+        assert_eq!(tenant["waited"].as_array().map(Vec::len), Some(2));
+        assert_eq!(
+            tenant["missed"].is_array(),
+            name == "burst",
+            "random ones wait in line"
+        );
+    }
+    let of = |key: &str| number(&all[key][0]["tenants"][0], "device");
+    let device = &both["tenants"][0]["device"];
+    assert_eq!(
+        (of("without"), of("experiments")),
+        (number(device, "bare"), number(device, "shared"))
+    );
+}

@@ -23,6 +23,9 @@ pub(crate) struct Log {
     pub(crate) gpu: u32,
     /// In the order of their ends.
     pub(crate) pieces: Vec<Piece>,
+    /// Periods without a request, for a tenant with pauses.
+    #[serde(default)]
+    pub(crate) missed: u64,
     /// Processor time of the whole process between the first and the last moment it was told to measure (ns); told
     /// once, with its first GPU.
     pub(crate) cpu_ns: u64,

@@ -108,6 +108,7 @@ pub(crate) struct Percentiles {
     pub(crate) count: usize,
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
+    pub(crate) p999_ns: u64,
     pub(crate) max_ns: u64,
 }
 
@@ -116,15 +117,16 @@ impl Percentiles {
     pub(crate) fn of(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
         let count = values.len();
-        let rank = |percent: usize| {
+        let rank = |thousandths: usize| {
             values
-                .get((count * percent).div_ceil(100).max(1) - 1)
+                .get((count * thousandths).div_ceil(1000).max(1) - 1)
                 .copied()
         };
         Some(Self {
             count,
-            p50_ns: rank(50)?,
-            p99_ns: rank(99)?,
+            p50_ns: rank(500)?,
+            p99_ns: rank(990)?,
+            p999_ns: rank(999)?,
             max_ns: *values.last()?,
         })
     }
@@ -230,6 +232,8 @@ mod tests {
             (of_hundred.p50_ns, of_hundred.p99_ns, of_hundred.max_ns),
             (50, 99, 100)
         );
+        let of_many = Percentiles::of((1..=5_000).collect()).unwrap();
+        assert_eq!((of_many.p99_ns, of_many.p999_ns), (4_950, 4_995));
         assert_eq!(Percentiles::of(vec![7]).unwrap().p99_ns, 7);
         assert!(Percentiles::of(Vec::new()).is_none());
     }

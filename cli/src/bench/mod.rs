@@ -1,7 +1,9 @@
 //! `gpushare bench share`: how exactly a device is shared. Tenants are started as `run` starts programs and keep it busy with kernels
 //! of known length; what each got is compared with what it was promised.
 
+mod arrivals;
 mod clock;
+mod compare;
 mod crew;
 mod gang;
 mod log;
@@ -21,6 +23,7 @@ pub(crate) use worker::run as worker;
 use crate::args::{BenchShare, UseDaemon};
 use crate::failure::Failure;
 use crate::output;
+use compare::Comparison;
 use crew::{Crew, Ground};
 use gpushare_protocol::wire::ShareRow;
 use log::Log;
@@ -50,24 +53,41 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
     };
     let (ground, device) = Ground::new(&arguments.gpu, daemon)?;
     output::data(&format!("on {device}, {}", host()))?;
+    let bare = match arguments.compare_bare {
+        true => Some(Ground::new(&arguments.gpu, None)?.0),
+        false => None,
+    };
     let mut bench = Bench {
         ground,
         arguments,
         alone: HashMap::new(),
     };
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut without, mut comparisons) = (Vec::new(), Vec::new(), Vec::new());
     let (possible, left_out) = preset::possible(experiments, bench.ground.devices.len())?;
     for note in left_out {
         output::data(&note)?;
     }
     for experiment in possible {
-        for outcome in bench.measure(&experiment)? {
-            output::data(&format!("\n{}", report::text(&outcome)))?;
-            outcomes.push(outcome);
+        let alone = bench.alone(&experiment.tenants)?;
+        let alone = alone.as_deref();
+        let shared = bench.measure(&bench.ground, &experiment, alone)?;
+        let unbound = match &bare {
+            Some(bare) => bench.measure(bare, &experiment.unbound(), alone)?,
+            None => Vec::new(),
+        };
+        for (at, outcome) in shared.iter().enumerate() {
+            output::data(&format!("\n{}", report::text(outcome)))?;
+            if let Some(bare) = unbound.get(at) {
+                let comparison = Comparison::of(bare, outcome);
+                output::data(&format!("\n{}", comparison.text()))?;
+                comparisons.push(comparison);
+            }
         }
+        outcomes.extend(shared);
+        without.extend(unbound);
     }
     if let Some(path) = &arguments.json {
-        let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes });
+        let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes, "without": without, "comparisons": comparisons });
         fs::write(path, format!("{all:#}\n"))
             .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))?;
     }
@@ -121,9 +141,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
         )));
     }
     if arguments.bare {
-        for experiment in &mut experiments {
-            experiment.tenants = experiment.tenants.iter().map(Tenant::unbound).collect();
-        }
+        experiments = experiments.iter().map(Experiment::unbound).collect();
     }
     Ok(experiments)
 }
@@ -149,10 +167,14 @@ impl Bench<'_> {
         }
     }
 
-    /// What the experiment showed on each of its GPUs.
-    fn measure(&mut self, experiment: &Experiment) -> Result<Vec<Outcome>, Failure> {
-        let alone = self.alone(&experiment.tenants)?;
-        let mut crew = Crew::start(&self.ground, &experiment.tenants)?;
+    /// What the experiment showed on each of its GPUs. `alone`: what each tenant had of each of its GPUs when it was alone.
+    fn measure(
+        &self,
+        ground: &Ground,
+        experiment: &Experiment,
+        alone: Option<&[Vec<f64>]>,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let mut crew = Crew::start(ground, &experiment.tenants)?;
         let from = clock::now() + ns(WARM_UP);
         let span = Span {
             from,
@@ -167,7 +189,7 @@ impl Bench<'_> {
         let logs = crew.finish(Duration::ZERO)?;
         let gpus = experiment.gpus();
         let outcomes = gpus.iter().map(|gpu| {
-            let device = self.ground.devices[*gpu as usize].uuid;
+            let device = ground.devices[*gpu as usize].uuid;
             let here: Vec<usize> = (0..experiment.tenants.len())
                 .filter(|at| experiment.tenants[*at].gpus.contains(gpu))
                 .collect();
@@ -194,7 +216,7 @@ impl Bench<'_> {
                     .collect(),
                 turns: here.iter().map(turns).collect(),
                 looks: before.truth.clone().zip(after.truth.clone()),
-                alone: alone.as_ref().map(|alone| {
+                alone: alone.map(|alone| {
                     let on = |at: &usize| {
                         experiment.tenants[*at]
                             .gpus
@@ -209,7 +231,7 @@ impl Bench<'_> {
                         })
                         .collect()
                 }),
-                in_turns: !self.arguments.bare,
+                in_turns: ground.daemon.is_some(),
             }
             .outcome()
         });

@@ -22,6 +22,14 @@ impl Experiment {
         needs.max().unwrap_or(0)
     }
 
+    /// The same tenants without promises.
+    pub(crate) fn unbound(&self) -> Self {
+        Self {
+            tenants: self.tenants.iter().map(Tenant::unbound).collect(),
+            ..self.clone()
+        }
+    }
+
     /// The GPUs it is about, in ascending order.
     pub(crate) fn gpus(&self) -> BTreeSet<u32> {
         let tenants = self.tenants.iter();
@@ -30,7 +38,9 @@ impl Experiment {
 }
 
 /// Name, what it shows, tenants.
-const PRESETS: [(&str, &str, &[&str]); 13] = [
+///
+/// `gaps` and `serving` name all experiments that begin so: programs that leave gaps between kernels.
+const PRESETS: [(&str, &str, &[&str]); 23] = [
     (
         "equal",
         "70:30, equal kernels",
@@ -125,19 +135,107 @@ const PRESETS: [(&str, &str, &[&str]); 13] = [
             "name=two,share=50,kernel=500us,gpus=1",
         ],
     ),
+    (
+        "gaps-2",
+        "two that launch 200 us every 500 us",
+        &[
+            "name=a,kernel=200us,mode=sync,every=500us",
+            "name=b,kernel=200us,mode=sync,every=500us",
+        ],
+    ),
+    (
+        "gaps-4",
+        "four that launch 200 us every 1 ms",
+        &[
+            "name=a,kernel=200us,mode=sync,every=1ms",
+            "name=b,kernel=200us,mode=sync,every=1ms",
+            "name=c,kernel=200us,mode=sync,every=1ms",
+            "name=d,kernel=200us,mode=sync,every=1ms",
+        ],
+    ),
+    (
+        "gaps-sync",
+        "two that launch 50 us and wait for it",
+        &[
+            "name=a,kernel=50us,mode=sync",
+            "name=b,kernel=50us,mode=sync",
+        ],
+    ),
+    (
+        "gaps-rare",
+        "100 us every 10 ms beside a deep queue",
+        &[
+            "name=rare,kernel=100us,mode=sync,every=10ms",
+            "name=train,kernel=500us",
+        ],
+    ),
+    (
+        "serving-1",
+        "a server of 300 us every 1 ms beside a deep queue",
+        &[
+            "name=server,kernel=300us,mode=sync,every=1ms",
+            "name=train,kernel=500us",
+        ],
+    ),
+    (
+        "serving-3",
+        "three servers of 200 us every 1 ms beside a deep queue",
+        &[
+            "name=s1,kernel=200us,mode=sync,every=1ms",
+            "name=s2,kernel=200us,mode=sync,every=1ms",
+            "name=s3,kernel=200us,mode=sync,every=1ms",
+            "name=train,kernel=500us",
+        ],
+    ),
+    (
+        "serving-2",
+        "a server of 300 us every 1 ms beside two deep queues",
+        &[
+            "name=server,kernel=300us,mode=sync,every=1ms",
+            "name=t1,kernel=500us",
+            "name=t2,kernel=500us",
+        ],
+    ),
+    (
+        "serving-first",
+        "a server of higher priority beside a deep queue",
+        &[
+            "name=server,priority=900,kernel=300us,mode=sync,every=1ms",
+            "name=train,kernel=500us",
+        ],
+    ),
+    (
+        "serving-poisson",
+        "300 us at random every 2 ms beside a deep queue",
+        &[
+            "name=server,kernel=300us,mode=sync,every=2ms,arrivals=poisson",
+            "name=train,kernel=500us",
+        ],
+    ),
+    (
+        "serving-burst",
+        "8 launches of 100 us at once every 10 ms beside a deep queue",
+        &[
+            "name=server,kernel=100us,mode=burst,depth=8,every=10ms",
+            "name=train,kernel=500us",
+        ],
+    ),
 ];
+
+/// Names of groups: all presets that begin so.
+const GROUPS: [&str; 2] = ["gaps", "serving"];
 
 /// Their names, for messages.
 pub(crate) fn names() -> String {
     let names: Vec<&str> = PRESETS.iter().map(|(name, ..)| *name).collect();
-    format!("{}, all", names.join(", "))
+    format!("{}, {}, all", names.join(", "), GROUPS.join(", "))
 }
 
-/// The experiments of this name; `all` is every one.
+/// The experiments of this name or group; `all` is every one.
 pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     let chosen = PRESETS
         .iter()
-        .filter(|(known, ..)| *known == asked || asked == "all");
+        .filter(|(known, ..)| *known == asked || asked == "all" || in_group(known, asked));
     let found: Vec<Experiment> = chosen
         .map(|(name, about, tenants)| {
             let tenants = tenants.iter().map(|text| text.parse());
@@ -158,6 +256,11 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
         )));
     }
     Ok(found)
+}
+
+fn in_group(name: &str, asked: &str) -> bool {
+    let rest = name.strip_prefix(asked);
+    GROUPS.contains(&asked) && rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The experiments for which the GPUs that are `there` suffice, and what is to be said of those that are left out. One that was asked for by
@@ -205,6 +308,9 @@ mod tests {
         assert!(possible(gang.clone(), 1).is_err());
         assert_eq!(possible(gang, 2).unwrap().0.len(), 1);
         assert!(possible(all, 2).unwrap().1.is_empty());
+        assert_eq!(find("gaps").unwrap().len(), 4);
+        assert_eq!(find("serving").unwrap().len(), 6);
+        assert!(find("serv").is_err() && find("").is_err());
         assert!(find("none").unwrap_err().message.contains("lengths"));
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn text(outcome: &Outcome) -> String {
             p50_ns,
             p99_ns,
             max_ns,
+            ..
         } = handoff.gap;
         format!(
             "  device idle from {} to {}: p50 {}, p99 {}, max {} ({count} times)",
@@ -125,6 +126,14 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             ));
         }
     }
+    for row in &outcome.tenants {
+        if let Some(missed) = row.missed {
+            notes.push(format!(
+                "{}: {missed} periods without a request",
+                row.tenant.name
+            ));
+        }
+    }
     let overruns = outcome.tenants.iter().filter_map(|row| {
         let Turns { turns, overruns } = row.turns?;
         Some(format!("{} {overruns} of {turns} turns", row.tenant.name))
@@ -151,7 +160,7 @@ fn block(part: f64) -> char {
 }
 
 /// Nanoseconds for a reader.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns}ns"),
         1_000..1_000_000 => format!("{:.1}us", ns as f64 / 1e3),

@@ -3,7 +3,7 @@
 use super::log::Log;
 use super::measure::{self, Handoffs, Percentiles, Span};
 use super::preset::Experiment;
-use super::tenant::{Mode, Tenant};
+use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
 use super::turns::Turns;
 use serde::Serialize;
@@ -71,10 +71,12 @@ pub(crate) struct Row {
     pub(crate) seconds: Vec<f64>,
     /// How far the worst second is from the cap, in percentage points.
     pub(crate) cap_error_pp: Option<f64>,
-    /// From launch to completion, for who waits for each launch.
+    /// From launch to completion, for a tenant that waits for what it launches. A random arrival counts from when it was due.
     pub(crate) latency: Option<Percentiles>,
     /// The same beyond the kernel itself.
     pub(crate) waited: Option<Percentiles>,
+    /// Periods without a request because the one before took longer, for tenants with regular pauses.
+    pub(crate) missed: Option<u64>,
     /// Cores that its processes used, driver and benchmark included.
     pub(crate) cores: f64,
     /// Cores that gpushare's own threads in them used.
@@ -173,11 +175,12 @@ impl Measured {
                 .map(|part| (part * 100.0 - f64::from(cap)).abs());
             off.fold(0.0, f64::max)
         };
-        let waits = tenant.mode == Mode::Sync;
+        let waits = tenant.waits();
+        let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
         let gang = tenant.mode == Mode::Gang;
         let collectives = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
         let latency = measure::latency(self.of(at), self.span).filter(|_| waits);
-        let kernel = tenant.launch_ns();
+        let own = tenant.launch_ns() * u64::from(tenant.launches());
         let cpu = |ns: fn(&Log) -> u64| self.per_time(self.of(at).map(ns).sum());
         Row {
             device: part(self.span),
@@ -190,12 +193,14 @@ impl Measured {
             error_served_pp: None,
             cap_error_pp: tenant.cap.map(worst).filter(|_| !seconds.is_empty()),
             waited: latency.map(|latency| Percentiles {
-                p50_ns: latency.p50_ns.saturating_sub(kernel),
-                p99_ns: latency.p99_ns.saturating_sub(kernel),
-                max_ns: latency.max_ns.saturating_sub(kernel),
+                p50_ns: latency.p50_ns.saturating_sub(own),
+                p99_ns: latency.p99_ns.saturating_sub(own),
+                p999_ns: latency.p999_ns.saturating_sub(own),
+                max_ns: latency.max_ns.saturating_sub(own),
                 ..latency
             }),
             latency,
+            missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
             collectives_per_s: Some(collectives).filter(|_| gang),
             turns: self.turns.get(at).copied().flatten(),
             cores: cpu(|log| log.cpu_ns),
@@ -362,7 +367,7 @@ mod tests {
     fn where_priorities_or_pauses_decide_there_is_no_error() {
         for tenants in [
             ["name=a,priority=900", "name=b"],
-            ["name=a,every=10ms", "name=b"],
+            ["name=a,mode=sync,every=10ms", "name=b"],
             ["name=a,share=5", "name=b"],
         ] {
             assert_eq!(

@@ -13,18 +13,39 @@ pub(crate) enum Mode {
     Queue,
     /// One launch, then a wait for it.
     Sync,
+    /// Several launches at once, then a wait for all of them.
+    Burst,
     /// Many launches of a CUDA graph ahead.
     Graph,
     /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on the others run too, as collectives do.
     Gang,
 }
 
-const MODES: [(&str, Mode); 4] = [
+const MODES: [(&str, Mode); 5] = [
     ("queue", Mode::Queue),
     ("sync", Mode::Sync),
+    ("burst", Mode::Burst),
     ("graph", Mode::Graph),
     ("gang", Mode::Gang),
 ];
+
+/// When a tenant with pauses starts its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Arrivals {
+    /// One in each period; a period in which the one before still runs has none.
+    Regular,
+    /// At random, independent of each other; those that come while one runs wait in line.
+    Poisson,
+}
+
+const ARRIVALS: [(&str, Arrivals); 2] = [
+    ("regular", Arrivals::Regular),
+    ("poisson", Arrivals::Poisson),
+];
+
+/// Launches of a burst, if the tenant does not say how many.
+const BURST: u32 = 8;
 
 /// The GPUs a tenant may name, and how many a gang has at most.
 const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
@@ -52,7 +73,10 @@ pub(crate) struct Tenant {
     /// Starts work this often instead of as fast as it can; zero: as fast as it can.
     #[serde(rename = "every_ns", serialize_with = "nanoseconds")]
     pub(crate) every: Duration,
-    /// Kernels (or graphs) submitted ahead, at most; zero: what 100 ms hold, 4 to 256.
+    /// How, with `every`.
+    pub(crate) arrivals: Arrivals,
+    /// Kernels (or graphs) submitted ahead, at most; zero: what 100 ms hold, 4 to 256. Of a burst: its
+    /// launches; zero: 8.
     pub(crate) depth: u32,
     /// Kernels of a graph.
     pub(crate) nodes: u32,
@@ -79,6 +103,7 @@ impl Default for Tenant {
             gpus: vec![0],
             procs: 1,
             every: Duration::ZERO,
+            arrivals: Arrivals::Regular,
             depth: 0,
             nodes: 20,
         }
@@ -90,8 +115,22 @@ impl Tenant {
     pub(crate) fn launch_ns(&self) -> u64 {
         match self.mode {
             Mode::Graph => ns(self.kernel) * u64::from(self.nodes),
-            Mode::Queue | Mode::Sync | Mode::Gang => ns(self.kernel),
+            Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => ns(self.kernel),
         }
+    }
+
+    /// How many launches are waited for together, by a tenant that waits.
+    pub(crate) fn launches(&self) -> u32 {
+        match (self.mode, self.depth) {
+            (Mode::Burst, 0) => BURST,
+            (Mode::Burst, depth) => depth,
+            _ => 1,
+        }
+    }
+
+    /// Whether it waits for what it launched before it goes on.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.mode, Mode::Sync | Mode::Burst)
     }
 
     /// How many GPUs there must be for it.
@@ -131,12 +170,17 @@ impl Tenant {
             "mode" => {
                 let known = MODES.iter().find(|(name, _)| *name == value);
                 let (_, mode) =
-                    known.ok_or_else(|| refused(key, value, "queue, sync, graph, gang"))?;
+                    known.ok_or_else(|| refused(key, value, "queue, sync, burst, graph, gang"))?;
                 self.mode = *mode;
+            }
+            "arrivals" => {
+                let known = ARRIVALS.iter().find(|(name, _)| *name == value);
+                let (_, arrivals) = known.ok_or_else(|| refused(key, value, "regular, poisson"))?;
+                self.arrivals = *arrivals;
             }
             _ => {
                 return Err(format!(
-                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, gpus, procs, every, depth, nodes"
+                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, gpus, procs, every, arrivals, depth, nodes"
                 ));
             }
         }
@@ -226,8 +270,16 @@ impl FromStr for Tenant {
             (Mode::Gang, _) if !tenant.every.is_zero() => {
                 return Err("every= is not for mode=gang".to_owned());
             }
-            (Mode::Queue | Mode::Sync | Mode::Graph, 2..) => {
+            (Mode::Queue | Mode::Sync | Mode::Burst | Mode::Graph, 2..) => {
                 return Err("several GPUs are for mode=gang".to_owned());
+            }
+            _ if !tenant.waits() && !tenant.every.is_zero() => {
+                return Err("every= is for mode=sync and mode=burst".to_owned());
+            }
+            _ if tenant.arrivals == Arrivals::Poisson && tenant.every.is_zero() => {
+                return Err(
+                    "arrivals=poisson needs the mean time between two: every=10ms".to_owned(),
+                );
             }
             _ => {}
         }
@@ -270,6 +322,9 @@ impl Display for Tenant {
         if !self.every.is_zero() {
             write!(f, ",every={}us", self.every.as_nanos() as f64 / 1e3)?;
         }
+        if self.arrivals == Arrivals::Poisson {
+            f.write_str(",arrivals=poisson")?;
+        }
         Ok(())
     }
 }
@@ -291,7 +346,13 @@ mod tests {
         let gang: Tenant = "name=g,mode=gang,gpus=3+1".parse().unwrap();
         assert_eq!((&gang.gpus[..], gang.needs()), (&[1, 3][..], 4));
         assert_eq!(gang.to_string().parse::<Tenant>().unwrap(), gang);
+        let random: Tenant = "name=r,mode=burst,every=10ms,arrivals=poisson"
+            .parse()
+            .unwrap();
+        assert_eq!((random.launches(), random.waits()), (8, true));
+        assert_eq!(random.to_string().parse::<Tenant>().unwrap(), random);
         let plain: Tenant = "name=b".parse().unwrap();
+        assert_eq!((plain.launches(), plain.waits()), (1, false));
         assert_eq!((&plain.gpus[..], plain.needs()), (&[0][..], 1));
         assert_eq!(plain.to_string().parse::<Tenant>().unwrap(), plain);
     }
@@ -305,7 +366,13 @@ mod tests {
             ("name=a,share=101", "share=\"101\""),
             ("name=a,kernel=5", "kernel=\"5\""),
             ("name=a,kernel=11s", "kernel=\"11s\""),
-            ("name=a,mode=deep", "queue, sync, graph, gang"),
+            ("name=a,mode=deep", "queue, sync, burst, graph, gang"),
+            ("name=a,every=5ms", "mode=sync and"),
+            ("name=a,mode=sync,arrivals=poisson", "every=10ms"),
+            (
+                "name=a,mode=sync,every=5ms,arrivals=even",
+                "regular, poisson",
+            ),
             ("name=a,mode=gang", "gpus=0+1"),
             ("name=a,mode=gang,gpus=1", "gpus=0+1"),
             ("name=a,mode=gang,gpus=0+1,every=5ms", "every="),

@@ -1,6 +1,7 @@
 //! `gpushare bench worker`: one process of a tenant. It says `ready`, is told `FROM TO END` (moments of the monotonic clock: to
 //! measure between FROM and TO), works at once until END, and prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
 
+use super::arrivals::Requests;
 use super::clock;
 use super::gang::Gang;
 use super::log::{Log, Piece};
@@ -13,6 +14,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::collections::VecDeque;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
@@ -49,7 +51,7 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let mut worker = Worker::new(&gpu, &stream, &tenant, on).map_err(failed)?;
     let graph = match tenant.mode {
         Mode::Graph => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
-        Mode::Queue | Mode::Sync | Mode::Gang => None,
+        Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => None,
     };
     let graph = graph.transpose().map_err(failed)?;
     let moments = match ordered()? {
@@ -62,7 +64,7 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
         None => stream.spin(ns(tenant.kernel)),
     };
     let worked = match tenant.mode {
-        Mode::Sync => worker.one_by_one(launch, moments.end),
+        Mode::Sync | Mode::Burst => worker.request_by_request(launch, moments.end),
         Mode::Queue | Mode::Graph | Mode::Gang => worker.ahead(launch, |over| !over, moments.end),
     };
     worked.map_err(failed)?;
@@ -102,6 +104,7 @@ pub(crate) struct Worker<'a> {
     last: (Event<'a>, u64),
     spare: Vec<Event<'a>>,
     pieces: Vec<Piece>,
+    missed: u64,
     meter: Meter,
 }
 
@@ -123,6 +126,7 @@ impl<'a> Worker<'a> {
             last: compare_clocks(gpu, stream)?,
             spare: Vec::new(),
             pieces: Vec::new(),
+            missed: 0,
             meter: Meter::default(),
         })
     }
@@ -152,30 +156,36 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Launch, wait; again, or when the next one is due.
-    fn one_by_one(
+    /// Launches what belongs to a request, waits for it; again when the next one is due.
+    fn request_by_request(
         &mut self,
         mut launch: impl FnMut() -> Result<(), String>,
         end: u64,
     ) -> Result<(), String> {
-        let every = ns(self.tenant.every);
-        let mut due = clock::now();
-        while due < end {
-            clock::sleep_until(due);
-            let sent = clock::now();
+        let (every, launches) = (ns(self.tenant.every), self.tenant.launches());
+        let mut requests = Requests::new(every, self.tenant.arrivals, self.seed(), clock::now());
+        while requests.due() < end {
+            clock::sleep_until(requests.due());
+            let sent = requests.sent(clock::now());
             let event = self.event()?;
-            launch()?;
+            (0..launches).try_for_each(|_| launch())?;
             self.stream.record(&event)?;
             self.stream.synchronize()?;
-            self.note(sent, 1, event)?;
-            let now = clock::now();
-            due = if every == 0 {
-                now
-            } else {
-                due + every * (1 + now.saturating_sub(due + every).div_ceil(every))
-            };
+            self.note(sent, u64::from(launches), event)?;
+            requests.done(clock::now());
         }
+        self.missed = requests.missed(self.meter.from, self.meter.to);
         Ok(())
+    }
+
+    /// A lone process has the same random arrivals in each run, several have different ones.
+    fn seed(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        self.tenant.name.hash(&mut hash);
+        if self.tenant.procs > 1 {
+            std::process::id().hash(&mut hash);
+        }
+        hash.finish()
     }
 
     /// Keeps the stream full for as long as there is `more`, which is told whether the end has come.
@@ -216,6 +226,7 @@ impl<'a> Worker<'a> {
             pid: std::process::id(),
             gpu: self.on,
             pieces: self.pieces,
+            missed: self.missed,
             cpu_ns,
             own_cpu_ns,
         }
