@@ -132,27 +132,25 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     kernels.kill();
 }
 
-/// While the honest one has sixty turns more, the other has no more than its part, and a wide margin.
+/// While the honest one has sixty turns more, the other has at most twice as many: a busy machine may keep the honest
+/// one from asking in time.
 fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
     let before = (daemon.share("good").turns, daemon.share("liar").turns);
     let count = honest.number("count");
     daemon.turns_go_round(&["good"], 60);
     let after = (daemon.share("good").turns, daemon.share("liar").turns);
     let (mine, its) = (after.0 - before.0, after.1 - before.1);
-    assert!(
-        its <= 2 * mine + 10,
-        "{its} turns of the liar's beside {mine}"
-    );
+    assert!(its <= 2 * mine, "{its} turns of the liar's beside {mine}");
     assert!(honest.number("count") > count);
 }
 
 #[test]
-fn one_that_says_drained_while_its_kernels_run_on_gets_no_more_turns_than_others() {
+fn a_liar_that_says_drained_gets_at_most_twice_the_turns() {
     beside(Lie::Drained, turns_are_shared);
 }
 
 #[test]
-fn one_that_wants_all_the_time_gets_no_more_turns_than_others() {
+fn a_liar_that_always_wants_gets_at_most_twice_the_turns() {
     beside(Lie::Wants, turns_are_shared);
 }
 

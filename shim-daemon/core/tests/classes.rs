@@ -58,6 +58,8 @@ fn a_kernel_longer_than_the_bound_delays_a_higher_class_by_no_more_than_the_boun
     let longest = machine.meter.wait(ContainerId(1), 1000);
     println!("preemption of kernels of 200 ms: longest wait {longest} us");
     assert!(longest <= 10_000 + 500);
+    let share = machine.meter.share(ContainerId(2));
+    assert!(share > 0.5, "the lower class goes on meanwhile: {share}");
 }
 
 #[test]
@@ -72,6 +74,18 @@ fn classes_are_strict() {
         100.0 * share
     );
     assert!(share <= 0.001);
+    let ran = machine.meter.ran[&ContainerId(1)] as f64 / machine.meter.total as f64;
+    assert!(ran >= 0.99, "the higher one has the device: {ran}");
+}
+
+#[test]
+fn a_lower_class_has_all_of_a_device_that_no_higher_one_wants() {
+    let mut machine = Machine::new(4);
+    machine.start(1, HIGH, EQUAL, Program::Sleeps);
+    machine.start(2, LOW, EQUAL, Program::Deep(fixed(50)));
+    machine.run(Nanos::secs(5));
+    let ran = machine.meter.ran[&ContainerId(2)] as f64 / machine.meter.total as f64;
+    assert!(ran >= 0.99, "{ran}");
 }
 
 #[test]
@@ -108,6 +122,10 @@ fn equals_share_beside_what_a_lower_class_is_guaranteed() {
         shares.map(|share| 100.0 * share)
     );
     assert!((shares[0] - 0.35).abs() <= 0.01 && (shares[1] - 0.35).abs() <= 0.01);
+    assert!(
+        (shares[2] - 0.3).abs() <= 0.01,
+        "and it has what it is guaranteed"
+    );
 }
 
 #[test]
