@@ -11,8 +11,29 @@ pub(crate) struct Limbo {
     pub(crate) container: Option<ContainerId>,
     /// What it held when it died, then what samples show.
     pub(crate) bytes: Bytes,
+    /// The part of `bytes` that was charged: it counts against the tenant's limit until it is gone.
+    pub(crate) charged: Bytes,
+    /// What its contexts took beside its charges, if that was measured.
+    pub(crate) overhead: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
     /// Whether it was being ended: somebody may wait for just these bytes.
     pub(crate) ended: bool,
+}
+
+impl Limbo {
+    /// One more part of the same process is dead. What is said of it must not be older than that.
+    pub(super) fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.charged += other.charged;
+        self.overhead += other.overhead;
+        self.since = self.since.max(other.since);
+        self.ended |= other.ended;
+    }
+
+    /// The device shows that it still holds so much. Overhead is assumed to leave last where it was measured.
+    pub(super) fn shows(&mut self, holds: Bytes) {
+        self.bytes = holds;
+        self.charged = self.charged.min(holds - self.overhead);
+    }
 }

@@ -101,7 +101,16 @@ impl World {
         let Some(pending) = self.asks.get(&ask) else {
             return false;
         };
+        let account = self
+            .devices
+            .get(&pending.device)
+            .and_then(|books| books.account(pending.container));
         let level = match pending.want {
+            Want::Credit { held, bytes }
+                if account.is_some_and(|account| held + bytes > account.ceiling()) =>
+            {
+                return false;
+            }
             Want::Credit { held, bytes } => held + bytes,
             Want::Context { .. } => Bytes::ZERO,
             Want::Physical { .. } => return false,

@@ -1,7 +1,6 @@
 //! Processes connect, are adopted after a restart, and die.
 
 use super::{Opened, Process, World};
-use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::lease::Input;
 use crate::ledger::Limbo;
@@ -79,14 +78,9 @@ impl World {
             if account.grant > before {
                 account.lowering = None;
             }
-            (account.grant > before).then_some(account.grant)
         });
-        if let Some(grant) = raised.flatten() {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
+        if raised.is_some() {
+            self.show_grant(container, device);
         }
         self.facts_changed(device);
     }
@@ -130,6 +124,25 @@ impl World {
         for device in devices {
             self.turn(device, Input::Away { process, away });
         }
+    }
+
+    /// A process became another program. Its charges there are believed as those of one with siblings are: what it hides stays in the
+    /// container's grant.
+    pub(super) fn vacated(&mut self, process: ProcessId, device: DeviceId, charged: Bytes) {
+        let Some(known) = self.processes.get_mut(&process) else {
+            return;
+        };
+        let container = known.container;
+        let opened = known.opened.remove(&device);
+        self.turn(device, Input::Left { process });
+        let ended = self
+            .containers
+            .get(&container)
+            .is_some_and(|known| known.ending.is_some());
+        let told = Some(charged);
+        self.bury(process, (container, ended), device, opened, told);
+        self.lower_wants(container, device);
+        self.freed(device);
     }
 
     /// Whether all its processes obey this daemon's control page: only then a lowered grant is a lowered grant.
@@ -199,6 +212,7 @@ impl World {
             return;
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
+        let measured = opened.filter(|opened| opened.measured);
         let buried = books.change(container, |account| {
             let held = charged.map_or(account.grant, |charged| charged.min(account.grant));
             let excess = if charged.is_none() {
@@ -209,32 +223,30 @@ impl World {
             account.grant -= held;
             account.overhead -= overhead;
             account.in_use = (account.in_use - held).min(account.grant);
-            // A page that is lowered further already must not be raised again by this.
+            account.late = account.late.min(account.in_use);
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
-            let lowered = !held.is_zero() && account.lowering.is_none();
-            (held + overhead + excess, lowered.then_some(account.grant))
+            (held + overhead + excess, held)
         });
-        let Some((bytes, grant)) = buried else { return };
+        let Some((bytes, held)) = buried else { return };
         if !bytes.is_zero() {
             books.bury(
                 process,
                 Limbo {
                     container: Some(container),
                     bytes,
+                    charged: held,
+                    overhead: measured.map_or(Bytes::ZERO, |opened| opened.overhead),
                     since,
                     ended,
                 },
             );
-            self.decide(Decision::Resample { device });
         }
-        if let Some(grant) = grant {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
+        // Before the dead slot is cleared: what it held must not become its siblings' credit.
+        self.show_grant(container, device);
+        if !bytes.is_zero() {
+            self.look_soon(device);
         }
     }
 }

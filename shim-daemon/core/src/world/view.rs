@@ -44,6 +44,8 @@ pub struct AccountView {
     pub excess: Bytes,
     /// What its dead processes still hold.
     pub limbo: Bytes,
+    /// The most its living ones may hold as credit together: the limit less what those were charged for.
+    pub ceiling: Bytes,
 }
 
 /// An ask that waits.
@@ -169,6 +171,7 @@ impl World {
             overhead: account.overhead,
             excess: account.excess,
             limbo: account.limbo,
+            ceiling: account.ceiling(),
         })
     }
 
@@ -216,6 +219,6 @@ impl World {
         } else {
             within + books.slack().firm
         };
-        (account.unused() + more.min(beyond)).min(account.limit - account.in_use)
+        (account.unused() + more.min(beyond)).min(account.ceiling() - account.in_use)
     }
 }

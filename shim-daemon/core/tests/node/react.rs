@@ -94,12 +94,12 @@ impl Node {
             guest.page.insert(device, to);
         }
         let held = self.charged(container, device);
+        // As a daemon does: by the last look, however long ago that was.
         let mine = self.processes_of(container);
-        let used = mine
-            .iter()
-            .map(|process| self.processes[process].holds(device))
-            .sum();
-        let used = self.devices[&device].lists_processes.then_some(used);
+        let used = self.devices[&device].shown.as_ref().map(|shown| {
+            let own = mine.iter().filter_map(|process| shown.get(process));
+            own.copied().sum()
+        });
         self.reply(Event::Reclaimed {
             ticket,
             container,
@@ -289,6 +289,12 @@ impl Node {
                 .world
                 .account(*container, device)
                 .map_or(Bytes::ZERO, |account| account.grant);
+            let dead = hardware.charged_by_dead(*container);
+            assert!(
+                !self.guarantees || charged.max(page) + dead <= quota.limit,
+                "I2: {container:?} charged {charged} of {page}, its dead hold {dead} of {}",
+                quota.limit
+            );
             assert!(
                 page <= books || self.world.account(*container, device).is_none(),
                 "page {page}, books {books}"
