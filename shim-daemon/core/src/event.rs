@@ -89,6 +89,19 @@ pub enum Event {
         /// What its slot says it had charged there.
         charged: Bytes,
     },
+    /// A dead process of the previous daemon may still hold memory.
+    Remembered {
+        /// Which: an id no living process has.
+        process: ProcessId,
+        /// Whose it was.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// What it held.
+        bytes: Bytes,
+        /// The part of that which was charged.
+        charged: Bytes,
+    },
     /// A process ended, by its pidfd.
     ProcessGone {
         /// Which.

@@ -169,6 +169,13 @@ impl World {
                 device,
                 charged,
             } => self.vacated(process, device, charged),
+            Event::Remembered {
+                process,
+                container,
+                device,
+                bytes,
+                charged,
+            } => self.remembered(process, container, device, (bytes, charged)),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
             Event::Open {
                 process,

@@ -220,3 +220,67 @@ fn programs_are_told_of_what_is_free_beside_their_dead() {
     give_back(&mut node, device);
     assert_eq!(node.world.grantable(tenant, device), gib(4));
 }
+
+#[test]
+fn an_ask_within_its_request_waits_for_its_own_dead_no_longer_than_it_says() {
+    let (mut node, device) = Node::with_device(16);
+    node.devices.get_mut(&device).expect("it exists").linger = None;
+    let patient = gpushare_core::ContainerSpec {
+        wait_timeout: secs(1),
+        ..spec(device, 4, 4)
+    };
+    let (tenant, idle) = node.run(patient);
+    leaves(&mut node, tenant, device, gib(3));
+    let ask = node.want(idle, device, gib(2));
+    node.live(secs(2));
+    let waited = secs(1);
+    assert_eq!(node.denied(ask), Some(Denial::TimedOut { waited }));
+}
+
+#[test]
+fn a_step_that_the_last_process_did_not_use_is_no_limbo_though_its_context_was_never_measured() {
+    let mut node = Node::with(Policy {
+        first_overhead: gib(1),
+        step: gib(4),
+        ..Policy::default()
+    });
+    let device = node.device(16);
+    let hardware = node.devices.get_mut(&device).expect("it exists");
+    (hardware.linger, hardware.context) = (None, Bytes::mib(100));
+    let (tenant, first) = node.run(spec(device, 4, 4));
+    node.want(first, device, gib(3));
+    node.exit(first);
+    node.sample(device);
+    assert_eq!(node.world.grantable(tenant, device), gib(1));
+}
+
+#[test]
+fn what_a_previous_daemons_dead_hold_counts_until_a_look_shows_otherwise() {
+    let (mut node, device, tenant, idle) = tenant(&[Resolver::Wait]);
+    let process = ProcessId(1_000_000);
+    node.devices
+        .get_mut(&device)
+        .expect("it exists")
+        .dead
+        .insert(process, (gib(3), node.now));
+    node.tell(gpushare_core::Event::Remembered {
+        process,
+        container: tenant,
+        device,
+        bytes: gib(3),
+        charged: gib(3),
+    });
+    node.sample(device);
+    let ask = node.want(idle, device, gib(2));
+    node.live(secs(5));
+    assert!(node.waits(ask));
+    let held: Vec<_> = node
+        .world
+        .dead()
+        .map(|dead| (dead.process, dead.charged))
+        .collect();
+    assert_eq!(held, [(process, gib(3))]);
+    give_back(&mut node, device);
+    assert!(node.granted(ask));
+    assert_eq!(node.world.dead().count(), 0);
+}

@@ -13,7 +13,9 @@ pub(crate) struct Limbo {
     pub(crate) bytes: Bytes,
     /// The part of `bytes` that was charged: it counts against the tenant's limit until it is gone.
     pub(crate) charged: Bytes,
-    /// What its contexts took beside its charges, if that was measured.
+    /// What its page said of that.
+    pub(crate) told: Bytes,
+    /// What its contexts took beside its charges, as measured or as reserved for them.
     pub(crate) overhead: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
@@ -26,14 +28,16 @@ impl Limbo {
     pub(super) fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.charged += other.charged;
+        self.told += other.told;
         self.overhead += other.overhead;
         self.since = self.since.max(other.since);
         self.ended |= other.ended;
     }
 
-    /// The device shows that it still holds so much. Overhead is assumed to leave last where it was measured.
+    /// The device shows that it still holds so much: charges beside its overhead, and no less of them than its page said.
     pub(super) fn shows(&mut self, holds: Bytes) {
         self.bytes = holds;
-        self.charged = self.charged.min(holds - self.overhead);
+        let most = (holds - self.overhead).max(self.told).min(holds);
+        self.charged = self.charged.min(most);
     }
 }

@@ -7,7 +7,7 @@ use super::pending::{Pending, Said, Want};
 use super::{Container, Opened, World};
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
-use crate::ledger::Room;
+use crate::ledger::{Account, Room};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -137,7 +137,9 @@ impl World {
         }
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
-        if account.is_some_and(|account| want.guaranteed(account)) {
+        // Time to end a victim helps nobody who waits for its own dead.
+        let guaranteed = |account: &Account| want.guaranteed(account) && !want.beside_dead(account);
+        if account.is_some_and(guaranteed) {
             until = until.max(self.now + self.policy.least_guarantee());
         }
         Ok(Pending {
@@ -331,7 +333,7 @@ impl World {
         let Some(pending) = self.asks.get(&ask).copied() else {
             return;
         };
-        if self.is_guaranteed(&pending) {
+        if self.is_guaranteed(&pending) && !self.is_beside_dead(&pending) {
             // It may have been a burst when it asked, and the request was raised or siblings freed since.
             let mut until = pending.since + self.policy.least_guarantee();
             if pending.counts_on_coming() {

@@ -101,16 +101,10 @@ impl World {
         let Some(pending) = self.asks.get(&ask) else {
             return false;
         };
-        let account = self
-            .devices
-            .get(&pending.device)
-            .and_then(|books| books.account(pending.container));
+        if self.is_beside_dead(pending) {
+            return false;
+        }
         let level = match pending.want {
-            Want::Credit { held, bytes }
-                if account.is_some_and(|account| held + bytes > account.ceiling()) =>
-            {
-                return false;
-            }
             Want::Credit { held, bytes } => held + bytes,
             Want::Context { .. } => Bytes::ZERO,
             Want::Physical { .. } => return false,

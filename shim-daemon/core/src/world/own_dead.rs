@@ -7,8 +7,8 @@ use super::World;
 use super::pending::Pending;
 use super::settle::Pass;
 use crate::decision::{Answer, Decision, Denial};
-use crate::ids::{AskKey, ContainerId, DeviceId};
-use crate::ledger::Room;
+use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
+use crate::ledger::{Limbo, Room};
 use crate::resolver::Resolver;
 use gpushare_protocol::units::Bytes;
 
@@ -34,6 +34,13 @@ impl World {
         }
     }
 
+    /// Whether its own dead are in its way.
+    pub(super) fn is_beside_dead(&self, pending: &Pending) -> bool {
+        let books = self.devices.get(&pending.device);
+        let account = books.and_then(|books| books.account(pending.container));
+        account.is_some_and(|account| pending.want.beside_dead(account))
+    }
+
     fn waits(&self, container: ContainerId) -> bool {
         let known = self.containers.get(&container);
         known.is_some_and(|known| known.spec.on_collision.contains(&Resolver::Wait))
@@ -47,6 +54,34 @@ impl World {
             own && entry.since + self.policy.limbo_grace(entry) > self.now
         });
         coming.map(|entry| entry.charged).sum()
+    }
+
+    /// A dead process of the previous daemon: what it held counts until a look shows otherwise.
+    pub(super) fn remembered(
+        &mut self,
+        process: ProcessId,
+        container: ContainerId,
+        device: DeviceId,
+        (bytes, charged): (Bytes, Bytes),
+    ) {
+        let known = self.devices.get_mut(&device);
+        let Some(books) = known.filter(|books| books.account(container).is_some()) else {
+            return;
+        };
+        let charged = charged.min(bytes);
+        let entry = Limbo {
+            container: Some(container),
+            bytes,
+            charged,
+            told: charged,
+            overhead: bytes - charged,
+            since: self.now,
+            ended: false,
+        };
+        books.bury(process, entry);
+        self.show_grant(container, device);
+        self.facts_changed(device);
+        self.look_soon(device);
     }
 
     /// Has the control page show what it is to show by now, if that is something else than before.

@@ -39,6 +39,11 @@ impl Want {
             Self::Physical { held, .. } => held <= account.request,
         }
     }
+
+    /// Whether it fits the limit but for what its tenant's dead still hold of it.
+    pub(super) fn beside_dead(self, account: &Account) -> bool {
+        matches!(self, Self::Credit { held, bytes } if held + bytes > account.ceiling())
+    }
 }
 
 impl Pending {

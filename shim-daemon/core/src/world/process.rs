@@ -139,8 +139,13 @@ impl World {
             .containers
             .get(&container)
             .is_some_and(|known| known.ending.is_some());
-        let told = Some(charged);
-        self.bury(process, (container, ended), device, opened, told);
+        self.bury(
+            process,
+            (container, ended),
+            device,
+            opened,
+            (charged, false),
+        );
         self.lower_wants(container, device);
         self.freed(device);
     }
@@ -186,7 +191,7 @@ impl World {
                 (dead.container, ended),
                 device,
                 opened,
-                (!last).then_some(told),
+                (told, last),
             );
         }
         if last {
@@ -198,24 +203,27 @@ impl World {
         }
     }
 
-    /// Books what one dead process held on one device as limbo; with `charged` unknown, all its container held.
+    /// Books what one dead process held on one device as limbo: what its page `told`, or all its container held if it was the `last`.
     fn bury(
         &mut self,
         process: ProcessId,
         (container, ended): (ContainerId, bool),
         device: DeviceId,
         opened: Option<Opened>,
-        charged: Option<Bytes>,
+        (told, last): (Bytes, bool),
     ) {
         let since = self.now;
         let Some(books) = self.devices.get_mut(&device) else {
             return;
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
-        let measured = opened.filter(|opened| opened.measured);
         let buried = books.change(container, |account| {
-            let held = charged.map_or(account.grant, |charged| charged.min(account.grant));
-            let excess = if charged.is_none() {
+            let held = if last {
+                account.grant
+            } else {
+                told.min(account.grant)
+            };
+            let excess = if last {
                 std::mem::take(&mut account.excess)
             } else {
                 Bytes::ZERO
@@ -237,7 +245,8 @@ impl World {
                     container: Some(container),
                     bytes,
                     charged: held,
-                    overhead: measured.map_or(Bytes::ZERO, |opened| opened.overhead),
+                    told: told.min(held),
+                    overhead,
                     since,
                     ended,
                 },

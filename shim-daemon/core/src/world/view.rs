@@ -3,7 +3,7 @@
 use super::World;
 use super::pending::Want;
 use crate::decision::Why;
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
 use crate::spec::{ContainerSpec, Quota};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -46,6 +46,21 @@ pub struct AccountView {
     pub limbo: Bytes,
     /// The most its living ones may hold as credit together: the limit less what those were charged for.
     pub ceiling: Bytes,
+}
+
+/// A dead process that still holds memory. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadView {
+    /// Which.
+    pub process: ProcessId,
+    /// Whose it was, as long as that is registered.
+    pub container: Option<ContainerId>,
+    /// Where.
+    pub device: DeviceId,
+    /// What it holds.
+    pub bytes: Bytes,
+    /// The part of that which was charged.
+    pub charged: Bytes,
 }
 
 /// An ask that waits.
@@ -192,6 +207,19 @@ impl World {
             limbo: books.limbo.values().map(|entry| entry.bytes).sum(),
             unmanaged: books.unmanaged,
             waiting: books.waiting.len(),
+        })
+    }
+
+    /// All dead processes that still hold memory.
+    pub fn dead(&self) -> impl Iterator<Item = DeadView> {
+        self.devices.iter().flat_map(|(device, books)| {
+            books.limbo.iter().map(|(process, entry)| DeadView {
+                process: *process,
+                container: entry.container,
+                device: *device,
+                bytes: entry.bytes,
+                charged: entry.charged,
+            })
         })
     }
 

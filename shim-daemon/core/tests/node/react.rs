@@ -159,7 +159,9 @@ impl Node {
     /// Whether this allocation is covered by the request as things stand, and no sibling competes for the same part.
     fn within_request(&self, container: ContainerId, wanted: &Wanted) -> bool {
         let account = self.world.account(container, wanted.device);
-        let charged = self.charged(container, wanted.device);
+        // What its dead still hold of it is waited for as long as it says, and no longer.
+        let charged = self.charged(container, wanted.device)
+            + self.devices[&wanted.device].charged_by_dead(container);
         let rival = |(ask, other): (&AskKey, &Wanted)| {
             let sibling = self
                 .processes
