@@ -10,6 +10,7 @@
  *   info              -> info FREE TOTAL RESULT     cuMemGetInfo
  *   total             -> total BYTES RESULT         cuDeviceTotalMem of the device it is on
  *   fork              -> fork PID                   a child that does nothing until it is killed
+ *   exec              -> exec 0                  from then on it is sleep(1), a program without CUDA
  *   preload           -> preload YES                whether the library is in this process: 1 or 0
  *   exit STATUS       (no answer)
  *
@@ -158,6 +159,10 @@ int main(void) {
                 for (;;) pause();
             }
             printf("fork %d\n", (int)child);
+        } else if (!strcmp(word, "exec")) {
+            printf("exec 0\n");
+            execlp("sleep", "sleep", "infinity", NULL);
+            exit(2);
         } else if (!strcmp(word, "preload")) {
             printf("preload %d\n", preloaded());
         } else if (!strcmp(word, "exit")) {

@@ -92,11 +92,11 @@ impl Membership {
         device.map_or(0, |device| device.request.load(Ordering::Relaxed))
     }
 
-    /// Units of credit held on one device by all processes.
+    /// Units held on one device by all processes: their credit, and what bound ones have charged above it.
     pub(crate) fn credit(&self, column: usize) -> u64 {
         let own = self.line(column).map(|line| &line.word);
         let words = own.into_iter().chain(self.words(column));
-        words.map(|word| u64::from(word.load().credit)).sum()
+        words.map(|word| u64::from(word.load().held())).sum()
     }
 
     /// Units charged on one device by all processes, those of the dead included.

@@ -43,7 +43,7 @@ pub fn take(
     for _ in 0..PASSES {
         let held: u64 = others
             .iter()
-            .map(|word| u64::from(word.load().credit))
+            .map(|word| u64::from(word.load().held()))
             .sum();
         let available = limit.saturating_sub(held + u64::from(own.load().credit));
         let Err(Short { by }) = own.charge_taking(units, available, step) else {
@@ -172,6 +172,21 @@ mod tests {
             take(&own, &[&other], 100, 1, 30, &|| ()),
             Err(Refusal { charged: 100 })
         );
+    }
+
+    #[test]
+    fn what_bound_words_have_charged_is_not_there_for_others() {
+        let (own, a, b) = (word(50, 80), word(30, 30), word(20, 60));
+        [&own, &a, &b].into_iter().for_each(Word::bind);
+        let refused = take(&own, &[&a, &b], 100, 1, 30, &|| ());
+        assert_eq!(refused, Err(Refusal { charged: 100 }));
+        b.release(10);
+        take(&own, &[&a, &b], 100, 4, 30, &|| ()).unwrap();
+        let split = |charged, credit| Split { charged, credit };
+        assert_eq!(own.load(), split(54, 54), "no more than is missing");
+        take(&a, &[&own, &b], 100, 6, 30, &|| ()).unwrap();
+        let sum: u32 = [&own, &a, &b].iter().map(|word| word.load().held()).sum();
+        assert_eq!(sum, 100);
     }
 
     /// Every thread is a process with a word of its own; each charges and frees at random. The sum of charges is

@@ -1,7 +1,9 @@
 //! The word {charged, credit}: what one process holds and may hold on one device, in units of 512 bytes.
 //!
-//! Every operation is one compare-and-swap loop and keeps `charged <= credit`. The process that owns the word charges
-//! and releases; whoever holds the container lock may also [`Word::reclaim`] credit that is not used.
+//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The process that owns the word charges
+//! and releases; whoever holds the container lock may also [`Word::reclaim`] credit that is not used. A daemon that lowers a limit
+//! below what is charged may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged without the
+//! lock, and what is released is no credit.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -42,7 +44,16 @@ impl Split {
         }
     }
 
-    /// Credit that is not used. Zero for a word no honest process can have written.
+    /// What the word stands for in a sum that must not pass a limit: its credit, and in a bound word what is charged above that.
+    pub const fn held(self) -> u32 {
+        if self.charged > self.credit {
+            self.charged
+        } else {
+            self.credit
+        }
+    }
+
+    /// Credit that is not used. Zero in a bound word.
     pub const fn unused(self) -> u32 {
         self.credit.saturating_sub(self.charged)
     }
@@ -161,6 +172,20 @@ impl Word {
             }
         })
         .unwrap_or(0)
+    }
+
+    /// Takes all credit, also what is charged on: nothing more can be charged before credit is raised under the container lock, and
+    /// what is released meanwhile is gone. For a daemon whose tenant is above its limit.
+    pub fn bind(&self) {
+        let bound = self.update(|now| {
+            if now.credit == 0 {
+                Err(())
+            } else {
+                Ok((Split { credit: 0, ..now }, ()))
+            }
+        });
+        // Bound already.
+        let _ = bound;
     }
 
     /// Empties the word of a process that is gone, and says what it held. For the container lock's holder.
@@ -305,6 +330,20 @@ mod tests {
                 credit: u32::MAX
             }
         );
+    }
+
+    #[test]
+    fn a_bound_word_keeps_its_charges_and_what_is_released_is_no_credit() {
+        let word = word(6, 10);
+        word.bind();
+        let split = |charged, credit| Split { charged, credit };
+        assert_eq!((word.load(), word.load().held()), (split(6, 0), 6));
+        assert_eq!(word.charge(1), Err(Short { by: 7 }));
+        assert_eq!(word.release(4), 4);
+        assert_eq!(word.charge(1), Err(Short { by: 3 }));
+        assert_eq!((word.load().unused(), word.reclaim(9)), (0, 0));
+        assert_eq!(word.charge_taking(1, 3, 0), Ok(3));
+        assert_eq!(word.load(), split(3, 3));
     }
 
     #[test]

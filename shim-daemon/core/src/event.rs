@@ -79,6 +79,29 @@ pub enum Event {
         /// Whether it is away.
         away: bool,
     },
+    /// A process lives and holds nothing on a device any more, as far as can be told: it has become another program. What it held is
+    /// limbo until the device shows it no longer.
+    Vacated {
+        /// Which process.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
+        /// What its slot says it had charged there.
+        charged: Bytes,
+    },
+    /// A dead process of the previous daemon may still hold memory.
+    Remembered {
+        /// Which: an id no living process has.
+        process: ProcessId,
+        /// Whose it was.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// What it held.
+        bytes: Bytes,
+        /// The part of that which was charged.
+        charged: Bytes,
+    },
     /// A process ended, by its pidfd.
     ProcessGone {
         /// Which.

@@ -7,9 +7,11 @@
 
 mod account;
 mod limbo;
+mod looks;
 
 pub(crate) use account::{Account, Lowering};
 pub(crate) use limbo::Limbo;
+pub(crate) use looks::Looks;
 
 use crate::ids::{AskKey, ContainerId, ProcessId};
 use crate::spec::DeviceSpec;
@@ -91,6 +93,10 @@ pub(crate) struct Device {
     /// What all accounts were granted and do not use, kept as they change.
     unused: Bytes,
     pub(crate) limbo: BTreeMap<ProcessId, Limbo>,
+    /// What accounts freed that the device still showed in use, kept as they change.
+    late: Bytes,
+    /// When the device is looked at again for somebody who waits.
+    pub(crate) looks: Looks,
     /// Limbo of containers that are gone.
     orphaned: Bytes,
     /// Memory of processes that are none of ours.
@@ -110,6 +116,8 @@ impl Device {
             accounts: BTreeMap::new(),
             sum: Room::default(),
             unused: Bytes::ZERO,
+            late: Bytes::ZERO,
+            looks: Looks::default(),
             limbo: BTreeMap::new(),
             orphaned: Bytes::ZERO,
             unmanaged: Bytes::ZERO,
@@ -136,8 +144,9 @@ impl Device {
         change: impl FnOnce(&mut Account) -> R,
     ) -> Option<R> {
         let account = self.accounts.get_mut(&container)?;
-        let (before, unused) = (account.room(), account.unused());
+        let (before, unused, late) = (account.room(), account.unused(), account.late);
         let result = change(account);
+        self.late = self.late - late + account.late;
         self.sum = self.sum - before + account.room();
         self.unused = self.unused - unused + account.unused();
         Some(result)
@@ -155,6 +164,7 @@ impl Device {
         if let Some(account) = self.accounts.remove(&container) {
             self.sum = self.sum - account.room();
             self.unused -= account.unused();
+            self.late -= account.late;
             self.orphaned += account.limbo;
             for entry in self
                 .limbo
@@ -205,10 +215,12 @@ impl Device {
         let owner = self
             .limbo
             .entry(process)
-            .and_modify(|held| held.bytes += entry.bytes)
+            .and_modify(|held| held.add(entry))
             .or_insert(entry)
             .container;
-        self.change_limbo(owner, |limbo| *limbo += entry.bytes);
+        self.change_limbo(owner, (Bytes::ZERO, entry.bytes), |account| {
+            account.limbo_charged += entry.charged;
+        });
     }
 
     /// The device shows what it still holds of a dead process; nothing ends its limbo.
@@ -216,21 +228,38 @@ impl Device {
         let Some(entry) = self.limbo.get_mut(&process) else {
             return;
         };
-        let (owner, old) = (entry.container, entry.bytes);
-        entry.bytes = holds;
+        let old = *entry;
+        entry.shows(holds);
+        let now = *entry;
         if holds.is_zero() {
             self.limbo.remove(&process);
         }
-        self.change_limbo(owner, |limbo| *limbo = *limbo - old + holds);
+        self.change_limbo(old.container, (old.bytes, now.bytes), |account| {
+            account.limbo_charged = account.limbo_charged - old.charged + now.charged;
+        });
     }
 
-    /// Changes the limbo sum of a container, or that of those that are gone.
-    fn change_limbo(&mut self, owner: Option<ContainerId>, change: impl Fn(&mut Bytes)) {
-        let of_account = owner
-            .and_then(|container| self.change(container, |account| change(&mut account.limbo)));
+    /// What was `before` in limbo is now `after`: of a container, whose account may change by more, or of those that are gone.
+    fn change_limbo(
+        &mut self,
+        owner: Option<ContainerId>,
+        (before, after): (Bytes, Bytes),
+        more: impl Fn(&mut Account),
+    ) {
+        let of_account = owner.and_then(|container| {
+            self.change(container, |account| {
+                account.limbo = account.limbo - before + after;
+                more(account);
+            })
+        });
         if of_account.is_none() {
-            change(&mut self.orphaned);
+            self.orphaned = self.orphaned - before + after;
         }
+    }
+
+    /// Whether bytes are on the device that its books say are free or will be: a look may show them gone.
+    pub(crate) fn may_return(&self) -> bool {
+        !self.late.is_zero() || !self.limbo.is_empty()
     }
 
     /// Recomputes the books from their parts and compares: `Err` says what is wrong. I1 is part of it.
@@ -257,6 +286,14 @@ impl Device {
         if limbo != booked {
             return Err(format!("limbo is {limbo:?}, booked are {booked:?}"));
         }
+        let late: Bytes = self.accounts.values().map(|account| account.late).sum();
+        if late != self.late {
+            return Err(format!(
+                "late are {:?}, the accounts make {late:?}",
+                self.late
+            ));
+        }
+        self.check_limbo_charged()?;
         if self.deficit() > self.overdrawn {
             return Err(format!(
                 "I1: {:?} of {:?} taken, facts explain {:?}",
@@ -269,6 +306,23 @@ impl Device {
             account
                 .check()
                 .map_err(|broken| format!("{container:?}: {broken}"))
+        })
+    }
+
+    /// What each account has of charged limbo is what its dead make.
+    fn check_limbo_charged(&self) -> Result<(), String> {
+        self.accounts.iter().try_for_each(|(container, account)| {
+            let own = |entry: &&Limbo| entry.container == Some(*container);
+            let dead = self.limbo.values().filter(own);
+            let charged: Bytes = dead.map(|entry| entry.charged).sum();
+            if charged == account.limbo_charged {
+                Ok(())
+            } else {
+                let booked = account.limbo_charged;
+                Err(format!(
+                    "{container:?}: its dead were charged {charged:?}, booked are {booked:?}"
+                ))
+            }
         })
     }
 }

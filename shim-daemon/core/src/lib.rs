@@ -39,4 +39,4 @@ pub use resolver::Resolver;
 pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
 pub use time::Nanos;
 pub use world::World;
-pub use world::view::{AccountView, ContainerView, DeviceView, State, WaitView};
+pub use world::view::{AccountView, ContainerView, DeadView, DeviceView, State, WaitView};

@@ -9,6 +9,8 @@ mod collision;
 mod compute;
 mod cycle;
 mod ladder;
+mod looks;
+mod own_dead;
 mod pending;
 mod process;
 mod reclaim;
@@ -162,6 +164,18 @@ impl World {
             }
             Event::Adopted { process } => self.adopted(process),
             Event::Away { process, away } => self.away(process, away),
+            Event::Vacated {
+                process,
+                device,
+                charged,
+            } => self.vacated(process, device, charged),
+            Event::Remembered {
+                process,
+                container,
+                device,
+                bytes,
+                charged,
+            } => self.remembered(process, container, device, (bytes, charged)),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
             Event::Open {
                 process,
@@ -253,6 +267,7 @@ impl World {
                 Timer::End(container) => self.check_end(container),
                 Timer::Ladder(container) => self.next_rung(container),
                 Timer::Settle(device) => self.freed(device),
+                Timer::Look(device) => self.look_again(device),
                 Timer::Cycle => self.check_cycles(),
                 Timer::Turn(device) => self.turn_due(device),
             }

@@ -29,6 +29,7 @@ enum Op {
     Start(usize),
     Want(usize, usize, u64),
     Free(usize, usize, u64),
+    Charge(usize, usize, u64),
     Exit(usize),
     Finish(usize),
     Work(usize),
@@ -70,6 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => who.clone().prop_map(Op::Start),
         12 => (who.clone(), 0..2usize, 1..6000u64).prop_map(|(who, device, mib)| Op::Want(who, device, mib)),
         6 => (who.clone(), 0..2usize, 1..6000u64).prop_map(|(who, device, mib)| Op::Free(who, device, mib)),
+        6 => (who.clone(), 0..2usize, 1..6000u64).prop_map(|(who, device, mib)| Op::Charge(who, device, mib)),
         2 => who.clone().prop_map(Op::Exit),
         1 => who.clone().prop_map(Op::Finish),
         3 => who.clone().prop_map(Op::Work),
@@ -143,6 +145,26 @@ fn apply(node: &mut Node, op: Op) {
             let device = *node.devices.keys().nth(device).expect("there are two");
             if let Some(process) = process(node, at) {
                 node.free(process, device, Bytes::mib(mib));
+            }
+        }
+        Op::Charge(at, device, mib) => {
+            let device = *node.devices.keys().nth(device).expect("there are two");
+            let ready = process(node, at)
+                .filter(|process| node.processes[process].contexts.contains_key(&device));
+            let Some(process) = ready else { return };
+            let container = node.processes[&process].container;
+            if node.charge(process, device, Bytes::mib(mib)) {
+                let limit = node
+                    .world
+                    .account(container, device)
+                    .expect("it runs")
+                    .quota
+                    .limit;
+                let charged = node.charged(container, device);
+                assert!(
+                    charged <= limit,
+                    "{container:?} grows to {charged} above its limit of {limit}"
+                );
             }
         }
         Op::Exit(at) => {

@@ -116,6 +116,7 @@ impl Node {
             fences: Vec::new(),
             maxima,
             began: None,
+            dead: Vec::new(),
         };
         let container = self.add(now, registration, &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {
@@ -280,6 +281,11 @@ impl Node {
         let Some(known) = self.containers.get(&container) else {
             return Ok(None);
         };
+        for (column, device) in known.columns.iter().enumerate() {
+            if let Some(account) = self.world.account(container, *device) {
+                known.hold_to(column, account.ceiling);
+            }
+        }
         let registration = known.registration.clone();
         self.effects.push_back(Effect::Listen {
             container,

@@ -9,10 +9,14 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::buried::Unseen;
 use super::shares::Past;
-use super::{ConnId, Remembered};
+use super::{Buried, ConnId, Remembered};
 use crate::devices::Device;
 use crate::pages::{ControlPages, PagesError, UsagePage};
+
+/// How often the lock of a container whose limit is lowered is tried, a tenth of a millisecond apart. Its holders need microseconds.
+const LOCK_TRIES: u32 = 50;
 
 /// What a container was registered with: enough to register it again under the next daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,9 @@ pub struct Registration {
     /// When it was admitted, in nanoseconds of the daemon's clock (`CLOCK_MONOTONIC`, which goes on when daemons do not).
     #[serde(default)]
     pub began: Option<u64>,
+    /// Its dead processes that still held memory when this was written.
+    #[serde(default)]
+    pub dead: Vec<Buried>,
 }
 
 /// A registered container.
@@ -148,11 +155,12 @@ impl Container {
         (0..MAX_SLOTS).find(free)
     }
 
-    /// Empties the rows of processes that died while there was no daemon. One that lives and has not presented its row yet (it is
-    /// stopped, perhaps) keeps it.
-    pub(super) fn clear_unclaimed(&mut self) {
+    /// Empties the rows of processes that died while there was no daemon, and says what they had charged. One that lives and has not
+    /// presented its row yet (it is stopped, perhaps) keeps it.
+    pub(super) fn clear_unclaimed(&mut self) -> Vec<Unseen> {
+        let mut dead = Vec::new();
         if !self.unclaimed {
-            return;
+            return dead;
         }
         self.unclaimed = false;
         for slot in 0..MAX_SLOTS {
@@ -164,9 +172,14 @@ impl Container {
             if lives(pid, header.start.load(Ordering::Relaxed)) {
                 self.unclaimed = true;
             } else {
+                let lines =
+                    (0..self.columns.len()).filter_map(|at| self.usage.view().line(slot, at));
+                let charged = lines.map(|line| line.word.load().charged).collect();
+                dead.push(Unseen { pid, charged });
                 self.clear(slot);
             }
         }
+        dead
     }
 
     /// Notes in the page whose row it is, in a way that the next daemon can check. Only this container could gain by a lie, and it
@@ -192,9 +205,9 @@ impl Container {
         self.sum(column, |split| split.charged)
     }
 
-    /// What the usage page says all its processes hold as credit on a column.
-    pub(super) fn credit(&self, column: usize) -> Bytes {
-        self.sum(column, |split| split.credit)
+    /// What the usage page says all its processes hold on a column: their credit, and what those have charged that were bound.
+    pub(super) fn held(&self, column: usize) -> Bytes {
+        self.sum(column, gpushare_protocol::page::Split::held)
     }
 
     fn sum(&self, column: usize, part: fn(gpushare_protocol::page::Split) -> u32) -> Bytes {
@@ -210,6 +223,30 @@ impl Container {
         )
     }
 
+    /// Holds its processes to a ceiling that may be below what they have charged: then every word is bound, so that nothing more can be
+    /// charged without the container lock and what is freed is no credit until the charges are below it again.
+    fn bind_above(&self, column: usize, ceiling: Bytes) {
+        if self.held(column) <= ceiling {
+            return;
+        }
+        let page = self.usage.view();
+        // Also rows of processes that have not presented them to this daemon yet.
+        let rows = (0..MAX_SLOTS).filter_map(|slot| page.line(slot, column));
+        rows.for_each(|line| line.word.bind());
+    }
+
+    /// After a limit was lowered and stored: nobody is still growing by the one before. Whoever holds the container lock has read it
+    /// before, perhaps, and what it took since is bound too. The wait is bounded: one that was stopped while it held the lock gives back
+    /// what it takes when it goes on.
+    pub(super) fn hold_to(&self, column: usize, ceiling: Bytes) {
+        let quiet = self.usage.locked_within(LOCK_TRIES, || {
+            self.bind_above(column, ceiling);
+        });
+        if !quiet {
+            self.bind_above(column, ceiling);
+        }
+    }
+
     /// Stores a grant where its processes see it.
     pub(super) fn grant(&self, column: usize, grant: Bytes) {
         let page = self.control.view();
@@ -223,11 +260,13 @@ impl Container {
     ///
     /// A process raises its credit first and reads the grant again afterwards; this stores the grant first and reads the
     /// credit afterwards. With the fence between, one of the two sees the other.
-    pub(super) fn lower(&self, column: usize, grant: Bytes) -> Bytes {
+    ///
+    /// What is held above `ceiling` then is charged: it is no credit any more, see [`Self::bind_above`].
+    pub(super) fn lower(&self, column: usize, grant: Bytes, ceiling: Bytes) -> Bytes {
         self.grant(column, grant);
         fence(Ordering::SeqCst);
         let page = self.usage.view();
-        let mut above = self.credit(column).0.saturating_sub(grant.0).div_ceil(UNIT);
+        let mut above = self.held(column).0.saturating_sub(grant.0).div_ceil(UNIT);
         for slot in self.slots.keys() {
             if above == 0 {
                 break;
@@ -236,7 +275,8 @@ impl Container {
                 above -= u64::from(line.word.reclaim(above));
             }
         }
-        self.credit(column)
+        self.bind_above(column, ceiling);
+        self.held(column)
     }
 
     /// Empties the slot of a process that is gone.

@@ -77,9 +77,11 @@ impl Node {
         let Some(known) = self.containers.get(&container) else {
             return Bytes::ZERO;
         };
+        let account = self.world.account(container, device);
+        let ceiling = account.map_or(Bytes::MAX, |account| account.ceiling);
         known
             .column(device)
-            .map_or(Bytes::ZERO, |column| known.lower(column, to))
+            .map_or(Bytes::ZERO, |column| known.lower(column, to, ceiling))
     }
 
     fn answer(&mut self, ask: AskKey, answer: Answer) {

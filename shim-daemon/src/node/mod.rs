@@ -3,6 +3,7 @@
 //! Every method takes the time and returns nothing; what is to be sent, watched or looked at is collected as
 //! [`Effect`]s. No socket is touched here, so the whole of it runs in a test.
 
+mod buried;
 mod commands;
 mod container;
 mod decisions;
@@ -17,6 +18,7 @@ mod shares;
 mod strangers;
 mod unmanaged;
 mod users;
+mod vacated;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +32,7 @@ use gpushare_core::{
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
 
+pub use buried::Buried;
 use container::Container;
 pub use container::Registration;
 use events::Events;
@@ -204,6 +207,7 @@ pub struct Node {
     pids: pids::Pids,
     fences: Fences,
     users: Users,
+    away: vacated::Away,
 }
 
 impl Node {
@@ -264,6 +268,7 @@ impl Node {
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
+            away: vacated::Away::default(),
         };
         node.carry_out(now);
         node

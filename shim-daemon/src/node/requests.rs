@@ -113,6 +113,7 @@ impl Node {
         }
         self.graves.remove(&peer.pid.unsigned_abs());
         let cgroup = peer.cgroup.clone();
+        self.away.joined(process, peer.pid);
         self.processes.insert(
             process,
             Process {
@@ -171,6 +172,7 @@ impl Node {
             return None;
         }
         known.connection = Some(client.connection);
+        self.away.came(process);
         self.happened(
             now,
             Event::Away {
@@ -362,6 +364,9 @@ impl Node {
             known.connection = None;
             let away = true;
             self.happened(now, Event::Away { process, away });
+            self.cancel_all(now, process, Some(client.connection));
+            self.went_away(now, process);
+            return;
         }
         self.cancel_all(now, process, Some(client.connection));
     }
@@ -394,6 +399,7 @@ impl Node {
             return;
         };
         self.asks.retain(|(asker, _), _| *asker != process);
+        self.away.ended(process);
         let mut charged = Vec::new();
         if let Some(container) = self.containers.get(&known.container) {
             let page = container.usage.view();

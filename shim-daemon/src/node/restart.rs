@@ -38,17 +38,27 @@ impl Node {
             },
         );
         self.inherit_fences(container);
+        self.inherit_dead(now, container, &registration.dead);
         Ok(container)
     }
 
     /// Once processes of the previous daemon have had their time to present what they hold: new ones may come.
     pub fn recovered(&mut self, now: Nanos) {
         self.recovering = false;
-        for known in self.containers.values_mut() {
-            known.clear_unclaimed();
+        for container in self.containers.keys().copied().collect::<Vec<_>>() {
+            self.clear_unclaimed(now, container);
         }
         self.advance(now);
         self.tell_queued_after_recovery();
+    }
+
+    /// Rows of processes that died while there was no daemon become limbo.
+    pub(super) fn clear_unclaimed(&mut self, now: Nanos, container: ContainerId) {
+        let known = self.containers.get_mut(&container);
+        let dead = known.map(super::Container::clear_unclaimed);
+        for unseen in dead.into_iter().flatten() {
+            self.bury_unseen(now, container, &unseen);
+        }
     }
 
     /// Containers of the previous daemon that neither a process nor a command has claimed are over.
@@ -117,7 +127,7 @@ impl Node {
                     *device,
                     bytes(word.charged),
                     bytes(word.credit),
-                    container.credit(column),
+                    container.held(column),
                 ));
             }
         }

@@ -16,9 +16,11 @@ use crate::devices::{Look, LookError};
 pub(super) struct Began {
     at: Nanos,
     under_way: bool,
+    /// Another look was wanted while one was under way, which may have begun too early to see what it is for.
+    again: bool,
     charged: BTreeMap<ProcessId, Bytes>,
     /// What the last look showed for each process.
-    shown: BTreeMap<ProcessId, Bytes>,
+    pub(super) shown: BTreeMap<ProcessId, Bytes>,
 }
 
 impl Node {
@@ -34,16 +36,17 @@ impl Node {
             self.beat(now, container);
         }
         self.mind_fences();
+        self.write_down_dead();
         self.advance(now);
     }
 
     fn beat(&mut self, now: Nanos, container: ContainerId) {
+        if !self.recovering {
+            self.clear_unclaimed(now, container);
+        }
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
-        if !self.recovering {
-            known.clear_unclaimed();
-        }
         let work = known.work();
         let worked = work != known.worked;
         known.worked = work;
@@ -100,6 +103,7 @@ impl Node {
         let charged = self.charges_on(device);
         let began = self.looking.entry(device).or_default();
         if began.under_way {
+            began.again = true;
             return;
         }
         began.under_way = true;
@@ -122,11 +126,16 @@ impl Node {
         };
         began.under_way = false;
         began.at = taken;
+        let again = std::mem::take(&mut began.again);
         let look = match look {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
             Err(LookError::Failed(error)) => {
-                return self.event("look-failed", None, Some(id), error);
+                self.event("look-failed", None, Some(id), error);
+                if again {
+                    self.look(device);
+                }
+                return;
             }
         };
         let before = std::mem::take(&mut began.charged);
@@ -181,7 +190,12 @@ impl Node {
             free: look.free,
             processes,
         };
+        let listed = sample.processes.is_some();
         self.happened(now, Event::Sampled { device: id, sample });
+        self.mind_away(now, device, listed.then_some(taken));
+        if again {
+            self.look(device);
+        }
     }
 
     /// The device is gone for good: who waits there is told, and nobody new is sent there.
@@ -216,6 +230,7 @@ impl Node {
         Some(Bytes(
             members
                 .iter()
+                .filter(|member| !self.away.has_vacated(**member, at))
                 .filter_map(|member| shown.get(member))
                 .map(|used| used.0)
                 .sum(),

@@ -22,8 +22,10 @@ pub(crate) struct Account {
     pub(crate) request: Bytes,
     /// The ceiling for new grants. After a `set` the grant may be above it until the container frees.
     pub(crate) limit: Bytes,
-    /// What its processes may hold as credit.
+    /// What its processes hold or may hold as credit. After a `set`, what they hold above the limit is part of it.
     pub(crate) grant: Bytes,
+    /// What its control page was last told to show: the grant, as far as the limit allows it beside its dead.
+    pub(crate) page: Bytes,
     /// The part of the grant known or assumed to be charged.
     pub(crate) in_use: Bytes,
     /// Overhead reserved or measured, over its living processes.
@@ -34,6 +36,12 @@ pub(crate) struct Account {
     pub(crate) excess: Bytes,
     /// Bytes of its dead processes.
     pub(crate) limbo: Bytes,
+    /// The part of `limbo` that was charged: it counts against the limit.
+    pub(crate) limbo_charged: Bytes,
+    /// The part of `in_use` that its usage page shows free and the device did not when it was last looked at.
+    pub(crate) late: Bytes,
+    /// What its usage page showed held when some of the rest was last found late.
+    pub(crate) judged: Option<Bytes>,
     /// Whether what it holds above its request may be taken back.
     pub(crate) revocable: bool,
     /// A reclaim under way.
@@ -68,6 +76,17 @@ impl Account {
         };
     }
 
+    /// The most its processes may hold as credit together: the limit, less what its dead were charged for and still hold.
+    pub(crate) fn ceiling(&self) -> Bytes {
+        self.limit - self.limbo_charged
+    }
+
+    /// What its control page is to show.
+    pub(crate) fn page_due(&self) -> Bytes {
+        let lowered = self.lowering.map_or(Bytes::MAX, |lowering| lowering.to);
+        self.grant.min(self.ceiling()).min(lowered)
+    }
+
     /// What it takes in both books.
     pub(crate) fn room(&self) -> Room {
         let kept = if self.revocable {
@@ -77,8 +96,8 @@ impl Account {
         };
         Room {
             taken: self.grant + self.overhead + self.excess + self.limbo,
-            firm: self.request.max(kept + self.limbo + self.excess)
-                + self.overhead.max(self.promise),
+            firm: self.request.max(kept + self.limbo_charged + self.excess)
+                + (self.overhead + self.limbo - self.limbo_charged).max(self.promise),
         }
     }
 
@@ -93,6 +112,11 @@ impl Account {
     /// What ending the container would give back on this device.
     pub(crate) fn held(&self) -> Bytes {
         self.grant + self.overhead + self.excess
+    }
+
+    /// What the page shows in use.
+    pub(crate) fn used_by_page(&self) -> Bytes {
+        self.in_use - self.late
     }
 
     /// Granted and not in use.
@@ -110,6 +134,12 @@ impl Account {
             return Err(format!(
                 "uses {:?} of a grant of {:?}",
                 self.in_use, self.grant
+            ));
+        }
+        if self.page > self.grant.min(self.ceiling()) {
+            return Err(format!(
+                "I2: the page shows {:?} of a grant of {:?}; the limit is {:?} and the dead hold {:?} of it",
+                self.page, self.grant, self.limit, self.limbo_charged
             ));
         }
         match self.lowering {

@@ -3,11 +3,11 @@
 //! The quick way: nobody waits on the device and it fits, so it is granted at once, rounded up to a step while memory is
 //! plenty. Everything else waits its turn in `settle`.
 
-use super::pending::{Pending, Want};
+use super::pending::{Pending, Said, Want};
 use super::{Container, Opened, World};
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
-use crate::ledger::Room;
+use crate::ledger::{Account, Room};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -57,10 +57,10 @@ impl World {
                 bytes,
             },
         };
-        if matches!(want, Want::Physical { .. }) {
-            self.decide(Decision::Resample { device });
-        }
         self.ask((process, ask), device, want, patience);
+        if matches!(want, Want::Physical { .. }) {
+            self.look_soon(device);
+        }
     }
 
     fn ask(&mut self, key: AskKey, device: DeviceId, want: Want, patience: Option<Nanos>) {
@@ -75,7 +75,7 @@ impl World {
                 .devices
                 .get(&device)
                 .and_then(|books| books.account(process.container));
-            let grant = account.map_or(Bytes::ZERO, |account| account.grant);
+            let grant = account.map_or(Bytes::ZERO, |account| account.page);
             self.takes_turns(key.0, device);
             self.answer(key, Answer::Granted { grant });
             return;
@@ -137,7 +137,9 @@ impl World {
         }
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
-        if account.is_some_and(|account| want.guaranteed(account)) {
+        // Time to end a victim helps nobody who waits for its own dead.
+        let guaranteed = |account: &Account| want.guaranteed(account) && !want.beside_dead(account);
+        if account.is_some_and(guaranteed) {
             until = until.max(self.now + self.policy.least_guarantee());
         }
         Ok(Pending {
@@ -147,6 +149,7 @@ impl World {
             since: self.now,
             until,
             told: None,
+            said: Said::default(),
             short: Bytes::ZERO,
             stuck: None,
         })
@@ -168,10 +171,14 @@ impl World {
             Want::Credit { held, bytes } => held + bytes,
             _ => Bytes::ZERO,
         };
+        let ceiling = account.ceiling();
+        if exact > ceiling {
+            return false;
+        }
         let most = if guaranteed {
-            account.request
+            account.request.min(ceiling)
         } else {
-            account.limit
+            ceiling
         };
         let stepped = exact.round_up(self.policy.step).min(most).max(exact);
         let free = self.free_for(pending, guaranteed);
@@ -209,7 +216,8 @@ impl World {
             Want::Credit { .. } => account.growth(level, Bytes::ZERO),
             Want::Physical { .. } => Room::default(),
         };
-        if guaranteed {
+        // What its dead still hold of it is not there for the living.
+        if guaranteed && account.limbo.is_zero() {
             need.firm = Bytes::ZERO;
         }
         need
@@ -252,11 +260,13 @@ impl World {
                 account.lowering = None;
             }
             account.grant = account.grant.max(level);
-            account.in_use = account.in_use.max(used.min(account.grant));
+            let shown = account.used_by_page().max(used.min(account.grant));
+            account.in_use = account.in_use.max(shown);
+            account.late = account.in_use - shown;
             account.overhead += overhead;
-            (account.grant, raised || lowered)
+            account.page_due()
         });
-        let Some((grant, changed)) = changed else {
+        let Some(grant) = changed else {
             return;
         };
         if let (Want::Context { .. }, true, Some(process)) =
@@ -264,13 +274,7 @@ impl World {
         {
             process.opened.insert(device, Opened::reserved(overhead));
         }
-        if changed {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
-        }
+        self.show_grant(container, device);
         if matches!(pending.want, Want::Context { .. }) {
             self.takes_turns(key.0, device);
         }
@@ -329,7 +333,7 @@ impl World {
         let Some(pending) = self.asks.get(&ask).copied() else {
             return;
         };
-        if self.is_guaranteed(&pending) {
+        if self.is_guaranteed(&pending) && !self.is_beside_dead(&pending) {
             // It may have been a burst when it asked, and the request was raised or siblings freed since.
             let mut until = pending.since + self.policy.least_guarantee();
             if pending.counts_on_coming() {

@@ -106,7 +106,7 @@ impl World {
         };
         // Limbo and excess pass; what is made firm stays, so they must not cover for it.
         let mut now = account.clone();
-        (now.limbo, now.excess) = (Bytes::ZERO, Bytes::ZERO);
+        (now.limbo, now.limbo_charged, now.excess) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let mut after = now.clone();
         after.set(quota, spec.preemptible, self.context_cost(device));
         let more = after.room().firm - now.room().firm;

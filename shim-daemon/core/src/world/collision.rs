@@ -244,7 +244,7 @@ impl World {
     }
 
     /// Notes what an ask waits for, and says so when that changed.
-    fn tell_waiting(&mut self, ask: AskKey, short: Bytes, by: Option<Resolver>) {
+    pub(super) fn tell_waiting(&mut self, ask: AskKey, short: Bytes, by: Option<Resolver>) {
         let Some(pending) = self.asks.get_mut(&ask) else {
             return;
         };
@@ -256,10 +256,10 @@ impl World {
         if pending.short.is_zero() {
             pending.stuck = None;
         }
-        if pending.told == Some(by) {
+        pending.told = Some(by);
+        if !pending.said.add(by) {
             return;
         }
-        pending.told = Some(by);
         let (device, until) = (pending.device, pending.until);
         self.notice(Notice::Waiting {
             ask,

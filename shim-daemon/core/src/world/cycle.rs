@@ -101,6 +101,9 @@ impl World {
         let Some(pending) = self.asks.get(&ask) else {
             return false;
         };
+        if self.is_beside_dead(pending) {
+            return false;
+        }
         let level = match pending.want {
             Want::Credit { held, bytes } => held + bytes,
             Want::Context { .. } => Bytes::ZERO,

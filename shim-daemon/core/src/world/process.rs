@@ -1,7 +1,6 @@
 //! Processes connect, are adopted after a restart, and die.
 
 use super::{Opened, Process, World};
-use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::lease::Input;
 use crate::ledger::Limbo;
@@ -79,14 +78,9 @@ impl World {
             if account.grant > before {
                 account.lowering = None;
             }
-            (account.grant > before).then_some(account.grant)
         });
-        if let Some(grant) = raised.flatten() {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
+        if raised.is_some() {
+            self.show_grant(container, device);
         }
         self.facts_changed(device);
     }
@@ -132,6 +126,30 @@ impl World {
         }
     }
 
+    /// A process became another program. Its charges there are believed as those of one with siblings are: what it hides stays in the
+    /// container's grant.
+    pub(super) fn vacated(&mut self, process: ProcessId, device: DeviceId, charged: Bytes) {
+        let Some(known) = self.processes.get_mut(&process) else {
+            return;
+        };
+        let container = known.container;
+        let opened = known.opened.remove(&device);
+        self.turn(device, Input::Left { process });
+        let ended = self
+            .containers
+            .get(&container)
+            .is_some_and(|known| known.ending.is_some());
+        self.bury(
+            process,
+            (container, ended),
+            device,
+            opened,
+            (charged, false),
+        );
+        self.lower_wants(container, device);
+        self.freed(device);
+    }
+
     /// Whether all its processes obey this daemon's control page: only then a lowered grant is a lowered grant.
     pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
         let processes = self
@@ -173,7 +191,7 @@ impl World {
                 (dead.container, ended),
                 device,
                 opened,
-                (!last).then_some(told),
+                (told, last),
             );
         }
         if last {
@@ -185,14 +203,14 @@ impl World {
         }
     }
 
-    /// Books what one dead process held on one device as limbo; with `charged` unknown, all its container held.
+    /// Books what one dead process held on one device as limbo: what its page `told`, or all its container held if it was the `last`.
     fn bury(
         &mut self,
         process: ProcessId,
         (container, ended): (ContainerId, bool),
         device: DeviceId,
         opened: Option<Opened>,
-        charged: Option<Bytes>,
+        (told, last): (Bytes, bool),
     ) {
         let since = self.now;
         let Some(books) = self.devices.get_mut(&device) else {
@@ -200,8 +218,12 @@ impl World {
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
         let buried = books.change(container, |account| {
-            let held = charged.map_or(account.grant, |charged| charged.min(account.grant));
-            let excess = if charged.is_none() {
+            let held = if last {
+                account.grant
+            } else {
+                told.min(account.grant)
+            };
+            let excess = if last {
                 std::mem::take(&mut account.excess)
             } else {
                 Bytes::ZERO
@@ -209,32 +231,31 @@ impl World {
             account.grant -= held;
             account.overhead -= overhead;
             account.in_use = (account.in_use - held).min(account.grant);
-            // A page that is lowered further already must not be raised again by this.
+            account.late = account.late.min(account.in_use);
             account.lowering = account
                 .lowering
                 .filter(|lowering| lowering.to < account.grant);
-            let lowered = !held.is_zero() && account.lowering.is_none();
-            (held + overhead + excess, lowered.then_some(account.grant))
+            (held + overhead + excess, held)
         });
-        let Some((bytes, grant)) = buried else { return };
+        let Some((bytes, held)) = buried else { return };
         if !bytes.is_zero() {
             books.bury(
                 process,
                 Limbo {
                     container: Some(container),
                     bytes,
+                    charged: held,
+                    told: told.min(held),
+                    overhead,
                     since,
                     ended,
                 },
             );
-            self.decide(Decision::Resample { device });
         }
-        if let Some(grant) = grant {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
+        // Before the dead slot is cleared: what it held must not become its siblings' credit.
+        self.show_grant(container, device);
+        if !bytes.is_zero() {
+            self.look_soon(device);
         }
     }
 }

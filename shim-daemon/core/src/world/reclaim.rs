@@ -92,9 +92,12 @@ impl World {
         let Some(books) = self.devices.get_mut(&device) else {
             return;
         };
-        books.change(container, |account| {
-            account.lowering = Some(Lowering { ticket, to })
+        let to = books.change(container, |account| {
+            account.lowering = Some(Lowering { ticket, to });
+            account.page = account.page_due();
+            account.page
         });
+        let Some(to) = to else { return };
         self.decide(Decision::Reclaim {
             ticket,
             container,
@@ -103,18 +106,22 @@ impl World {
         });
     }
 
-    /// A grant above the limit (which was lowered) follows the use down.
+    /// A grant above what the limit allows (which was lowered) follows the use down. The control page shows at once what is allowed.
     pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
         let account = self
             .devices
             .get(&device)
             .and_then(|books| books.account(container));
-        let Some(account) = account.filter(|account| account.lowering.is_none()) else {
+        let Some(account) = account else {
             return;
         };
-        let to = account.limit.max(account.in_use);
-        if to < account.grant && self.all_adopted(container) {
+        let to = account.ceiling().max(account.in_use).min(account.grant);
+        let under_way = account.lowering.is_some_and(|lowering| lowering.to <= to);
+        let due = to < account.grant || account.ceiling() < account.page;
+        if due && !under_way && self.all_adopted(container) {
             self.lower(container, device, to);
+        } else {
+            self.show_grant(container, device);
         }
     }
 
@@ -155,20 +162,25 @@ impl World {
                 .take_if(|lowering| lowering.ticket == ticket)?;
             let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead);
             account.in_use = held.max(shown).min(account.grant);
+            account.late = account.in_use - held;
             account.grant = lowering.to.max(account.in_use);
-            Some((account.grant, lowering.to))
+            if account.late.is_zero() {
+                account.judged = None;
+                return Some(false);
+            }
+            // Only what was given back since it was last found late is worth looking for at once.
+            let before = account.judged.replace(held);
+            Some(before.is_none_or(|before| held < before))
         });
-        let Some((grant, to)) = settled.flatten() else {
+        let Some(given_back) = settled.flatten() else {
             return;
         };
-        if grant != to {
-            self.decide(Decision::SetGrant {
-                container,
-                device,
-                grant,
-            });
-        }
+        self.show_grant(container, device);
+        self.trim(container, device);
         self.freed(device);
+        if given_back {
+            self.look_soon(device);
+        }
     }
 
     /// What a container has freed since one of its processes asked, that one need not wait for.
@@ -198,6 +210,7 @@ impl World {
         };
         let changed = books.change(container, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
+            account.late = Bytes::ZERO;
             before != account.in_use
         });
         if changed == Some(true) {

@@ -34,6 +34,7 @@ impl World {
         }
         self.schedules.remove(&device);
         self.timers.stop(Timer::Settle(device));
+        self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
         self.regroup(device, None);
         self.take_all_turns();

@@ -27,6 +27,7 @@ impl World {
             Some(processes) => self.by_process(device, taken, sample.used, &processes),
             None => by_total(books, taken, sample.used),
         }
+        self.show_grants(device);
         self.facts_changed(device);
     }
 
@@ -41,11 +42,7 @@ impl World {
         let mut dead: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
         let mut living: BTreeMap<ContainerId, Bytes> = BTreeMap::new();
         for seen in processes {
-            if let Some(container) = self
-                .processes
-                .get(&seen.process)
-                .map(|known| known.container)
-            {
+            if let Some(container) = self.holder(seen.process, device) {
                 *living.entry(container).or_default() += seen.used;
                 ours += seen.used;
                 self.measure(device, container, *seen);
@@ -82,6 +79,15 @@ impl World {
         }
         books.unmanaged = used - ours;
         self.update_excess(device, &living);
+        self.update_late(device, &living);
+    }
+
+    /// Whose memory on the device a living process holds; `None` of one that was there before it became another program.
+    fn holder(&self, process: ProcessId, device: DeviceId) -> Option<ContainerId> {
+        let known = self.processes.get(&process)?;
+        let books = self.devices.get(&device)?;
+        let there = known.opened.contains_key(&device) || !books.limbo.contains_key(&process);
+        there.then_some(known.container)
     }
 
     /// What a process holds beyond its charges, if its slot stood still around the sample.
@@ -115,6 +121,29 @@ impl World {
         });
         if let Some((class, overhead)) = learned {
             self.costs.learn(class, overhead, most);
+        }
+    }
+
+    /// What containers freed and the device showed in use when it was last looked at: it may be back.
+    fn update_late(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let late = books
+            .accounts()
+            .filter(|(_, account)| !account.late.is_zero());
+        let late: Vec<ContainerId> = late.map(|(container, _)| container).collect();
+        for container in late {
+            let used = living.get(&container).copied().unwrap_or_default();
+            books.change(container, |account| {
+                let shown = used - account.overhead;
+                let page = account.used_by_page();
+                account.in_use = account.in_use.min(page.max(shown));
+                account.late = account.in_use - page;
+                if account.late.is_zero() {
+                    account.judged = None;
+                }
+            });
         }
     }
 

@@ -63,6 +63,11 @@ impl World {
             return;
         }
         self.call_back_deficit(device);
+        self.serve_all(device);
+        self.mind_looks(device);
+    }
+
+    fn serve_all(&mut self, device: DeviceId) {
         let turns = self.turns(device);
         if turns.is_empty() {
             self.spare_unneeded(device, Bytes::ZERO, &[]);
@@ -120,12 +125,17 @@ impl World {
             .devices
             .get(&pass.device)
             .and_then(|books| books.account(pending.container));
-        let Some((limit, request)) = account.map(|account| (account.limit, account.request)) else {
+        let Some(account) = account else {
             return;
         };
+        let (limit, request, ceiling) = (account.limit, account.request, account.ceiling());
         let level = match pending.want {
             Want::Credit { held, bytes } if held + bytes > limit => {
                 self.answer(ask, Answer::Denied(Denial::OverLimit { limit }));
+                return;
+            }
+            Want::Credit { held, bytes } if held + bytes > ceiling => {
+                self.wait_for_dead(pass, ask, &pending, held + bytes - ceiling);
                 return;
             }
             Want::Credit { held, bytes } => {
@@ -134,7 +144,7 @@ impl World {
                     .get(&pending.container)
                     .copied()
                     .unwrap_or_default();
-                (held.max(claimed) + bytes).min(limit)
+                (held.max(claimed) + bytes).min(ceiling)
             }
             _ => Bytes::ZERO,
         };

@@ -3,7 +3,7 @@
 use super::World;
 use super::pending::Want;
 use crate::decision::Why;
-use crate::ids::{AskKey, ContainerId, DeviceId};
+use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
 use crate::spec::{ContainerSpec, Quota};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -44,6 +44,23 @@ pub struct AccountView {
     pub excess: Bytes,
     /// What its dead processes still hold.
     pub limbo: Bytes,
+    /// The most its living ones may hold as credit together: the limit less what those were charged for.
+    pub ceiling: Bytes,
+}
+
+/// A dead process that still holds memory. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadView {
+    /// Which.
+    pub process: ProcessId,
+    /// Whose it was, as long as that is registered.
+    pub container: Option<ContainerId>,
+    /// Where.
+    pub device: DeviceId,
+    /// What it holds.
+    pub bytes: Bytes,
+    /// The part of that which was charged.
+    pub charged: Bytes,
 }
 
 /// An ask that waits.
@@ -169,6 +186,7 @@ impl World {
             overhead: account.overhead,
             excess: account.excess,
             limbo: account.limbo,
+            ceiling: account.ceiling(),
         })
     }
 
@@ -189,6 +207,19 @@ impl World {
             limbo: books.limbo.values().map(|entry| entry.bytes).sum(),
             unmanaged: books.unmanaged,
             waiting: books.waiting.len(),
+        })
+    }
+
+    /// All dead processes that still hold memory.
+    pub fn dead(&self) -> impl Iterator<Item = DeadView> {
+        self.devices.iter().flat_map(|(device, books)| {
+            books.limbo.iter().map(|(process, entry)| DeadView {
+                process: *process,
+                container: entry.container,
+                device: *device,
+                bytes: entry.bytes,
+                charged: entry.charged,
+            })
         })
     }
 
@@ -216,6 +247,6 @@ impl World {
         } else {
             within + books.slack().firm
         };
-        (account.unused() + more.min(beyond)).min(account.limit - account.in_use)
+        (account.unused() + more.min(beyond)).min(account.ceiling() - account.in_use)
     }
 }

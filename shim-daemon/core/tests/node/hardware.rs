@@ -16,6 +16,16 @@ pub struct Hardware {
     pub linger: Option<Nanos>,
     /// Dead processes, what they hold, and since when.
     pub dead: BTreeMap<ProcessId, (Bytes, Nanos)>,
+    /// What of that was charged, and to whose limit.
+    pub dead_charges: BTreeMap<ProcessId, (ContainerId, Bytes)>,
+    /// How long what a living process freed stays on the device.
+    pub returns: Nanos,
+    /// What was freed and is not back yet: whose it was, how much, and since when.
+    pub freed: Vec<(ProcessId, Bytes, Nanos)>,
+    /// What the last look showed for each process.
+    pub shown: Option<BTreeMap<ProcessId, Bytes>>,
+    /// When the device was looked at.
+    pub looks: Vec<Nanos>,
     /// Whether NVML lists dead processes that still hold memory.
     pub lists_dead: bool,
     /// Whether NVML can list processes here.
@@ -30,6 +40,11 @@ impl Hardware {
             foreign: Bytes::ZERO,
             linger: Some(Nanos::ZERO),
             dead: BTreeMap::new(),
+            dead_charges: BTreeMap::new(),
+            returns: Nanos::ZERO,
+            freed: Vec::new(),
+            shown: None,
+            looks: Vec::new(),
             lists_dead: true,
             lists_processes: true,
         }
@@ -45,6 +60,31 @@ impl Hardware {
         if let Some(linger) = self.linger {
             self.dead.retain(|_, (_, died)| *died + linger > now);
         }
+        let returns = self.returns;
+        self.freed.retain(|(_, _, since)| *since + returns > now);
+    }
+
+    /// What a process freed that is not back yet.
+    fn late(&self, process: ProcessId) -> Bytes {
+        let own = self.freed.iter().filter(|(of, _, _)| *of == process);
+        own.map(|(_, bytes, _)| *bytes).sum()
+    }
+
+    /// The process died: what it freed goes with the rest of it.
+    pub fn take_late(&mut self, process: ProcessId) -> Bytes {
+        let late = self.late(process);
+        self.freed.retain(|(of, _, _)| *of != process);
+        late
+    }
+
+    /// What the dead of a container still hold of what it was charged for.
+    pub fn charged_by_dead(&self, container: ContainerId) -> Bytes {
+        let held = self
+            .dead
+            .keys()
+            .filter_map(|dead| self.dead_charges.get(dead));
+        let own = held.filter(|(of, _)| *of == container);
+        own.map(|(_, bytes)| *bytes).sum()
     }
 }
 
@@ -81,7 +121,8 @@ impl Node {
         let hardware = &self.devices[&device];
         let living: Bytes = self.processes.values().map(|proc| proc.holds(device)).sum();
         let dead: Bytes = hardware.dead.values().map(|(holds, _)| *holds).sum();
-        living + dead + hardware.foreign
+        let late: Bytes = hardware.freed.iter().map(|(_, bytes, _)| *bytes).sum();
+        living + dead + late + hardware.foreign
     }
 
     /// What NVML would say now.
@@ -95,25 +136,35 @@ impl Node {
             .give_back(now);
         let used = self.physical(device);
         let hardware = &self.devices[&device];
-        let living = self
-            .processes
-            .iter()
-            .filter(|(_, proc)| !proc.holds(device).is_zero());
-        let living = living.map(|(process, proc)| ProcessSample {
-            process: *process,
-            used: proc.holds(device),
-            charged: Some(proc.charged(device)),
-        });
+        let held = |(process, proc): (&ProcessId, &Proc)| {
+            let used = proc.holds(device) + hardware.late(*process);
+            (!used.is_zero()).then(|| ProcessSample {
+                process: *process,
+                used,
+                // What was freed a moment ago moved the slot.
+                charged: hardware
+                    .late(*process)
+                    .is_zero()
+                    .then(|| proc.charged(device)),
+            })
+        };
+        let living = self.processes.iter().filter_map(held);
         let dead = hardware.dead.iter().filter(|_| hardware.lists_dead);
         let dead = dead.map(|(process, (used, _))| ProcessSample {
             process: *process,
             used: *used,
             charged: None,
         });
-        let processes = hardware
+        let processes: Option<Vec<ProcessSample>> = hardware
             .lists_processes
             .then(|| living.chain(dead).collect());
         let free = hardware.capacity - used;
+        let hardware = self.devices.get_mut(&device).expect("it exists");
+        hardware.looks.push(now);
+        hardware.shown = processes.as_ref().map(|list| {
+            let shown = list.iter().map(|sample| (sample.process, sample.used));
+            shown.collect()
+        });
         Event::Sampled {
             device,
             sample: Sample {

@@ -268,12 +268,30 @@ impl Node {
         );
     }
 
+    /// A process charges within what its page lets its container hold, without asking. Whether it could.
+    pub fn charge(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> bool {
+        let container = self.processes[&process].container;
+        let page = self.guests[&container].page.get(&device).copied();
+        let fits = self.charged(container, device) + bytes <= page.unwrap_or_default();
+        if fits {
+            let proc = self.processes.get_mut(&process).expect("it lives");
+            *proc.charged.entry(device).or_default() += bytes;
+        }
+        fits
+    }
+
     /// A process frees; its page shows it, and the daemon looks.
     pub fn free(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) {
         let proc = self.processes.get_mut(&process).expect("it lives");
         let charged = proc.charged.entry(device).or_default();
-        *charged -= bytes;
+        let freed = bytes.min(*charged);
+        *charged -= freed;
         let container = proc.container;
+        let now = self.now;
+        let hardware = self.devices.get_mut(&device).expect("it exists");
+        if hardware.returns > Nanos::ZERO && !freed.is_zero() {
+            hardware.freed.push((process, freed, now));
+        }
         self.look(container, device);
     }
 
@@ -325,7 +343,10 @@ impl Node {
         self.members.remove(&(dead.container, process));
         self.asks.retain(|ask, _| ask.0 != process);
         for (device, hardware) in &mut self.devices {
-            hardware.died(process, dead.holds(*device), self.now);
+            let late = hardware.take_late(process);
+            hardware.died(process, dead.holds(*device) + late, self.now);
+            let charged = (dead.container, dead.charged(*device));
+            hardware.dead_charges.insert(process, charged);
         }
         Some(Event::ProcessGone {
             process,

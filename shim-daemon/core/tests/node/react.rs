@@ -94,12 +94,12 @@ impl Node {
             guest.page.insert(device, to);
         }
         let held = self.charged(container, device);
+        // As a daemon does: by the last look, however long ago that was.
         let mine = self.processes_of(container);
-        let used = mine
-            .iter()
-            .map(|process| self.processes[process].holds(device))
-            .sum();
-        let used = self.devices[&device].lists_processes.then_some(used);
+        let used = self.devices[&device].shown.as_ref().map(|shown| {
+            let own = mine.iter().filter_map(|process| shown.get(process));
+            own.copied().sum()
+        });
         self.reply(Event::Reclaimed {
             ticket,
             container,
@@ -159,7 +159,9 @@ impl Node {
     /// Whether this allocation is covered by the request as things stand, and no sibling competes for the same part.
     fn within_request(&self, container: ContainerId, wanted: &Wanted) -> bool {
         let account = self.world.account(container, wanted.device);
-        let charged = self.charged(container, wanted.device);
+        // What its dead still hold of it is waited for as long as it says, and no longer.
+        let charged = self.charged(container, wanted.device)
+            + self.devices[&wanted.device].charged_by_dead(container);
         let rival = |(ask, other): (&AskKey, &Wanted)| {
             let sibling = self
                 .processes
@@ -289,6 +291,12 @@ impl Node {
                 .world
                 .account(*container, device)
                 .map_or(Bytes::ZERO, |account| account.grant);
+            let dead = hardware.charged_by_dead(*container);
+            assert!(
+                !self.guarantees || charged.max(page) + dead <= quota.limit,
+                "I2: {container:?} charged {charged} of {page}, its dead hold {dead} of {}",
+                quota.limit
+            );
             assert!(
                 page <= books || self.world.account(*container, device).is_none(),
                 "page {page}, books {books}"

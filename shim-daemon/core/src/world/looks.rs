@@ -1,0 +1,79 @@
+//! Looking at a device again while somebody waits for bytes that its books say are free, or will be.
+//!
+//! A regular look comes once a second. A driver that gave memory back a millisecond after the last one would keep a waiter for the
+//! whole of that second, so the device is looked at again after 1, 2, 4 … milliseconds, within the bounds of [`Looks`].
+//!
+//! [`Looks`]: crate::ledger::Looks
+
+use super::World;
+use super::pending::Want;
+use crate::decision::Decision;
+use crate::ids::DeviceId;
+use crate::timers::Timer;
+
+impl World {
+    /// Something was given back on the device, or may have been: a look is due at once, and others soon if somebody waits.
+    pub(super) fn look_soon(&mut self, device: DeviceId) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        books.looks.given_back();
+        self.look_again(device);
+    }
+
+    /// A look is due, if it still matters and may be taken now.
+    pub(super) fn look_again(&mut self, device: DeviceId) {
+        let waited_for = self.is_waited_for(device);
+        let now = self.now;
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if !waited_for && !books.looks.is_owed() {
+            return;
+        }
+        match books.looks.take(now) {
+            Err(at) => self.timers.set(Timer::Look(device), at),
+            Ok(()) => {
+                let next = waited_for.then(|| books.looks.next(now)).flatten();
+                match next {
+                    Some(at) => self.timers.set(Timer::Look(device), at),
+                    None => self.timers.stop(Timer::Look(device)),
+                }
+                self.decide(Decision::Resample { device });
+            }
+        }
+    }
+
+    /// Who waits on the device may have changed: begins to look again where that helps, ends it where it does not.
+    pub(super) fn mind_looks(&mut self, device: DeviceId) {
+        let waited_for = self.is_waited_for(device);
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        if books.looks.is_owed() {
+            return;
+        }
+        if !waited_for {
+            books.looks.rest();
+            self.timers.stop(Timer::Look(device));
+        } else if books.looks.is_fresh() {
+            let next = books.looks.next(self.now);
+            if let Some(at) = next {
+                self.timers.set(Timer::Look(device), at);
+            }
+        }
+    }
+
+    /// Whether an ask waits that a look could let through.
+    fn is_waited_for(&self, device: DeviceId) -> bool {
+        let Some(books) = self.devices.get(&device) else {
+            return false;
+        };
+        let refused = || {
+            let asks = books.waiting.iter().filter_map(|ask| self.asks.get(ask));
+            asks.into_iter()
+                .any(|pending| matches!(pending.want, Want::Physical { .. }))
+        };
+        !books.waiting.is_empty() && (books.may_return() || refused())
+    }
+}

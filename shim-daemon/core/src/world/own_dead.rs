@@ -1,0 +1,118 @@
+//! A tenant's limit beside what its own dead still hold.
+//!
+//! Bytes of a dead process count against the limit it was charged under until the device no longer shows them. An ask that fits the
+//! limit but not beside them waits for them: it is not above the limit, and nobody else has to give anything.
+
+use super::World;
+use super::pending::Pending;
+use super::settle::Pass;
+use crate::decision::{Answer, Decision, Denial};
+use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
+use crate::ledger::{Limbo, Room};
+use crate::resolver::Resolver;
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    /// An ask of which `over` bytes must come back from its tenant's dead first. It waits as its resolvers say; one that would not wait
+    /// does so as long as the bytes count as coming.
+    pub(super) fn wait_for_dead(
+        &mut self,
+        pass: &mut Pass,
+        ask: AskKey,
+        pending: &Pending,
+        over: Bytes,
+    ) {
+        let coming = self.dead_coming(pending.container, pass.device) >= over;
+        if coming {
+            pass.coming.lasting = pass.coming.lasting - Room::both(over);
+            self.tell_waiting(ask, over, None);
+        } else if self.is_guaranteed(pending) || self.waits(pending.container) {
+            self.tell_waiting(ask, over, Some(Resolver::Wait));
+        } else {
+            let denial = Denial::NoRoom { short: over };
+            self.answer(ask, Answer::Denied(denial));
+        }
+    }
+
+    /// Whether its own dead are in its way.
+    pub(super) fn is_beside_dead(&self, pending: &Pending) -> bool {
+        let books = self.devices.get(&pending.device);
+        let account = books.and_then(|books| books.account(pending.container));
+        account.is_some_and(|account| pending.want.beside_dead(account))
+    }
+
+    fn waits(&self, container: ContainerId) -> bool {
+        let known = self.containers.get(&container);
+        known.is_some_and(|known| known.spec.on_collision.contains(&Resolver::Wait))
+    }
+
+    /// What of its limit its dead may give back soon.
+    fn dead_coming(&self, container: ContainerId, device: DeviceId) -> Bytes {
+        let limbo = self.devices.get(&device).map(|books| books.limbo.values());
+        let coming = limbo.into_iter().flatten().filter(|entry| {
+            let own = entry.container == Some(container);
+            own && entry.since + self.policy.limbo_grace(entry) > self.now
+        });
+        coming.map(|entry| entry.charged).sum()
+    }
+
+    /// A dead process of the previous daemon: what it held counts until a look shows otherwise.
+    pub(super) fn remembered(
+        &mut self,
+        process: ProcessId,
+        container: ContainerId,
+        device: DeviceId,
+        (bytes, charged): (Bytes, Bytes),
+    ) {
+        let known = self.devices.get_mut(&device);
+        let Some(books) = known.filter(|books| books.account(container).is_some()) else {
+            return;
+        };
+        let charged = charged.min(bytes);
+        let entry = Limbo {
+            container: Some(container),
+            bytes,
+            charged,
+            told: charged,
+            overhead: bytes - charged,
+            since: self.now,
+            ended: false,
+        };
+        books.bury(process, entry);
+        self.show_grant(container, device);
+        self.facts_changed(device);
+        self.look_soon(device);
+    }
+
+    /// Has the control page show what it is to show by now, if that is something else than before.
+    pub(super) fn show_grant(&mut self, container: ContainerId, device: DeviceId) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let changed = books.change(container, |account| {
+            let due = account.page_due();
+            (std::mem::replace(&mut account.page, due) != due).then_some(due)
+        });
+        if let Some(grant) = changed.flatten() {
+            self.decide(Decision::SetGrant {
+                container,
+                device,
+                grant,
+            });
+        }
+    }
+
+    /// [`Self::show_grant`] for all containers on a device: its dead may hold less now.
+    pub(super) fn show_grants(&mut self, device: DeviceId) {
+        let Some(books) = self.devices.get(&device) else {
+            return;
+        };
+        let due = books
+            .accounts()
+            .filter(|(_, account)| account.page != account.page_due());
+        let due: Vec<ContainerId> = due.map(|(container, _)| container).collect();
+        for container in due {
+            self.show_grant(container, device);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Memory that one tenant gives back reaches the next one that waits for it.
+
+use std::time::{Duration, Instant};
+
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest};
+
+const ROUNDS: usize = 25;
+
+fn alloc(bytes: u64) -> String {
+    format!("alloc {bytes}")
+}
+
+/// How the holder gives back.
+#[derive(Clone, Copy, Debug)]
+enum Giving {
+    Frees,
+    Ends,
+}
+
+/// A new holder of 10 GiB, as a look of the daemon has seen it.
+fn holder(daemon: &Daemon, container: &Container) -> Guest {
+    let mut holder = container.client("quota", &[]).started();
+    assert_eq!(holder.ask(&alloc(10 * GIB)), "alloc 0");
+    // Its context is measured by a look that sees it with what it holds.
+    daemon.until("a", |row| row.overhead > 0 && row.overhead < GIB / 4);
+    holder
+}
+
+fn give_back(mut holder: Guest, giving: Giving) -> Option<Guest> {
+    match giving {
+        Giving::Frees => {
+            assert_eq!(holder.ask("free 1"), "free 0");
+            Some(holder)
+        }
+        Giving::Ends => {
+            holder.kill();
+            None
+        }
+    }
+}
+
+fn hand_over(spec: &str, giving: Giving) -> Vec<Duration> {
+    let gpu = Gpu::new(spec);
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let (first, second) = (
+        daemon.container("a", &limits),
+        daemon.container("b", &limits),
+    );
+    let mut b = second.client("quota", &[]).started();
+    let mut a = holder(&daemon, &first);
+    let mut taken = Vec::new();
+    for _ in 0..ROUNDS {
+        b.send(&alloc(10 * GIB));
+        daemon.until_one_waits("b");
+        let start = Instant::now();
+        let kept = give_back(a, giving);
+        assert_eq!(b.line(), "alloc 0");
+        taken.push(start.elapsed());
+        assert_eq!(b.ask("free 1"), "free 0");
+        a = match kept {
+            Some(mut kept) => {
+                assert_eq!(kept.ask(&alloc(10 * GIB)), "alloc 0");
+                kept
+            }
+            None => holder(&daemon, &first),
+        };
+    }
+    told_once(&daemon);
+    taken.sort_unstable();
+    taken
+}
+
+/// Each wait told each of its states once.
+fn told_once(daemon: &Daemon) {
+    let waits = daemon.commands().follow(1024);
+    let marker = daemon.container("last", &[]);
+    let told = waits.take_while(|event| event.container.as_deref() != Some("last"));
+    let told = told.filter(|event| event.kind == "waiting").count();
+    drop(marker);
+    assert!(
+        told >= ROUNDS && told <= 3 * ROUNDS,
+        "{told} for {ROUNDS} waits"
+    );
+}
+
+#[test]
+fn memory_given_back_is_handed_on_and_each_state_of_a_wait_told_once() {
+    for spec in ["mem=16GiB", "mem=16GiB,linger=0", "mem=16GiB,linger=40"] {
+        for giving in [Giving::Frees, Giving::Ends] {
+            let taken = hand_over(spec, giving);
+            let (median, most) = (taken[ROUNDS / 2], taken[ROUNDS - 1]);
+            println!("{spec}, {giving:?}: median {median:?}, most {most:?} of {ROUNDS}");
+        }
+    }
+}

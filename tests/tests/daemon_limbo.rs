@@ -1,0 +1,120 @@
+//! What a dead process's forked child keeps of the device counts against its tenant's limit, under a daemon and through its restarts.
+
+use gpushare_tests::{Container, Daemon, Gpu, MIB};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const LIMITS: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_LIMIT", "512MiB"),
+    ("GPUSHARE_WAIT_TIMEOUT", "400ms"),
+];
+const REFUSED: &str = "alloc 2";
+
+fn alloc(mib: u64) -> String {
+    format!("alloc {}", mib * MIB)
+}
+
+/// A program allocates so much, forks a child that does nothing, and dies. What it was answered, and the child.
+fn leave(container: &Container, mib: u64) -> (String, Pid) {
+    let mut guest = container.client("quota", &[]).started();
+    let answer = guest.ask(&alloc(mib));
+    let forked = guest.ask("fork");
+    let child = forked
+        .strip_prefix("fork ")
+        .and_then(|pid| pid.parse().ok());
+    guest.kill();
+    (answer, Pid::from_raw(child.expect("a pid")))
+}
+
+#[test]
+fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
+    let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+    let daemon = Daemon::start(&gpu);
+    let neighbour = daemon.container("neighbour", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let container = daemon.container("one", &LIMITS);
+    let left: Vec<(String, Pid)> = (0..5).map(|_| leave(&container, 500)).collect();
+    let granted = left
+        .iter()
+        .filter(|(answer, _)| answer == "alloc 0")
+        .count();
+    let truth = gpu.truth();
+    assert_eq!(granted, 1, "{left:?}");
+    assert!(truth.requested_now <= 512 * MIB, "{truth:?}");
+    let mut guest = neighbour.client("quota", &[]).started();
+    assert_eq!(guest.ask(&alloc(2048)), "alloc 0", "what was guaranteed");
+    let mut small = container.client("quota", &[]).started();
+    assert_eq!(small.ask(&alloc(12)), "alloc 0", "what is left beside it");
+    assert_eq!(small.ask(&alloc(13)), REFUSED);
+    for (_, child) in left {
+        kill(child, Signal::SIGKILL).expect("it lives");
+    }
+    daemon.until("one", |row| row.limbo == 0);
+    assert_eq!(small.ask(&alloc(500)), "alloc 0");
+}
+
+#[test]
+fn what_waits_for_a_dead_process_is_served_when_its_memory_is_back() {
+    let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+    let daemon = Daemon::start(&gpu);
+    let patient = [LIMITS[0], ("GPUSHARE_WAIT_TIMEOUT", "1h")];
+    let container = daemon.container("one", &patient);
+    let mut busy = container.client("quota", &[]).started();
+    let (answer, child) = leave(&container, 500);
+    assert_eq!(answer, "alloc 0");
+    let mut next = container.client("quota", &[]).started();
+    next.send(&alloc(500));
+    daemon.until_one_waits("one");
+    kill(child, Signal::SIGKILL).expect("it lives");
+    // The software GPU gives back as operations pass.
+    for _ in 0..40 {
+        assert!(busy.ask("info").starts_with("info"));
+    }
+    assert_eq!(next.line(), "alloc 0");
+}
+
+#[test]
+fn a_program_that_is_started_again_after_a_crash_gets_its_memory() {
+    let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+    let daemon = Daemon::start(&gpu);
+    for resolver in ["wait", "fail"] {
+        let container =
+            daemon.container(resolver, &[LIMITS[0], ("GPUSHARE_ON_COLLISION", resolver)]);
+        for round in 0..8 {
+            let mut guest = container.client("quota", &[]).started();
+            assert_eq!(guest.ask(&alloc(500)), "alloc 0", "{resolver}, {round}");
+            guest.kill();
+        }
+    }
+}
+
+#[test]
+fn a_new_daemon_knows_what_the_dead_of_the_one_before_still_hold() {
+    let gpu = Gpu::new("mem=4GiB,ctx=16MiB");
+    let mut daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &LIMITS);
+    let mut sibling = container.client("quota", &[]).started();
+    let (answer, first) = leave(&container, 300);
+    assert_eq!(answer, "alloc 0");
+    daemon.until("one", |row| row.limbo >= 300 * MIB);
+    // What it knows is written down within two of its rounds.
+    std::thread::sleep(std::time::Duration::from_millis(2_100));
+    let mut dies_unseen = container.client("quota", &[]).started();
+    assert_eq!(dies_unseen.ask(&alloc(100)), "alloc 0");
+    let forked = dies_unseen.ask("fork");
+    let second = forked
+        .strip_prefix("fork ")
+        .and_then(|pid| pid.parse().ok());
+    daemon.kill();
+    dies_unseen.kill();
+    daemon.restart();
+    daemon.until("one", |row| {
+        row.processes.len() == 1 && row.limbo >= 400 * MIB
+    });
+    assert_eq!(sibling.ask(&alloc(200)), REFUSED);
+    assert_eq!(sibling.ask(&alloc(112)), "alloc 0");
+    for child in [first, Pid::from_raw(second.expect("a pid"))] {
+        kill(child, Signal::SIGKILL).expect("it lives");
+    }
+    daemon.until("one", |row| row.limbo == 0);
+    assert_eq!(sibling.ask(&alloc(400)), "alloc 0");
+}

@@ -1,0 +1,86 @@
+//! From the moment a lowered limit is set, no charge succeeds that leaves a tenant above it, whatever its processes race.
+
+use gpushare_protocol::wire::{Control, ControlReply};
+use gpushare_tests::daemon::Commands;
+use gpushare_tests::{Daemon, Gpu, MIB};
+
+const HIGH: u64 = 2048;
+const LOW: u64 = 256;
+
+fn set(commands: &mut Commands, mib: u64) {
+    let changes = vec![("GPUSHARE_MEM_LIMIT".to_owned(), format!("{mib}MiB"))];
+    let container = "one".to_owned();
+    let done = commands.ask(&Control::Set { container, changes });
+    assert_eq!(done, ControlReply::Done);
+}
+
+#[test]
+fn what_is_freed_above_a_lowered_limit_is_not_charged_again() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guests = [(); 2].map(|()| container.client("quota", &[]).started());
+    for guest in &mut guests {
+        assert_eq!(
+            guest.ask(&format!("fill {}", 128 * MIB)).split(' ').next(),
+            Some("fill")
+        );
+    }
+    let mut commands = daemon.commands();
+    set(&mut commands, 1024);
+    assert_eq!(daemon.row("one").charged, HIGH * MIB);
+    assert_eq!(guests[0].ask("free 4"), "free 0");
+    for guest in &mut guests {
+        assert_eq!(guest.ask("alloc 512"), "alloc 2");
+    }
+    assert_eq!(guests[0].ask("free 4"), "free 0");
+    assert_eq!(
+        guests[1].ask("alloc 512"),
+        "alloc 2",
+        "exactly at the limit"
+    );
+    assert_eq!(guests[0].ask("free 1"), "free 0");
+    assert_eq!(guests[1].ask(&format!("alloc {}", 128 * MIB)), "alloc 0");
+    assert_eq!(guests[0].ask("alloc 512"), "alloc 2");
+    set(&mut commands, HIGH);
+    assert_eq!(guests[0].ask(&format!("alloc {}", 512 * MIB)), "alloc 0");
+}
+
+#[test]
+fn racing_processes_never_grow_above_a_limit_once_it_is_set() {
+    let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "2GiB")]);
+    let mut guests = [0, 1, 2, 3].map(|seed| {
+        let mut guest = container.client("churn", &[]);
+        guest.send(&format!("start {seed} {}", 120 * MIB));
+        guest
+    });
+    for guest in &mut guests {
+        assert_eq!(guest.line(), "start 0");
+    }
+    let (mut commands, mut grown, mut above) = (daemon.commands(), 0, 0);
+    for _ in 0..60 {
+        set(&mut commands, HIGH);
+        daemon.until("one", |row| row.charged > 2 * LOW * MIB);
+        set(&mut commands, LOW);
+        let mut most = u64::MAX;
+        for _ in 0..40 {
+            let charged = daemon.row("one").charged;
+            above += u32::from(charged > LOW * MIB);
+            grown += u32::from(charged > most.max(LOW * MIB));
+            most = charged;
+        }
+    }
+    println!("{above} of 2400 readings above the limit, {grown} of them after a growth");
+    assert!(above > 0, "nothing was above the limit to begin with");
+    assert_eq!(grown, 0);
+    for guest in &mut guests {
+        guest.send("stop");
+        let stopped = guest.line();
+        assert!(
+            stopped.ends_with(" 0"),
+            "only served or out of memory: {stopped}"
+        );
+    }
+}
