@@ -96,6 +96,11 @@ impl Ground {
         }
     }
 
+    /// Whether a daemon keeps the page.
+    pub(crate) fn is_daemons(&self) -> bool {
+        matches!(self, Self::Daemon(_))
+    }
+
     /// Whether the process of a taken slot lives, as far as it is our business.
     pub(crate) fn is_alive(&self, slot: usize) -> bool {
         match self {

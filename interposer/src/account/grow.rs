@@ -93,6 +93,7 @@ pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
     };
     let booked = line.word.charge_anyway(units);
     killpoint::hit();
+    member.changed(column);
     AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::Release);
     booked
 }
@@ -189,6 +190,8 @@ fn still_covered(
     }
     line.word.release(units);
     killpoint::hit();
+    // Whoever summed in between has counted what is not charged.
+    member.changed(column);
     line.word.reclaim(excess);
     killpoint::hit();
     Err(Some(member.charged(column)))

@@ -63,6 +63,19 @@ impl Membership {
         self.row.get(column)
     }
 
+    /// This process's word for a column has changed: ends what others remember of it.
+    #[inline]
+    pub(crate) fn changed(&self, column: usize) {
+        if let Some(device) = self.page.devices.get(column) {
+            device.watch.changed(self.mark);
+        }
+    }
+
+    /// Whether another process has a slot, dead or alive.
+    pub(crate) fn has_others(&self) -> bool {
+        self.others().next().is_some()
+    }
+
     /// The slots that others have taken, dead or alive.
     fn others(&self) -> impl Iterator<Item = usize> {
         let taken = |slot: &usize| self.page.slots[*slot].taken.load(Ordering::Acquire) != 0;
@@ -161,6 +174,9 @@ impl Membership {
         }
         if let Some(line) = self.page.line(dead.slot, column) {
             clear(line);
+        }
+        for device in &self.page.devices {
+            device.watch.changed_by_another();
         }
         let holds = |column| {
             self.page
