@@ -21,6 +21,7 @@ mod lock;
 pub(crate) mod nvml;
 mod others;
 pub(crate) mod peek;
+mod pinned;
 mod process;
 mod slots;
 mod stale;
