@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{Limits, View};
 use gpushare_protocol::page::{MAX_DEVICES, Mark, NO_LIMIT};
@@ -11,6 +12,7 @@ use gpushare_protocol::uuid::Uuid;
 use super::ground::Ground;
 use super::grow;
 use super::join::{Membership, Own, StartError};
+use super::process;
 use crate::views::Shown;
 use crate::{device, session};
 
@@ -39,6 +41,10 @@ pub(super) fn join(folder: &Path, limits: &Limits) -> Result<Membership, StartEr
         columns.push(column);
     }
     grow::tell_releases();
+    if let Some(slot) = session.page.slots.get(session.slot) {
+        let namespace = process::namespace();
+        slot.pid_namespace.store(namespace, Ordering::Relaxed);
+    }
     Ok(Membership {
         name: ContainerName::parse(CONTAINER, &session.container).map_err(StartError::Limits)?,
         ground: Ground::Daemon(session),

@@ -18,6 +18,7 @@ mod join;
 pub(crate) mod killpoint;
 mod limbo;
 mod lock;
+pub(crate) mod members;
 pub(crate) mod nvml;
 mod others;
 pub(crate) mod peek;

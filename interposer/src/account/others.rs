@@ -3,7 +3,7 @@
 //! The sum is over up to 511 words, each written by its own process. A thread that has taken it keeps it until the page says that
 //! some process has changed its charges ([`Watch`](gpushare_protocol::page::Watch)), so that a program which asks for free memory all
 //! the time pays for no neighbour. Who is dead says nothing, and neither does a process of an older version of this library: for
-//! these, where there are other processes at all, the sum is taken anew after a millisecond.
+//! these, where there are other processes at all, the sum is taken anew after some microseconds, at most a millisecond.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -12,8 +12,11 @@ use super::join::Membership;
 use super::limbo;
 use crate::gate;
 
-/// How long a sum is remembered beside other processes (ns).
-const WHILE: u64 = 1_000_000;
+/// How long a sum is remembered beside other processes, in units of the time that looking took: a program that does nothing but ask
+/// spends a fifth of its time on looking.
+const TIMES: u64 = 4;
+/// The longest (ns).
+const LONGEST: u64 = 1_000_000;
 /// For ever, as a time.
 const ALONE: u64 = u64::MAX;
 
@@ -70,10 +73,13 @@ impl Known {
 
     #[cold]
     fn look(&self, member: &Membership, column: usize) -> u64 {
+        let began = gate::now();
         let dead = member.dead(column);
         if !dead.is_empty() {
             limbo::settle(member, column, &dead);
         }
+        // What the driver still has of the dead comes back without a word from anybody.
+        let limbo = !dead.is_empty() && !member.dead(column).is_empty();
         // A jump out of a signal handler may leave this anywhere: what is half written belongs to nobody.
         self.member.set(0);
         compiler_fence(Ordering::SeqCst);
@@ -82,12 +88,18 @@ impl Known {
         self.stamp.set(stamp.0);
         let claims = &member.page.header.generation;
         self.claims.set(claims.load(Ordering::Acquire));
-        let until = gate::now().saturating_add(WHILE);
-        // A daemon does not count claims in the page.
-        let alone = !member.ground.is_daemons() && !member.has_others();
-        self.until.set(if alone { ALONE } else { until });
         let words = member.words(column).into_iter();
         let units = words.map(|word| u64::from(word.load().charged)).sum();
+        // A daemon does not count claims in the page.
+        let alone = !member.ground.is_daemons() && !member.has_others();
+        self.until.set(match (alone, limbo) {
+            (_, true) => 0,
+            (true, _) => ALONE,
+            _ => {
+                let now = gate::now();
+                now.saturating_add((TIMES * now.saturating_sub(began)).min(LONGEST))
+            }
+        });
         self.units.set(units);
         compiler_fence(Ordering::SeqCst);
         self.member.set(core::ptr::from_ref(member).addr());

@@ -6,7 +6,7 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, Page, Word
 
 use super::join::Membership;
 use super::killpoint;
-use super::process::Identity;
+use super::process::{self, Identity};
 
 /// A process that died with bytes charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     slot.pid.store(me.pid, Ordering::Relaxed);
     slot.start.store(me.start, Ordering::Relaxed);
     slot.pid_namespace.store(namespace, Ordering::Relaxed);
+    let outer = u64::from(process::outer());
+    slot.outer_pid.store(outer, Ordering::Relaxed);
     let generation = page.header.generation.fetch_add(1, Ordering::AcqRel) + 1;
     slot.generation.store(generation, Ordering::Relaxed);
     slot.taken.store(1, Ordering::Release);

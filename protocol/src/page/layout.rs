@@ -96,7 +96,7 @@ pub struct Device {
     pub empty_at: AtomicU64,
     reserved_before_watch: [AtomicU64; 14],
     /// Whether a remembered sum of all charges is still right. On a line that nothing else writes. Processes of minor 1 do not
-    /// tell it their charges, so who remembers looks anew every millisecond all the same.
+    /// tell it their charges, so who remembers looks anew after a millisecond at most all the same.
     pub watch: Watch,
     reserved: [AtomicU64; 7],
 }
@@ -113,9 +113,12 @@ pub struct Slot {
     pub start: AtomicU64,
     /// The header's generation at the claim: tells two owners of one slot apart.
     pub generation: AtomicU64,
-    /// Inode of the pid namespace, `/proc/self/ns/pid`.
+    /// Inode of the pid namespace, `/proc/self/ns/pid`; 0 where the process has not said it.
     pub pid_namespace: AtomicU64,
-    reserved: [AtomicU64; 4],
+    /// The process's pid in a namespace further out, the machine's if that can be seen, 0 where none can. Under a daemon that is what
+    /// `generation` says.
+    pub outer_pid: AtomicU64,
+    reserved: [AtomicU64; 3],
 }
 
 /// One process on one device: a cache line of its own.
@@ -159,6 +162,7 @@ const _: () = {
     assert!(size_of::<Device>() == 256);
     assert!(offset_of!(Device, capacity) == 48 && offset_of!(Device, cap) == 56);
     assert!(offset_of!(Device, paid_until) == 64 && offset_of!(Device, empty_at) == 72);
+    assert!(offset_of!(Slot, pid_namespace) == 24 && offset_of!(Slot, outer_pid) == 32);
     assert!(offset_of!(Device, by_request) == 20 && offset_of!(Device, watch) == 192);
     assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
     assert!(offset_of!(Page, devices) == 8192);

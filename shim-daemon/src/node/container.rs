@@ -180,6 +180,8 @@ impl Container {
         if let Some(header) = self.usage.view().slots.get(slot) {
             header.pid.store(own_pid, Ordering::Relaxed);
             header.generation.store(u64::from(pid), Ordering::Relaxed);
+            // It says so itself.
+            header.pid_namespace.store(0, Ordering::Relaxed);
             header
                 .start
                 .store(started(u64::from(pid)).unwrap_or(0), Ordering::Relaxed);
