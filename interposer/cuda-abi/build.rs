@@ -73,19 +73,55 @@ fn cuda(rows: &[Vec<String>]) -> String {
             variants.push((version, index));
         }
     }
+    out + "];\n" + &packed(rows, bases)
+}
+
+/// The same rows without a pointer in them: what lookups at run time read (`src/symbols/packed.rs`).
+fn packed(rows: &[Vec<String>], bases: BTreeMap<&str, Vec<(u32, usize)>>) -> String {
+    let index_of = |name: &str| rows.iter().position(|row| row[0] == name);
+    let mut names = String::new();
+    let mut out = format!("static PACKED: [Packed; {}] = [\n", rows.len());
+    for row in rows {
+        let [name, base, version, thread, ..] = row.as_slice() else {
+            unreachable!()
+        };
+        assert!(
+            name.starts_with(base.as_str()),
+            "{name}: a name begins with its base"
+        );
+        let twin = thread.strip_prefix("twin:").map_or(u16::MAX, |twin| {
+            let index = index_of(twin).unwrap_or_else(|| panic!("{name}: no row for {twin}"));
+            u16::try_from(index).expect("few rows")
+        });
+        writeln!(
+            out,
+            "Packed {{ at: {}, name: {}, base: {}, twin: {twin}, min_version: {version} }},",
+            names.len(),
+            name.len(),
+            base.len(),
+        )
+        .expect("a string");
+        names += name;
+    }
     out += "];\n";
+    let (mut by_base, mut variants) = (String::new(), Vec::new());
+    let count = bases.len();
+    for mut of_base in bases.into_values() {
+        of_base.sort_unstable();
+        let (from, len) = (variants.len(), of_base.len());
+        writeln!(by_base, "Base {{ from: {from}, count: {len} }},").expect("a string");
+        variants.extend(of_base.into_iter().map(|(_, index)| index));
+    }
     writeln!(
         out,
-        "/// Rows by base name: variants from the lowest version up, twins left out."
+        "/// All names, one behind the other.\nstatic NAMES: &str = {names:?};\n\
+         /// Indices of rows, base by base: variants from the lowest version up, twins left out.\n\
+         static VARIANTS: [u16; {}] = {variants:?};\n\
+         /// By base name.\nstatic BY_BASE: [Base; {count}] = [\n{by_base}];",
+        variants.len(),
     )
     .expect("a string");
-    writeln!(out, "static BY_BASE: &[(&str, &[u16])] = &[").expect("a string");
-    for (base, mut variants) in bases {
-        variants.sort_unstable();
-        let indices: Vec<usize> = variants.into_iter().map(|(_, index)| index).collect();
-        writeln!(out, "({base:?}, &{indices:?}),").expect("a string");
-    }
-    out + "];\n"
+    out
 }
 
 fn nvml(rows: &[Vec<String>]) -> String {

@@ -157,7 +157,8 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
 /// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]). `#[gate]` is for
 /// launches: while everything is free the driver is called from the exported function itself, where nothing of ours can panic, and
-/// arguments stay where they are; `$body` is the slow way ([`enter_slowly`]). `#[graph]` is that where no graph allocates, else as without.
+/// arguments stay where they are; `$body` is the slow way ([`enter_slowly`]). `#[wait]` is for the program's waits, in the same way: the driver
+/// is called from the exported function where nothing is to be learnt from the wait. `#[graph]` is that where no graph allocates, else as without.
 macro_rules! hooks {
     ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* ($($args:tt)*) -> $ret:ty = $body:path;)*) => {
         $($crate::entry::hooks!(@each [$($mode)?] ($($args)*) [$ret] [$body] $first $($twin)*);)*
@@ -190,6 +191,41 @@ macro_rules! hooks {
     };
     (@export [graph] $args:tt $ret:tt $body:tt $name:ident) => {
         $crate::entry::hooks!(@gated !may_allocate(), $args $ret $body $name);
+    };
+    (@export [wait] ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+        $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
+
+        #[doc = concat!("`", stringify!($name), "` as programs see it.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[allow(non_snake_case, reason = "the C function's name")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $crate::entry::hooks!(@slot $name);
+
+            // Of the same type, so that the call is a jump.
+            #[cold]
+            #[inline(never)]
+            extern "C" fn slowly($($arg: $ty),*) -> $ret {
+                $crate::entry::enter(
+                    &SLOT,
+                    move |real| $body(real, $($arg),*),
+                    // SAFETY: the program's arguments, passed on as they came.
+                    move |real| unsafe { real($($arg),*) },
+                )
+            }
+
+            if let Some(real) = SLOT.known()
+                && $crate::hooks::sync::is_plain()
+            {
+                // SAFETY: the program's arguments, passed on as they came.
+                let answer = unsafe { real($($arg),*) };
+                $crate::hooks::sync::over();
+                return answer;
+            }
+            slowly($($arg),*)
+        }
     };
     (@gated $fast:expr, ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);

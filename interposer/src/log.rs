@@ -9,15 +9,33 @@
 
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
+use crate::session::identity;
+
 /// Where lines go, -1 for nowhere.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// Device and inode of that: a program may close it and have another file under its number, which is not ours to write to.
+static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Where lines go, if anywhere.
+pub(crate) fn descriptor() -> Option<c_int> {
+    Some(DESCRIPTOR.load(Ordering::Acquire)).filter(|number| *number >= 0)
+}
+
+fn is_ours(number: c_int) -> bool {
+    let (device, inode) = (&FILE[0], &FILE[1]);
+    let file = (
+        device.load(Ordering::Relaxed),
+        inode.load(Ordering::Relaxed),
+    );
+    identity(number).is_ok_and(|now| now == file)
+}
 
 /// Opens what `GPUSHARE_LOG` names. Anything that cannot be opened leaves the library silent.
 pub(crate) fn open() {
@@ -27,6 +45,11 @@ pub(crate) fn open() {
     let Some(descriptor) = std::env::var_os("GPUSHARE_LOG").and_then(descriptor_for) else {
         return;
     };
+    let Ok((device, inode)) = identity(descriptor) else {
+        return;
+    };
+    FILE[0].store(device, Ordering::Relaxed);
+    FILE[1].store(inode, Ordering::Relaxed);
     DESCRIPTOR.store(descriptor, Ordering::Release);
     // An error means that it is set already, by this process's parent before a fork: the same one.
     let _ = tracing::dispatcher::set_global_default(tracing::Dispatch::new(Log));
@@ -66,14 +89,11 @@ impl Subscriber for Log {
         let _ = write!(line, "gpushare[{}] {level}", std::process::id());
         event.record(&mut line);
         line.end();
-        // SAFETY: the buffer outlives the call. A failed or short write loses a line of the log, nothing else.
-        let _ = unsafe {
-            libc::write(
-                DESCRIPTOR.load(Ordering::Acquire),
-                line.bytes.as_ptr().cast(),
-                line.used,
-            )
-        };
+        let descriptor = DESCRIPTOR.load(Ordering::Acquire);
+        if is_ours(descriptor) {
+            // SAFETY: the buffer outlives the call. A failed or short write loses a line of the log, nothing else.
+            let _ = unsafe { libc::write(descriptor, line.bytes.as_ptr().cast(), line.used) };
+        }
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -175,6 +175,7 @@ fn prepare() -> Phase {
     match limits {
         Ok((limits, false)) if limits.disabled() => Phase::Inactive,
         Ok((limits, _)) => {
+            crate::gate::prepare();
             tracing::info!(%limits, "started");
             Phase::Prepared
         }

@@ -2,9 +2,33 @@
 //!
 //! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is what the quota leaves, and never more than the device
 //! has. Without a limit the device's own answers stand.
+//!
+//! Programs that are told the request measure their own use by the fall of free memory, and some refuse to go on when it rises
+//! meanwhile. So for each process what is free and what it has charged itself never rise together ([`Shown`]): only its own
+//! frees raise what it is told.
 
-use crate::account::{self, Standing};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::account::{self, ByRequest, Standing};
 use crate::device::DeviceKey;
+
+/// The least that one process was told is free on a device, and held, together. Bytes.
+#[derive(Debug)]
+pub(crate) struct Shown(AtomicU64);
+
+impl Shown {
+    /// Nothing was told yet.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+
+    /// What may be told of `free` bytes by a process that holds `own`.
+    fn at_most(&self, free: u64, own: u64) -> u64 {
+        let now = free.saturating_add(own);
+        let least = self.0.fetch_min(now, Ordering::Relaxed).min(now);
+        free.min(least.saturating_sub(own))
+    }
+}
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +47,28 @@ pub(crate) fn total(device: DeviceKey) -> Option<u64> {
 
 /// Total and free shown, `None` where they are the device's own. `physical` is what the device has free.
 pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
-    seen(&account::standing(device)?, physical)
+    let (standing, by_request) = account::standing_by_request(device)?;
+    match by_request {
+        None => seen(&standing, physical),
+        Some(by_request) => seen_by_request(&standing, &by_request, physical),
+    }
+}
+
+/// The same where programs are told the request. What a daemon guarantees is free whatever neighbours hold of it now: it is taken back
+/// from them when it is asked for.
+fn seen_by_request(standing: &Standing, by_request: &ByRequest, physical: u64) -> Option<Memory> {
+    let physical = if by_request.is_guaranteed {
+        u64::MAX
+    } else {
+        physical
+    };
+    let seen = seen(standing, physical)?;
+    let left = standing.view_total.saturating_sub(standing.charged);
+    let free = seen.free.min(left);
+    Some(Memory {
+        free: by_request.shown.at_most(free, by_request.own),
+        ..seen
+    })
 }
 
 /// The same, from a standing.
@@ -106,6 +151,34 @@ mod tests {
                 total: GIB,
                 free: GIB
             })
+        );
+    }
+
+    #[test]
+    fn what_a_neighbour_gives_back_is_not_told_and_what_one_frees_is() {
+        let shown = Shown::new();
+        let told = |free: u64, own: u64| shown.at_most(free, own);
+        assert_eq!(told(4 * GIB, 0), 4 * GIB);
+        assert_eq!(told(3 * GIB, 0), 3 * GIB, "a neighbour took one");
+        assert_eq!(told(4 * GIB, 0), 3 * GIB, "and gave it back");
+        assert_eq!(told(3 * GIB, GIB), 2 * GIB, "the fall is one's own use");
+        assert_eq!(told(GIB, GIB), GIB);
+        assert_eq!(told(3 * GIB, 0), 2 * GIB, "one's own free raises it");
+        assert_eq!(told(GIB, 4 * GIB), 0);
+    }
+
+    #[test]
+    fn a_guaranteed_request_is_free_whatever_neighbours_hold_of_it() {
+        let by_request = |is_guaranteed| ByRequest {
+            shown: Box::leak(Box::new(Shown::new())),
+            own: 0,
+            is_guaranteed,
+        };
+        let standing = standing(Some(8 * GIB), 4 * GIB, GIB);
+        let free = |by_request| seen_by_request(&standing, &by_request, GIB).unwrap().free;
+        assert_eq!(
+            (free(by_request(true)), free(by_request(false))),
+            (3 * GIB, GIB)
         );
     }
 

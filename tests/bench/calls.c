@@ -1,6 +1,7 @@
-/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, or a cuGraphLaunch.
+/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo,
+ * or a cuStreamSynchronize.
  *
- *   usage: calls alloc|random|launch|graph ROUNDS [LIVE [NEIGHBOURS]]
+ *   usage: calls alloc|random|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
  *
  * alloc makes and frees one allocation beside LIVE others; random replaces one of the LIVE, chosen at random, so that nothing about it
  * is in the caches. NEIGHBOURS processes have initialised the driver and hold
@@ -24,6 +25,8 @@ static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
 static launch_fn launch;
 static int (*graph_launch)(void *, void *);
+static int (*mem_info)(size_t *, size_t *);
+static int (*synchronize)(void *);
 static uint64_t *live, seed = 88172645463325252ull;
 
 static void start(void) {
@@ -34,9 +37,11 @@ static void start(void) {
     mem_free = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
     launch = (launch_fn)dlsym(driver, "cuLaunchKernel");
     graph_launch = (int (*)(void *, void *))dlsym(driver, "cuGraphLaunch");
+    mem_info = (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
+    synchronize = (int (*)(void *))dlsym(driver, "cuStreamSynchronize");
     int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
     void *context;
-    if (!mem_alloc || !mem_free || !launch || !graph_launch || !retain || retain(&context, 0)) exit(1);
+    if (!mem_alloc || !mem_free || !launch || !graph_launch || !mem_info || !synchronize || !retain || retain(&context, 0)) exit(1);
 }
 
 static uint64_t next(void) {
@@ -66,6 +71,17 @@ static void launches(size_t rounds) {
 static void graph_launches(size_t rounds) {
     while (rounds--)
         if (graph_launch(NULL, NULL)) exit(1);
+}
+
+static void questions(size_t rounds) {
+    size_t left, all;
+    while (rounds--)
+        if (mem_info(&left, &all)) exit(1);
+}
+
+static void waits(size_t rounds) {
+    while (rounds--)
+        if (synchronize(NULL)) exit(1);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -109,12 +125,15 @@ int main(int argc, char **argv) {
     madvise(live, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < count; i++)
         if (mem_alloc(&live[i], 512)) return 1;
+    launches(1); /* As every thread that waits for work has launched some. */
     for (int batch = 0; batch < BATCHES; batch++) {
         struct timespec from, to;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
         if (!strcmp(argv[1], "alloc")) pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "random")) replace(rounds / BATCHES, count);
         else if (!strcmp(argv[1], "graph")) graph_launches(rounds / BATCHES);
+        else if (!strcmp(argv[1], "info")) questions(rounds / BATCHES);
+        else if (!strcmp(argv[1], "wait")) waits(rounds / BATCHES);
         else launches(rounds / BATCHES);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         nanoseconds[batch] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / (double)(rounds / BATCHES);

@@ -155,6 +155,110 @@ fn alone(gpu: &Gpu, runtime: &Path) -> Command {
     command
 }
 
+/// A folder with an NVML that lists the machine's pids to everybody, as some drivers do.
+fn machines_nvml() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = artefacts::repository().join("tests/clients/stub_nvml.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC"])
+        .arg("-Wl,-soname,libnvidia-ml.so.1")
+        .arg("-o")
+        .arg(folder.path().join("libnvidia-ml.so.1"))
+        .arg(source);
+    assert!(cc.status().expect("cc is installed").success());
+    folder
+}
+
+/// What a monitor sees in the pid namespace of `beside` that looks for `wanted`, where NVML says that these processes are there.
+fn monitored(
+    command: Command,
+    nvml: &Path,
+    beside_pid: u32,
+    listed: &[u32],
+    wanted: u32,
+) -> String {
+    let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
+    let mut command = beside(&command, beside_pid);
+    command
+        .arg(wanted.to_string())
+        .env("LD_LIBRARY_PATH", nvml)
+        .env("STUB_PIDS", listed.join(" "));
+    Guest::start(command).finish().silently()
+}
+
+/// The innermost pid of a process: the one it has for itself.
+fn own_pid(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("NSpid:"));
+    let last = line.and_then(|line| line.split_ascii_whitespace().next_back());
+    last.and_then(|pid| pid.parse().ok()).expect("a pid")
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    gpushare_protocol::uuid::Uuid(bytes).to_string()
+}
+
+#[test]
+fn a_monitor_in_a_namespace_sees_its_containers_processes_by_its_own_pids() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let [one, other] =
+        ["one", "other"].map(|name| daemon.container(name, &[("GPUSHARE_MEM_LIMIT", "4GiB")]));
+    let first = started(nested(&quota(&one)));
+    let second = started(beside(&quota(&one), inner(&first)));
+    let stranger = started(nested(&quota(&other)));
+    let machine = [&first, &second, &stranger].map(inner);
+    let nvml = machines_nvml();
+    let uuid = uuid(daemon.devices()[0]);
+    let seen = |wanted: u32| {
+        let mut monitor = one.command(&clients::compile("monitor", &[]));
+        monitor.env("STUB_UUID", &uuid);
+        monitored(monitor, nvml.path(), machine[0], &machine, wanted)
+    };
+    for pid in [machine[0], machine[1]] {
+        let text = seen(own_pid(pid));
+        assert!(text.contains("processes: 0, 2\n"), "{text}");
+        assert!(text.ends_with("listed: 15\n"), "all lists: {text}");
+        let text = seen(pid);
+        assert!(text.ends_with("listed: 0\n"), "not the machine's: {text}");
+    }
+    let text = seen(machine[2]);
+    assert!(text.ends_with("listed: 0\n"), "nobody else's: {text}");
+    for guest in [second, stranger] {
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn without_a_daemon_it_does_where_proc_shows_the_machine() {
+    if !possible() {
+        return;
+    }
+    let gpu = Gpu::new("mem=16GiB");
+    let folder = runtime();
+    let guest = started(wrapped(
+        &alone(&gpu, folder.path()),
+        "unshare",
+        &["--pid", "--fork", "--kill-child"],
+    ));
+    let machine = inner(&guest);
+    let nvml = machines_nvml();
+    let mut monitor = alone(&gpu, folder.path());
+    let uuid = uuid(gpu.truth().uuid_bytes);
+    let program = clients::compile("monitor", &[]);
+    let mut command = Command::new(program);
+    for (name, value) in monitor.env("STUB_UUID", &uuid).get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let own = own_pid(machine);
+    let text = monitored(command, nvml.path(), machine, &[machine, 1], own);
+    assert!(text.ends_with("listed: 15\n"), "{text}");
+    guest.finish().silently();
+}
+
 fn runtime() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let private = fs::Permissions::from_mode(0o700);

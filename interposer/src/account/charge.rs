@@ -59,6 +59,7 @@ pub(crate) fn release(device: DeviceKey, units: Units) {
     if let Some(line) = member.line(device.index()) {
         line.word.release(units.0);
         killpoint::hit();
+        member.changed(device.index());
         grow::released(member, device.index());
     }
 }
@@ -68,11 +69,14 @@ pub(crate) fn release(device: DeviceKey, units: Units) {
 fn book(device: DeviceKey, units: u32, asking: Asking) -> Result<u32, Refused> {
     let member = member().ok_or(Refused)?;
     let line = member.line(device.index()).ok_or(Refused)?;
-    if line.word.charge(units).is_ok() {
+    let booked = if line.word.charge(units).is_ok() {
         killpoint::hit();
-        return Ok(units);
-    }
-    grow::grow(member, device.index(), units, asking)
+        units
+    } else {
+        grow::grow(member, device.index(), units, asking)?
+    };
+    member.changed(device.index());
+    Ok(booked)
 }
 
 impl Charge {

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
-use gpushare_protocol::limits::Limits;
-use gpushare_protocol::page::{MAX_DEVICES, NO_LIMIT};
+use gpushare_protocol::limits::{Limits, View};
+use gpushare_protocol::page::{MAX_DEVICES, Mark, NO_LIMIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName};
 use gpushare_protocol::uuid::Uuid;
 
 use super::ground::Ground;
 use super::grow;
 use super::join::{Membership, Own, StartError};
+use super::process;
+use crate::views::Shown;
 use crate::{device, session};
 
 /// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's.
@@ -33,18 +36,25 @@ pub(super) fn join(folder: &Path, limits: &Limits) -> Result<Membership, StartEr
         own[column] = Own {
             limit: lowered.limit.unwrap_or(NO_LIMIT),
             view_total: lowered.view_total,
+            by_request: lowered.view == View::Request,
         };
         columns.push(column);
     }
     grow::tell_releases();
+    if let Some(slot) = session.page.slots.get(session.slot) {
+        let namespace = process::namespace();
+        slot.pid_namespace.store(namespace, Ordering::Relaxed);
+    }
     Ok(Membership {
         name: ContainerName::parse(CONTAINER, &session.container).map_err(StartError::Limits)?,
         ground: Ground::Daemon(session),
         page: session.page,
         slot: session.slot,
+        mark: Mark::of_slot(session.slot),
         row: session.page.row(session.slot).ok_or(StartError::Full)?,
         threads: Mutex::new(()),
         columns,
         own,
+        shown: [const { Shown::new() }; MAX_DEVICES],
     })
 }

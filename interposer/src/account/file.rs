@@ -5,13 +5,15 @@
 //! descriptor* is opened for each taking of the container lock and closed in children by the fork handler, so that a child never keeps
 //! a dead parent's lock.
 //!
+//! A program may close both. What they hold stays held ([`Pinned`]), and where the file is needed again it is opened again by its path.
+//!
 //! # Safety
 //! `unsafe` calls libc with descriptors and structures owned here, and maps the file for ever.
 #![allow(unsafe_code, reason = "open, fcntl, fallocate and mmap")]
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::ffi::CString;
 use std::io;
 use std::ops::Range;
@@ -19,19 +21,25 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use super::pinned::Pinned;
+use crate::session::{Descriptor, identity};
+
 use gpushare_protocol::page::{MAX_SLOTS, PAGE_BYTES, Page, lock_byte};
 
 /// The descriptor that holds the container lock, for the fork handler; -1 for none.
 static LOCK_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// Inode of the file that it means: a program may have closed it, and have another file under its number.
+static LOCK_INODE: AtomicU64 = AtomicU64::new(0);
 
 const USAGE: &CStr = c"usage";
 
 /// A container's usage file.
 #[derive(Debug)]
 pub(crate) struct UsageFile {
-    folder: OwnedFd,
-    file: OwnedFd,
-    identity: (u64, u64),
+    path: CString,
+    /// Never closed by us once it is another's: a program may close it and have another file under its number.
+    folder: Descriptor,
+    file: Pinned,
 }
 
 /// What the kernel says of a file.
@@ -50,7 +58,7 @@ pub(crate) struct Status {
 /// The container lock, held. Freed when dropped, and by the kernel when the process dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
-    descriptor: Option<OwnedFd>,
+    file: Pinned,
 }
 
 impl UsageFile {
@@ -62,9 +70,9 @@ impl UsageFile {
         let path = CString::new(folder.as_os_str().as_bytes())?;
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         // SAFETY: a C string that outlives the call.
-        let folder = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
-        let file = open_usage(&folder, if create { libc::O_CREAT } else { 0 })?;
-        let status = status(&file)?;
+        let folder = Descriptor::new(unsafe { libc::open(path.as_ptr(), flags) })?;
+        let file = open_usage(folder.number(), if create { libc::O_CREAT } else { 0 })?;
+        let status = status(file.as_raw_fd())?;
         if status.mode & libc::S_IFMT != libc::S_IFREG || status.owner != effective_user() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -72,10 +80,38 @@ impl UsageFile {
             ));
         }
         Ok(Self {
+            path,
             folder,
-            file,
-            identity: status.identity,
+            file: Pinned::new(file)?,
         })
+    }
+
+    /// The file, opened anew: by the folder's descriptor, or where the program has closed that, by its path.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or another file has its name now.
+    fn opened_again(&self) -> io::Result<OwnedFd> {
+        let file = if self.folder.is_ours() {
+            open_usage(self.folder.number(), 0)?
+        } else {
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            // SAFETY: a C string that outlives the call.
+            let folder = owned(unsafe { libc::open(self.path.as_ptr(), flags) })?;
+            open_usage(folder.as_raw_fd(), 0)?
+        };
+        if status(file.as_raw_fd())?.identity == self.file.identity() {
+            return Ok(file);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the usage file was replaced",
+        ))
+    }
+
+    fn number(&self) -> io::Result<c_int> {
+        self.file
+            .number()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
     /// The file as it is now.
@@ -83,12 +119,7 @@ impl UsageFile {
     /// # Errors
     /// If the descriptor was closed behind our back.
     pub(crate) fn status(&self) -> io::Result<Status> {
-        status(&self.file)
-    }
-
-    /// Whether our descriptor still is this file: a program may close descriptors that it did not open.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.status().is_ok_and(|now| now.identity == self.identity)
+        status(self.number()?)
     }
 
     /// Makes the bytes of `range` real, so that touching them cannot fail.
@@ -98,7 +129,7 @@ impl UsageFile {
     pub(crate) fn allocate(&self, range: Range<u64>) -> io::Result<()> {
         let (start, end) = (offset(range.start)?, offset(range.end)?);
         // SAFETY: no memory is involved.
-        match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start, end - start) } {
+        match unsafe { libc::posix_fallocate(self.number()?, start, end - start) } {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(code)),
         }
@@ -112,12 +143,11 @@ impl UsageFile {
     /// # Errors
     /// If the file is shorter than a page or was replaced, or the kernel refuses.
     pub(crate) fn map(&self) -> io::Result<&'static Page> {
-        let file = open_usage(&self.folder, 0)?;
-        let now = status(&file)?;
-        if now.identity != self.identity || now.bytes < PAGE_BYTES as u64 {
+        let file = self.opened_again()?;
+        if status(file.as_raw_fd())?.bytes < PAGE_BYTES as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "the usage file was replaced",
+                "the usage file was cut short",
             ));
         }
         let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
@@ -146,7 +176,7 @@ impl UsageFile {
     /// If the kernel refuses.
     pub(crate) fn set_length(&self, bytes: u64) -> io::Result<()> {
         // SAFETY: no memory is involved.
-        check(unsafe { libc::ftruncate(self.file.as_raw_fd(), offset(bytes)?) })
+        check(unsafe { libc::ftruncate(self.number()?, offset(bytes)?) })
     }
 
     /// Tries to take the container lock, without waiting. `None` if another process or thread holds it.
@@ -154,7 +184,7 @@ impl UsageFile {
     /// # Errors
     /// If the file cannot be opened again, or is no longer the same.
     pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        lock_container(open_usage(&self.folder, 0)?, self.identity)
+        lock_container(self.opened_again()?, self.file.identity())
     }
 
     /// Takes a slot's lock for this process and its forked children. Fails if it is held.
@@ -162,12 +192,14 @@ impl UsageFile {
     /// # Errors
     /// If somebody holds it.
     pub(crate) fn hold_slot(&self, slot: usize) -> io::Result<()> {
-        set_lock(&self.file, libc::F_WRLCK, lock_byte(slot))
+        set_lock(self.number()?, libc::F_WRLCK, lock_byte(slot))
     }
 
     /// Gives a slot's lock back.
     pub(crate) fn drop_slot(&self, slot: usize) {
-        let _ = set_lock(&self.file, libc::F_UNLCK, lock_byte(slot));
+        if let Some(number) = self.file.number() {
+            let _ = set_lock(number, libc::F_UNLCK, lock_byte(slot));
+        }
     }
 
     /// Whether a process other than this one lives in `slot`. A kernel that cannot tell counts as yes.
@@ -183,41 +215,43 @@ impl UsageFile {
     fn anyone(&self, byte: u64, length: u64) -> bool {
         // A program that closes descriptors it did not open may have another file under our number by now, on which nobody
         // holds anything: it would make everybody look dead.
-        if !self.is_ours() {
-            return true;
+        match self.file.number() {
+            Some(number) => is_locked(number, byte, length),
+            // A file that cannot be had again says nothing.
+            None => self
+                .opened_again()
+                .map_or(true, |file| is_locked(file.as_raw_fd(), byte, length)),
         }
-        let mut lock = flock(libc::F_WRLCK, byte, length);
-        // SAFETY: `lock` outlives the call.
-        let answer =
-            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-        answer != 0 || c_int::from(lock.l_type) != libc::F_UNLCK
     }
+}
+
+/// Whether another open file description has a lock there.
+fn is_locked(number: c_int, byte: u64, length: u64) -> bool {
+    let mut lock = flock(libc::F_WRLCK, byte, length);
+    // SAFETY: `lock` outlives the call.
+    let answer = unsafe { libc::fcntl(number, libc::F_OFD_GETLK, &raw mut lock) };
+    answer != 0 || c_int::from(lock.l_type) != libc::F_UNLCK
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let Some(descriptor) = self.descriptor.take() else {
+        // Where the program has closed it, the lock goes with the mapping.
+        let Some(number) = self.file.number() else {
             return;
         };
         // Unlocked by name, because a forked child may share the description for a moment.
-        let _ = set_lock(&descriptor, libc::F_UNLCK, 0);
-        let _ = LOCK_DESCRIPTOR.compare_exchange(
-            descriptor.as_raw_fd(),
-            -1,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let _ = set_lock(number, libc::F_UNLCK, 0);
+        let _ = LOCK_DESCRIPTOR.compare_exchange(number, -1, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// As [`UsageFile::try_lock`], for a usage page that is open as `number` and has no name. It is opened anew: only so is the lock this
+/// As [`UsageFile::try_lock`], for a usage page that has no name but this one in `/proc`. It is opened anew: only so is the lock this
 /// process's own.
 ///
 /// # Errors
-/// If it cannot be opened again, or the number means another file by now.
-pub(crate) fn try_lock_opened(number: c_int, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
-    let path = CString::new(format!("/proc/self/fd/{number}"))?;
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+/// If it cannot be opened again, or the name means another file by now.
+pub(crate) fn try_lock_opened(path: &CStr, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a C string that outlives the call.
     let descriptor = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
     lock_container(descriptor, identity)
@@ -225,30 +259,30 @@ pub(crate) fn try_lock_opened(number: c_int, identity: (u64, u64)) -> io::Result
 
 /// Tries to lock byte 0 by a description that nobody else has.
 fn lock_container(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
-    LOCK_DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::Release);
+    let number = descriptor.as_raw_fd();
+    LOCK_INODE.store(identity.1, Ordering::Relaxed);
+    LOCK_DESCRIPTOR.store(number, Ordering::Release);
     let lock = FileLock {
-        descriptor: Some(descriptor),
+        file: Pinned::new(descriptor)?,
     };
-    let Some(descriptor) = &lock.descriptor else {
-        return Ok(None);
-    };
-    if status(descriptor)?.identity != identity {
+    if lock.file.identity() != identity {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,
             "the usage file was replaced",
         ));
     }
-    match set_lock(descriptor, libc::F_WRLCK, 0) {
+    match set_lock(number, libc::F_WRLCK, 0) {
         Ok(()) => Ok(Some(lock)),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Closes a container lock that was held when this child was forked. For the fork handler: one system call.
+/// Closes a container lock that was held when this child was forked. For the fork handler: two system calls.
 pub(crate) fn drop_parents_lock() {
     let descriptor = LOCK_DESCRIPTOR.swap(-1, Ordering::AcqRel);
-    if descriptor >= 0 {
+    let inode = LOCK_INODE.load(Ordering::Relaxed);
+    if descriptor >= 0 && identity(descriptor).is_ok_and(|(_, now)| now == inode) {
         // SAFETY: the parent's thread that owns it does not exist here.
         unsafe { libc::close(descriptor) };
     }
@@ -260,10 +294,10 @@ pub(crate) fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-fn open_usage(folder: &OwnedFd, create: c_int) -> io::Result<OwnedFd> {
+fn open_usage(folder: c_int, create: c_int) -> io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | create;
     // SAFETY: a static C string.
-    owned(unsafe { libc::openat(folder.as_raw_fd(), USAGE.as_ptr(), flags, 0o600) })
+    owned(unsafe { libc::openat(folder, USAGE.as_ptr(), flags, 0o600) })
 }
 
 fn owned(descriptor: c_int) -> io::Result<OwnedFd> {
@@ -280,11 +314,11 @@ fn check(answer: c_int) -> io::Result<()> {
     }
 }
 
-fn status(descriptor: &OwnedFd) -> io::Result<Status> {
+fn status(descriptor: c_int) -> io::Result<Status> {
     // SAFETY: all-zero is a valid `stat`.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` outlives the call.
-    check(unsafe { libc::fstat(descriptor.as_raw_fd(), &raw mut stat) })?;
+    check(unsafe { libc::fstat(descriptor, &raw mut stat) })?;
     Ok(Status {
         identity: (stat.st_dev, stat.st_ino),
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
@@ -294,10 +328,10 @@ fn status(descriptor: &OwnedFd) -> io::Result<Status> {
     })
 }
 
-fn set_lock(descriptor: &OwnedFd, kind: c_int, byte: u64) -> io::Result<()> {
+fn set_lock(descriptor: c_int, kind: c_int, byte: u64) -> io::Result<()> {
     let lock = flock(kind, byte, 1);
     // SAFETY: `lock` outlives the call.
-    check(unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) })
+    check(unsafe { libc::fcntl(descriptor, libc::F_OFD_SETLK, &raw const lock) })
 }
 
 #[expect(
@@ -339,15 +373,59 @@ mod tests {
         assert!(!b.is_alive(3));
     }
 
+    /// Puts another file under this number.
+    fn replace(number: c_int) {
+        let other = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: both descriptors are open; the one replaced is used by one test alone.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), number) } >= 0);
+    }
+
     #[test]
-    fn nobody_looks_dead_through_a_descriptor_that_is_another_files_now() {
+    fn a_slot_is_kept_and_the_others_seen_without_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |create| UsageFile::open(folder.path(), create).unwrap();
+        let (a, b) = (open(true), open(false));
+        a.hold_slot(3).unwrap();
+        b.hold_slot(4).unwrap();
+        let numbers = [a.number().unwrap(), a.folder.number()];
+        numbers.into_iter().for_each(replace);
+        assert!(a.number().is_err() && b.is_alive(3), "it is still held");
+        assert!(a.is_alive(4) && !a.is_alive(5));
+        assert!(a.try_lock().unwrap().is_some());
+        drop(b);
+        assert!(!a.is_alive(4));
+        drop(a);
+        assert!(!open(false).is_alive(3), "it goes with its process");
+        let null = status(numbers[0]).unwrap();
+        assert_eq!(null.mode & libc::S_IFMT, libc::S_IFCHR, "not ours to close");
+        for number in numbers {
+            // SAFETY: this test's own, put there by `replace`.
+            unsafe { libc::close(number) };
+        }
+    }
+
+    #[test]
+    fn nobody_looks_dead_where_the_file_cannot_be_had_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = UsageFile::open(folder.path(), true).unwrap();
         assert!(!file.is_alive(3));
-        let other = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: both descriptors are open; the one replaced is used by this test alone.
-        assert!(unsafe { libc::dup2(other.as_raw_fd(), file.file.as_raw_fd()) } >= 0);
-        assert!(!file.is_ours() && file.is_alive(3));
+        std::fs::remove_file(folder.path().join("usage")).unwrap();
+        replace(file.number().unwrap());
+        assert!(file.is_alive(3) && file.try_lock().is_err());
+    }
+
+    #[test]
+    fn a_container_lock_outlives_its_descriptor_and_goes_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsageFile::open(folder.path(), true).unwrap();
+        let held = file.try_lock().unwrap().unwrap();
+        let number = held.file.number().unwrap();
+        replace(number);
+        assert!(file.try_lock().unwrap().is_none(), "still locked");
+        drop(held);
+        assert!(file.try_lock().unwrap().is_some());
+        // SAFETY: this test's own, put there by `replace`.
+        assert_eq!(unsafe { libc::close(number) }, 0, "it was left open");
     }
 
     #[test]

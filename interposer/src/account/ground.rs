@@ -43,8 +43,8 @@ impl Lockable for Ground {
         match self {
             Self::File(file) => file.try_lock(),
             Self::Daemon(session) => {
-                let (number, identity) = session.usage();
-                file::try_lock_opened(number, identity)
+                let (path, identity) = session.usage()?;
+                file::try_lock_opened(&path, identity)
             }
         }
     }
@@ -88,12 +88,9 @@ pub(super) fn here(waiting: Waiting) -> Waiting {
 }
 
 impl Ground {
-    /// Whether our descriptor still is the page's: a program may close descriptors that it did not open.
-    pub(crate) fn is_ours(&self) -> bool {
-        match self {
-            Self::File(file) => file.is_ours(),
-            Self::Daemon(session) => session.is_ours(),
-        }
+    /// Whether a daemon keeps the page.
+    pub(crate) fn is_daemons(&self) -> bool {
+        matches!(self, Self::Daemon(_))
     }
 
     /// Whether the process of a taken slot lives, as far as it is our business.

@@ -93,6 +93,7 @@ pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
     };
     let booked = line.word.charge_anyway(units);
     killpoint::hit();
+    member.changed(column);
     AFTER_RELEASE[column].fetch_or(OVERDRAWN, Ordering::Release);
     booked
 }
@@ -151,10 +152,6 @@ fn attempt(
         );
         None
     })?;
-    if !member.ground.is_ours() {
-        tracing::warn!("no more credit: the program closed our descriptor");
-        return Err(None);
-    }
     // Another thread may have brought credit while we waited.
     if line.word.charge(units).is_ok() {
         killpoint::hit();
@@ -189,6 +186,8 @@ fn still_covered(
     }
     line.word.release(units);
     killpoint::hit();
+    // Whoever summed in between has counted what is not charged.
+    member.changed(column);
     line.word.reclaim(excess);
     killpoint::hit();
     Err(Some(member.charged(column)))

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use gpushare_protocol::limits::{LimitError, Limits};
+use gpushare_protocol::limits::{LimitError, Limits, View};
 use gpushare_protocol::page::{
-    Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
+    Line, MAX_DEVICES, MAX_SLOTS, Mark, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
 };
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use gpushare_protocol::uuid::Uuid;
@@ -21,6 +21,7 @@ use super::ground::Ground;
 use super::killpoint;
 use super::lock::{self, Unavailable};
 use super::process::{self, Identity};
+use crate::views::Shown;
 
 /// Ancestors looked at: more than any sane tree is deep.
 const ANCESTORS: usize = 64;
@@ -128,6 +129,8 @@ pub(crate) struct Membership {
     pub(crate) page: &'static Page,
     /// Our row of the page.
     pub(crate) slot: usize,
+    /// How this process names itself where sums are remembered.
+    pub(crate) mark: Mark,
     /// Its lines, by column.
     pub(crate) row: &'static [Line; MAX_DEVICES],
     /// Keeps our threads in line before they poll the container lock.
@@ -136,6 +139,8 @@ pub(crate) struct Membership {
     pub(crate) columns: Vec<usize>,
     /// By column: what this process's own environment lowers.
     pub(crate) own: [Own; MAX_DEVICES],
+    /// By column: what has been shown as free.
+    pub(crate) shown: [Shown; MAX_DEVICES],
 }
 
 /// What one process's environment makes of its container's limits on a device: it may lower them. Bytes.
@@ -145,6 +150,8 @@ pub(crate) struct Own {
     pub(crate) limit: u64,
     /// Most that is shown as the total.
     pub(crate) view_total: u64,
+    /// It is told the request.
+    pub(crate) by_request: bool,
 }
 
 impl Own {
@@ -152,6 +159,7 @@ impl Own {
     pub(crate) const NONE: Self = Self {
         limit: NO_LIMIT,
         view_total: u64::MAX,
+        by_request: false,
     };
 }
 
@@ -215,10 +223,12 @@ fn enter(
         ground: Ground::File(file),
         page,
         slot,
+        mark: Mark::of_slot(slot),
         row,
         threads,
         columns,
         own: [Own::NONE; MAX_DEVICES],
+        shown: [const { Shown::new() }; MAX_DEVICES],
     })
 }
 
@@ -322,6 +332,8 @@ fn claim_columns(
             column
                 .view_total
                 .store(limits.view_total, Ordering::Relaxed);
+            let by_request = u32::from(limits.view == View::Request);
+            column.by_request.store(by_request, Ordering::Relaxed);
             column.capacity.store(device.capacity, Ordering::Relaxed);
             let cap = limits.compute.limit.map_or(0, |cap| u32::from(cap.get()));
             column.cap.store(cap, Ordering::Relaxed);

@@ -18,8 +18,11 @@ mod join;
 pub(crate) mod killpoint;
 mod limbo;
 mod lock;
+pub(crate) mod members;
 pub(crate) mod nvml;
+mod others;
 pub(crate) mod peek;
+mod pinned;
 mod process;
 mod slots;
 mod stale;
@@ -36,6 +39,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use crate::device::{self, DeviceKey};
 use crate::fork::ForkLocal;
 use crate::session::{Bound, Session, Waiting};
+use crate::views::Shown;
 use ground::Ground;
 
 pub(crate) use charge::{Charge, Units, charge, charge_waiting, release};
@@ -65,6 +69,17 @@ pub(crate) struct Standing {
     pub(crate) charged: u64,
     /// What the charges could come to if the daemon were asked now; `None` without one.
     pub(crate) reach: Option<u64>,
+}
+
+/// What there is to know beside a [`Standing`] where programs are told the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByRequest {
+    /// What this process was shown before.
+    pub(crate) shown: &'static Shown,
+    /// Bytes that this process has charged itself, at least.
+    pub(crate) own: u64,
+    /// A daemon makes room for what is within the request.
+    pub(crate) is_guaranteed: bool,
 }
 
 static MEMBER: ForkLocal<Membership> = ForkLocal::new();
@@ -208,19 +223,33 @@ pub(crate) fn uuid(device: DeviceKey) -> Option<[u8; 16]> {
 
 /// What the container may hold and holds on `device`.
 pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
+    standing_in(member()?, device)
+}
+
+/// As [`standing`], and the part of it that is this process's own. `None` where programs are told the limit.
+pub(crate) fn standing_by_request(device: DeviceKey) -> Option<(Standing, Option<ByRequest>)> {
     let member = member()?;
+    let index = device.index();
+    let column = member.page.devices.get(index)?;
+    let by_request = member.own[index].by_request || column.by_request.load(Ordering::Relaxed) != 0;
+    let own = member.line(index)?.word.load().charged;
+    let by_request = by_request.then(|| ByRequest {
+        shown: &member.shown[index],
+        own: u64::from(own) * UNIT,
+        is_guaranteed: matches!(member.ground, Ground::Daemon(_)),
+    });
+    Some((standing_in(member, device)?, by_request))
+}
+
+fn standing_in(member: &Membership, device: DeviceKey) -> Option<Standing> {
     let column = member.page.devices.get(device.index())?;
-    let dead = member.dead(device.index());
-    if !dead.is_empty() {
-        limbo::settle(member, device.index(), &dead);
-    }
     let limit = member.limit(device.index());
     let view_total = column.view_total.load(Ordering::Relaxed);
     Some(Standing {
         limit: (limit != NO_LIMIT).then_some(limit),
         view_total: view_total.min(member.own[device.index()].view_total),
         capacity: column.capacity.load(Ordering::Relaxed),
-        charged: member.charged(device.index()) * UNIT,
+        charged: others::charged_by_all(member, device.index()) * UNIT,
         reach: member.ground.reach(device.index()),
     })
 }

@@ -12,6 +12,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
 
 use super::ground::Ground;
 use super::join::Own;
+use super::members::{Known, Members};
 use super::{Standing, file, join, member, process};
 use crate::session;
 
@@ -22,8 +23,8 @@ pub(crate) struct Glance {
     pub(crate) standing: Standing,
     /// Estimated bytes of contexts and modules.
     pub(crate) overhead: u64,
-    /// The container's processes, in their own pid namespace.
-    pub(crate) pids: Vec<u32>,
+    /// The container's processes.
+    pub(crate) members: Members,
 }
 
 /// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th. `None` where there is neither a
@@ -38,9 +39,9 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
         _ => {
             let known = page.is_some();
             let limits = Limits::from_env(std::env::vars_os()).ok()?;
-            let pids = page.map(pids).unwrap_or_default();
+            let members = page.as_ref().map(members).unwrap_or_default();
             (known || limits.any() || named().is_some())
-                .then(|| from_environment(&limits, uuid, ordinal, capacity, pids))?
+                .then(|| from_environment(&limits, uuid, ordinal, capacity, members))?
         }
     }
 }
@@ -79,10 +80,16 @@ fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
         overhead: lines()
             .map(|line| line.overhead.load(Ordering::Relaxed))
             .sum(),
-        pids: slots
-            .iter()
-            .map(|slot| page.slots[*slot].pid.load(Ordering::Relaxed))
-            .collect(),
+        members: Members::of(slots.iter().map(|slot| {
+            let slot = &page.slots[*slot];
+            // The daemon says here which process of the machine it is.
+            let outer = slot.generation.load(Ordering::Relaxed);
+            Known {
+                pid: slot.pid.load(Ordering::Relaxed),
+                namespace: slot.pid_namespace.load(Ordering::Relaxed),
+                outer: u32::try_from(outer).unwrap_or(0),
+            }
+        })),
     })
 }
 
@@ -101,15 +108,16 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
             .filter(|usage| usage.column == device.column)
             .map(|usage| usage.overhead)
             .sum(),
-        pids: pids(page.clone()),
+        members: members(page),
     })
 }
 
-fn pids(page: Snapshot) -> Vec<u32> {
-    page.processes
-        .into_iter()
-        .map(|process| process.pid)
-        .collect()
+fn members(page: &Snapshot) -> Members {
+    Members::of(page.processes.iter().map(|process| Known {
+        pid: process.pid,
+        namespace: process.pid_namespace,
+        outer: process.outer_pid,
+    }))
 }
 
 fn from_environment(
@@ -117,7 +125,7 @@ fn from_environment(
     uuid: &[u8; 16],
     ordinal: u32,
     capacity: u64,
-    pids: Vec<u32>,
+    members: Members,
 ) -> Option<Glance> {
     let limits = limits.for_device(ordinal, uuid, capacity).ok()?;
     let standing = Standing {
@@ -130,7 +138,7 @@ fn from_environment(
     Some(Glance {
         standing,
         overhead: 0,
-        pids,
+        members,
     })
 }
 

@@ -40,6 +40,26 @@ pub(crate) fn in_first_namespace() -> bool {
     namespace() == FIRST_NAMESPACE
 }
 
+/// This process's pid in the outermost namespace that its `/proc` shows, which is the machine's only where that is mounted. 0 where
+/// only its own is to be seen.
+pub(crate) fn outer() -> u32 {
+    if in_first_namespace() {
+        return std::process::id();
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    outermost(&status).unwrap_or(0)
+}
+
+/// The first of several pids in a `/proc/<pid>/status`.
+fn outermost(status: &str) -> Option<u32> {
+    let line = status.lines();
+    let mut pids = line
+        .filter_map(|line| line.strip_prefix("NSpid:"))
+        .flat_map(str::split_ascii_whitespace);
+    let (first, second) = (pids.next()?, pids.next());
+    second.and_then(|_| first.parse().ok())
+}
+
 /// Parent and start of a `/proc/<pid>/stat` line. The name in it may hold anything, so fields count from its last `)`.
 fn parse(stat: &str) -> Option<(u32, u64)> {
     let rest = &stat[stat.rfind(')')? + 1..];
@@ -58,6 +78,13 @@ mod tests {
         let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 8812345 1 2 3";
         assert_eq!(parse(stat), Some((3, 8_812_345)));
         assert_eq!(parse("7 (a"), None);
+    }
+
+    #[test]
+    fn a_pid_further_out_is_seen_where_proc_shows_one() {
+        assert_eq!(outermost("Name:\ta\nNSpid:\t812\t7\t1\n"), Some(812));
+        assert_eq!(outermost("NSpid:\t7\n"), None);
+        assert_eq!(outermost(""), None);
     }
 
     #[test]

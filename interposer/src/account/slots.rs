@@ -6,7 +6,7 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, Page, Word
 
 use super::join::Membership;
 use super::killpoint;
-use super::process::Identity;
+use super::process::{self, Identity};
 
 /// A process that died with bytes charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     slot.pid.store(me.pid, Ordering::Relaxed);
     slot.start.store(me.start, Ordering::Relaxed);
     slot.pid_namespace.store(namespace, Ordering::Relaxed);
+    let outer = u64::from(process::outer());
+    slot.outer_pid.store(outer, Ordering::Relaxed);
     let generation = page.header.generation.fetch_add(1, Ordering::AcqRel) + 1;
     slot.generation.store(generation, Ordering::Relaxed);
     slot.taken.store(1, Ordering::Release);
@@ -61,6 +63,19 @@ impl Membership {
     #[inline]
     pub(crate) fn line(&self, column: usize) -> Option<&'static Line> {
         self.row.get(column)
+    }
+
+    /// This process's word for a column has changed: ends what others remember of it.
+    #[inline]
+    pub(crate) fn changed(&self, column: usize) {
+        if let Some(device) = self.page.devices.get(column) {
+            device.watch.changed(self.mark);
+        }
+    }
+
+    /// Whether another process has a slot, dead or alive.
+    pub(crate) fn has_others(&self) -> bool {
+        self.others().next().is_some()
     }
 
     /// The slots that others have taken, dead or alive.
@@ -161,6 +176,9 @@ impl Membership {
         }
         if let Some(line) = self.page.line(dead.slot, column) {
             clear(line);
+        }
+        for device in &self.page.devices {
+            device.watch.changed_by_another();
         }
         let holds = |column| {
             self.page

@@ -160,6 +160,30 @@ pub(crate) fn free(column: usize) {
     GATE.open(column, false);
 }
 
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn now() -> u64 {
+    clock::now()
+}
+
+/// Whether everything is free and the library at work: then what the program waits for teaches the gate nothing.
+#[inline(always)]
+pub(crate) fn is_free() -> bool {
+    GATE.word.load() == 0
+}
+
+/// The program has waited for its work: it uses its devices. `false` where this thread has no record to note it in.
+#[inline(always)]
+pub(crate) fn waited() -> bool {
+    // SAFETY: null, or a record, which stays mapped.
+    let record = unsafe { tls::get().as_ref() };
+    record.map(Record::count).is_some()
+}
+
+/// At the library's first call: what costs a process nothing while it has one thread.
+pub(crate) fn prepare() {
+    barrier::register_alone();
+}
+
 /// Whether anything may bind on any column.
 fn is_bound() -> bool {
     GATE.word.load() & ANY_SLOW != 0

@@ -141,7 +141,6 @@ fn run(mut rounds: Rounds) {
     // SAFETY: a number for this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
     let _relaxed = Relaxed::enter();
-    let _ = barrier::heavy();
     loop {
         // A defect here must not take the program with it, nor leave its gates shut.
         let round = catch_unwind(AssertUnwindSafe(|| rounds.one()));
@@ -157,6 +156,8 @@ struct Rounds {
     own: [Own; gpushare_protocol::page::MAX_DEVICES],
     /// The daemon last met.
     instance: u64,
+    /// The process is registered for the barrier that closing needs.
+    is_registered: bool,
     /// What was published of the count of submissions.
     published: u64,
 }
@@ -216,7 +217,9 @@ impl Rounds {
                         tell(index, Notice::Wanted, wanted);
                     }
                 }
-                Act::Free | Act::Open | Act::Close => {}
+                // The first close needs it, and comes later: an end of the process before would have had to wait for it.
+                Act::Open => self.register(),
+                Act::Free | Act::Close => {}
             }
         }
     }
@@ -251,6 +254,13 @@ impl Rounds {
             cap,
         };
         own_turn(&mut own.duty, &bucket, column, now)
+    }
+
+    /// Registers the process for the barrier that closing needs, once: its first use does that where it was not done before.
+    fn register(&mut self) {
+        if !core::mem::replace(&mut self.is_registered, true) {
+            let _ = barrier::heavy();
+        }
     }
 
     /// Lets the daemon see whether the process works.

@@ -86,10 +86,16 @@ pub(super) fn freed() {
     FREED.store(true, Ordering::Release);
 }
 
+/// Whether a synchronisation is to be followed.
+#[inline(always)]
+pub(super) fn pending() -> bool {
+    FREED.load(Ordering::Relaxed)
+}
+
 /// Follows all arenas after the driver has synchronised, if anything was freed.
 #[inline]
 pub(super) fn synchronised() {
-    if FREED.load(Ordering::Relaxed) {
+    if pending() {
         follow_all();
     }
 }

@@ -45,8 +45,15 @@ fn total_v1(real: cuDeviceTotalMem, bytes: *mut u32, dev: CUdevice) -> CUresult 
 fn info(real: cuMemGetInfo_v2, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the program's arguments.
     let answer = unsafe { real(free, total) };
+    // A pointer that the driver has written through twice says nothing of what is free.
+    let physical = if free.is_null() || core::ptr::eq(free, total) {
+        None
+    } else {
+        // SAFETY: not null, and the driver has written it if it succeeded.
+        answer.is_success().then(|| unsafe { *free } as u64)
+    };
     if answer.is_success()
-        && let Some(seen) = seen()
+        && let Some(seen) = seen(physical)
     {
         put(free, seen.free);
         put(total, seen.total);
@@ -58,7 +65,7 @@ fn info_v1(real: cuMemGetInfo, free: *mut u32, total: *mut u32) -> CUresult {
     // SAFETY: the program's arguments.
     let answer = unsafe { real(free, total) };
     if answer.is_success()
-        && let Some(seen) = seen()
+        && let Some(seen) = seen(None)
     {
         put(free, seen.free);
         put(total, seen.total);
@@ -66,15 +73,20 @@ fn info_v1(real: cuMemGetInfo, free: *mut u32, total: *mut u32) -> CUresult {
     answer
 }
 
-/// What the program may see of the current context's device; `None` where there is no limit, or nothing to see.
-fn seen() -> Option<Memory> {
+/// What the program may see of the current context's device, of which `physical` bytes are free where that is known; `None`
+/// where there is no limit, or nothing to see.
+fn seen(physical: Option<u64>) -> Option<Memory> {
     let here = contexts::here()?;
+    views::memory(here.device, physical.or_else(asked_apart)?)
+}
+
+/// What the device has free, where the program's own pointers do not say it.
+#[cold]
+fn asked_apart() -> Option<u64> {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: out parameters that outlive the call. Asked apart, because the program's own pointers may be null.
-    unsafe { driver::cuMemGetInfo_v2(&raw mut free, &raw mut total) }
-        .ok()
-        .ok()?;
-    views::memory(here.device, free as u64)
+    // SAFETY: out parameters that outlive the call.
+    let answer = unsafe { driver::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    answer.is_success().then_some(free as u64)
 }
 
 /// Writes a number where the driver has written one; a driver that accepts null is given null.

@@ -15,7 +15,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUdriverProcAddressQueryResult, CUresult};
-use gpushare_cuda_abi::symbols::{cuda_by_name, cuda_by_version, newest_version};
+use gpushare_cuda_abi::symbols::{newest_version, packed};
 
 use crate::entry::{Hook, hooks};
 
@@ -110,8 +110,8 @@ fn hook_for(name: &CStr, version: c_int, flags: u64) -> Option<&'static Hook> {
     let name = name.to_str().ok()?;
     let version = u32::try_from(version).ok()?;
     // A driver that answers a name with a version suffix can only mean the export of that name.
-    let (_, row) = cuda_by_version(name, version, flags).or_else(|| cuda_by_name(name))?;
-    row.hooked().then(|| super::find_name(row.name))?
+    let row = packed::by_version(name, version, flags).or_else(|| packed::by_name(name))?;
+    super::find_name(packed::name(row))
 }
 
 /// The newest version the symbol table knows.

@@ -13,6 +13,7 @@ use gpushare_cuda_abi::nvml::*;
 use gpushare_protocol::uuid::Uuid;
 
 use super::nvml_lists;
+use crate::account::members::Members;
 use crate::account::peek::{self, Glance};
 use crate::driver;
 use crate::entry::hooks;
@@ -64,20 +65,20 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
     let seen = views::seen(&glance.standing, physical)?;
     let booked = glance.standing.charged.saturating_add(glance.overhead);
-    let used = booked.max(held(device, &glance.pids)).min(seen.total);
+    let used = booked.max(held(device, &glance.members)).min(seen.total);
     Some((seen.total, seen.free.min(seen.total - used), used))
 }
 
 /// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot tell, or by other pids.
-fn held(device: nvmlDevice_t, pids: &[u32]) -> u64 {
+fn held(device: nvmlDevice_t, members: &Members) -> u64 {
     // SAFETY: the program's device, and buffers of ours.
     let ask = |count: *mut u32, place: *mut nvmlProcessInfo_v2_t| unsafe {
         driver::nvmlDeviceGetComputeRunningProcesses_v3(device, count, place)
     };
     let listed = nvml_lists::fetch(&ask).unwrap_or_default();
-    listed
+    nvml_lists::own(members, listed)
         .iter()
-        .filter(|entry| pids.contains(&entry.pid) && entry.usedGpuMemory != u64::MAX)
+        .filter(|entry| entry.usedGpuMemory != u64::MAX)
         .fold(0, |sum, entry| sum.saturating_add(entry.usedGpuMemory))
 }
 
@@ -132,7 +133,7 @@ fn processes_v1(
     // SAFETY: `count` and `infos` are what the program gave for the same call.
     unsafe {
         nvml_lists::answer(count, infos, ask, || {
-            glance(device).map(|glance| glance.pids)
+            glance(device).map(|glance| glance.members)
         })
     }
 }
@@ -148,7 +149,7 @@ fn processes(
     // SAFETY: `count` and `infos` are what the program gave for the same call.
     unsafe {
         nvml_lists::answer(count, infos, ask, || {
-            glance(device).map(|glance| glance.pids)
+            glance(device).map(|glance| glance.members)
         })
     }
 }
@@ -182,7 +183,7 @@ fn details(
     // SAFETY: the fields are the program's for the same call.
     unsafe {
         nvml_lists::answer(&raw mut (*list).numProcArrayEntries, infos, ask, || {
-            glance(device).map(|glance| glance.pids)
+            glance(device).map(|glance| glance.members)
         })
     }
 }
@@ -199,7 +200,7 @@ fn utilization(
     // SAFETY: `count` and `samples` are what the program gave for the same call.
     unsafe {
         nvml_lists::answer(count, samples, ask, || {
-            glance(device).map(|glance| glance.pids)
+            glance(device).map(|glance| glance.members)
         })
     }
 }
@@ -239,7 +240,7 @@ fn utilization_info(
     // SAFETY: the fields are the program's for the same call.
     unsafe {
         nvml_lists::answer(&raw mut (*info).processSamplesCount, array, ask, || {
-            glance(device).map(|glance| glance.pids)
+            glance(device).map(|glance| glance.members)
         })
     }
 }

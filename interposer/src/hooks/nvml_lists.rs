@@ -10,10 +10,14 @@ use core::ptr;
 
 use gpushare_cuda_abi::nvml::*;
 
+use crate::account::members::Members;
+
 /// An entry of one of the lists.
 pub(super) trait Entry: Copy {
     /// Whose entry it is.
     fn pid(&self) -> u32;
+    /// The same entry under the pid that the program knows.
+    fn under(self, pid: u32) -> Self;
 }
 
 macro_rules! entries {
@@ -21,6 +25,10 @@ macro_rules! entries {
         impl Entry for $name {
             fn pid(&self) -> u32 {
                 self.pid
+            }
+
+            fn under(self, pid: u32) -> Self {
+                Self { pid, ..self }
             }
         }
     )*};
@@ -41,7 +49,7 @@ const ATTEMPTS: usize = 4;
 
 /// Answers a question for a list: `count` says how many entries `place` has room for, and gets how many there are.
 ///
-/// `pids` are the container's processes, `None` where the whole list stands. Arguments NVML will refuse go to it as they came.
+/// `members` are the container's processes, `None` where the whole list stands. Arguments NVML will refuse go to it as they came.
 ///
 /// # Safety
 /// `count` and `place` are null or the program's for this call; `ask` may be called with either these or buffers of ours.
@@ -49,7 +57,7 @@ pub(super) unsafe fn answer<T: Entry>(
     count: *mut u32,
     place: *mut T,
     ask: impl Fn(*mut u32, *mut T) -> nvmlReturn_t,
-    pids: impl FnOnce() -> Option<Vec<u32>>,
+    members: impl FnOnce() -> Option<Members>,
 ) -> nvmlReturn_t {
     let room = if count.is_null() {
         0
@@ -60,14 +68,13 @@ pub(super) unsafe fn answer<T: Entry>(
     if count.is_null() || (place.is_null() && room > 0) {
         return ask(count, place);
     }
-    let Some(pids) = pids() else {
+    let Some(members) = members() else {
         return ask(count, place);
     };
-    let mut list = match fetch(&ask) {
-        Ok(list) => list,
+    let list = match fetch(&ask) {
+        Ok(list) => own(&members, list),
         Err(failed) => return failed,
     };
-    list.retain(|entry| pids.contains(&entry.pid()));
     let found = u32::try_from(list.len()).unwrap_or(u32::MAX);
     // SAFETY: not null, and the program's.
     unsafe { *count = found };
@@ -79,6 +86,15 @@ pub(super) unsafe fn answer<T: Entry>(
         unsafe { ptr::copy_nonoverlapping(list.as_ptr(), place, list.len()) };
     }
     nvmlReturn_t::SUCCESS
+}
+
+/// The container's own entries of a list, under the pids that the program knows.
+pub(super) fn own<T: Entry>(members: &Members, list: Vec<T>) -> Vec<T> {
+    let pids: Vec<u32> = list.iter().map(Entry::pid).collect();
+    let shown = members.shown(&pids);
+    let own = list.into_iter().zip(shown);
+    own.filter_map(|(entry, pid)| Some(entry.under(pid?)))
+        .collect()
 }
 
 /// The whole list.

@@ -10,14 +10,34 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 use super::frees;
 use crate::account;
 use crate::entry::hooks;
+use crate::gate;
 use crate::gate::drain::{Awaited, Wait};
 
 hooks! {
+    #[wait]
     fn cuStreamSynchronize(stream: CUstream) -> CUresult = synchronize_stream;
+    #[wait]
     fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = synchronize_stream_per_thread;
+    #[wait]
     fn cuCtxSynchronize() -> CUresult = synchronize;
+    #[wait]
     fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult = synchronize_context;
+    #[wait]
     fn cuEventSynchronize(event: CUevent) -> CUresult = synchronize_event;
+}
+
+/// Whether a wait is only to be counted: nothing binds, and nothing was freed that the driver may give back now.
+#[inline(always)]
+pub(super) fn is_plain() -> bool {
+    gate::is_free() && !frees::pending()
+}
+
+/// Counts a plain wait that is over.
+#[inline(always)]
+pub(super) fn over() {
+    if !gate::waited() {
+        account::worked();
+    }
 }
 
 fn synchronize_stream(real: cuStreamSynchronize, stream: CUstream) -> CUresult {

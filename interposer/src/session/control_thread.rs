@@ -13,8 +13,8 @@ use gpushare_protocol::wire::{Reply, Request, decode};
 
 use super::register::{self, Failed};
 use super::socket::{self, Connection};
-use super::{PAUSES, SOCKET, Session, pages};
-use crate::{account, background, gate};
+use super::{PAUSES, SOCKET, Session, apart, pages};
+use crate::{account, background, gate, log};
 
 /// How long a new daemon may take over one answer. The container lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -29,7 +29,26 @@ pub(super) fn start(session: &'static Session, connection: Connection) -> io::Re
     })
 }
 
+/// How long the thread waits at most (ms) where the program can close its descriptors: then it is seen that it has.
+const LOOK: core::ffi::c_int = 1000;
+
+/// Makes this thread's descriptors its own, where the system lets it.
+fn go_apart(session: &Session, connection: &Connection) {
+    let [ear, rope] = session.bell.ends();
+    let kept = [&**connection.socket(), &session.usage, ear, rope].map(super::Descriptor::number);
+    let mut kept = kept.to_vec();
+    kept.extend(log::descriptor());
+    let keeper = if apart::keep_only(&kept) {
+        apart::this_thread()
+    } else {
+        tracing::info!("the control thread shares the program's descriptors");
+        -1
+    };
+    session.keeper.store(keeper, Ordering::Release);
+}
+
 fn run(session: &Session, connection: Connection) {
+    go_apart(session, &connection);
     let mut connection = Some(connection);
     loop {
         // A defect here must not take the program with it, nor leave it without a connection.
@@ -64,15 +83,31 @@ impl Session {
                 self.asks.answer(id, reply);
             }
         }
-        let ready = connection.wait_or_bell(&self.bell)?;
+        let longest = if self.keeper.load(Ordering::Relaxed) > 0 {
+            -1
+        } else {
+            LOOK
+        };
+        let ready = connection.wait_or_bell(&self.bell, longest)?;
         if ready.bell {
-            socket::hush(&self.bell);
+            self.bell.hush();
             self.tell_freed();
+            self.send_posted()?;
         }
         if ready.socket || !connection.socket().is_ours() {
             connection.receive()?;
         }
         Ok(())
+    }
+
+    /// Sends what threads without the line have left here. The line's lock keeps it in order with what others send.
+    fn send_posted(&self) -> io::Result<()> {
+        let line = self.line();
+        let frames = core::mem::take(&mut *self.outbox());
+        match line.as_ref() {
+            Some(socket) if !frames.is_empty() => socket::send(socket, &frames, None),
+            _ => Ok(()),
+        }
     }
 
     fn tell_freed(&self) {
@@ -146,6 +181,8 @@ impl Session {
     /// Opens the line again: says that the new page is in force, and asks again what is unanswered.
     fn resume(&self, socket: Arc<super::Descriptor>, instance: u64) {
         let mut line = self.line();
+        // What was meant for the daemon before is asked again, or over.
+        self.outbox().clear();
         *line = Some(socket);
         let line = line.as_ref();
         self.send(line, self.asks.number(), &Request::Adopted { instance });

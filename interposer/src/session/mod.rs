@@ -7,7 +7,11 @@
 //!
 //! One thread of ours, the control thread, reads replies and connects again when the daemon has gone. Until then the
 //! last grant stays in force: charges within it go on, growth beyond it is out of memory.
+//!
+//! That thread has descriptors of its own ([`apart`]): a program that closes what it did not open closes its own copies only. What
+//! its threads then have to say goes to the control thread, which says it.
 
+mod apart;
 mod asks;
 mod control_thread;
 mod descriptor;
@@ -16,10 +20,11 @@ mod register;
 mod socket;
 mod turns;
 
+use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,9 +34,10 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 
 use crate::fork::ForkLocal;
 use asks::{Asks, Question};
-use descriptor::{Descriptor, ParentsOnly};
+use descriptor::ParentsOnly;
+pub(crate) use descriptor::{Descriptor, identity};
 use register::{Failed, Welcome};
-use socket::Connection;
+use socket::{Bell, Connection};
 pub(crate) use turns::Notice;
 
 /// How long a starting process waits for the daemon.
@@ -42,6 +48,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long an immediate answer is waited for.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// Most bytes that wait to be sent by the control thread: thousands of frames.
+const OUTBOX: usize = 64 << 10;
 /// What a daemon that does not say lets an allocation wait: the default of `GPUSHARE_WAIT_TIMEOUT`.
 const USUAL_WAIT: Duration = Duration::from_secs(30);
 
@@ -66,7 +74,11 @@ pub(crate) struct Session {
     /// Where to send; `None` while the daemon is away.
     line: Mutex<Option<Arc<Descriptor>>>,
     asks: Asks,
-    bell: Descriptor,
+    bell: Bell,
+    /// The control thread's id once its descriptors are its own, -1 where they are everybody's, 0 before that is known.
+    keeper: AtomicI32,
+    /// Frames that the control thread is to send.
+    outbox: Mutex<Vec<u8>>,
     /// Columns on which memory was freed that somebody waits for.
     freed: AtomicU32,
     /// Columns on which a context was asked for.
@@ -115,13 +127,13 @@ static SESSION: ForkLocal<Session> = ForkLocal::new();
 /// What a forked child closes.
 static SOCKET: ParentsOnly = ParentsOnly::new();
 static USAGE: ParentsOnly = ParentsOnly::new();
-static BELL: ParentsOnly = ParentsOnly::new();
+static BELL: [ParentsOnly; 2] = [const { ParentsOnly::new() }; 2];
 
 /// Closes what a forked child inherited. Async-signal-safe.
 pub(crate) fn after_fork_in_child() {
     SOCKET.close();
     USAGE.close();
-    BELL.close();
+    BELL.iter().for_each(ParentsOnly::close);
 }
 
 /// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
@@ -140,10 +152,13 @@ pub(crate) fn start(folder: &Path) -> Result<&'static Session, Unreachable> {
         Session::new(folder, welcome, socket).map_err(|error| unreachable(error.to_string()))?;
     SOCKET.set(connection.socket());
     USAGE.set(&session.usage);
-    BELL.set(&session.bell);
+    for (inherited, end) in BELL.iter().zip(session.bell.ends()) {
+        inherited.set(end);
+    }
     let session = SESSION.set(session);
     control_thread::start(session, connection)
         .map_err(|error| unreachable(format!("no thread to be had: {error}")))?;
+    session.await_keeper();
     Ok(session)
 }
 
@@ -201,7 +216,9 @@ impl Session {
             minor: AtomicU16::new(welcome.minor),
             line: Mutex::new(Some(socket)),
             asks: Asks::default(),
-            bell: socket::bell()?,
+            bell: Bell::new()?,
+            keeper: AtomicI32::new(0),
+            outbox: Mutex::new(Vec::new()),
             freed: AtomicU32::new(0),
             opened: AtomicU32::new(0),
         })
@@ -212,14 +229,40 @@ impl Session {
         pages::in_force(&self.control)
     }
 
-    /// The usage page's descriptor, to be opened again for a lock of one's own.
-    pub(crate) fn usage(&self) -> (core::ffi::c_int, (u64, u64)) {
-        (self.usage.number(), self.usage.identity())
+    /// The name in `/proc` by which the usage page is opened again, for a lock of one's own, and which file that is.
+    ///
+    /// # Errors
+    /// If the program has closed the only descriptor.
+    pub(crate) fn usage(&self) -> io::Result<(CString, (u64, u64))> {
+        Ok((self.way_to(&self.usage)?, self.usage.identity()))
     }
 
-    /// Whether our descriptor still is the usage page.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.usage.is_ours()
+    /// The name in `/proc` of a descriptor: the control thread's copy, which nobody else closes, where it has one.
+    fn way_to(&self, descriptor: &Descriptor) -> io::Result<CString> {
+        let number = descriptor.number();
+        let path = match self.keeper.load(Ordering::Acquire) {
+            keeper if keeper > 0 => format!("/proc/self/task/{keeper}/fd/{number}"),
+            _ if descriptor.is_ours() => format!("/proc/self/fd/{number}"),
+            _ => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+        };
+        Ok(CString::new(path)?)
+    }
+
+    /// Waits, a second at most, until the control thread knows whose its descriptors are.
+    fn await_keeper(&self) {
+        let end = Instant::now() + AT_ONCE;
+        while self.keeper.load(Ordering::Acquire) == 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    /// Rings the control thread's bell, also where the program has closed this end of it.
+    fn ring(&self) {
+        if !self.bell.ring()
+            && let Ok(path) = self.way_to(self.bell.rope())
+        {
+            Bell::ring_at(&path);
+        }
     }
 
     /// Bytes the container may hold as credit on a column.
@@ -293,7 +336,7 @@ impl Session {
             device.is_some_and(|device| device.waiters.load(Ordering::Relaxed) != 0)
         };
         if waited_for(column) && self.freed.fetch_or(1 << column, Ordering::AcqRel) == 0 {
-            socket::ring(&self.bell);
+            self.ring();
         }
     }
 
@@ -335,13 +378,33 @@ impl Session {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends where somebody listens. A line that does not take it whole is given up: the control thread makes another.
+    /// Sends where somebody listens. A line that does not take it whole is given up: the control thread makes another. A thread that
+    /// does not have the line leaves it to the control thread: the program has closed it, or it was made after that thread went apart.
     fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) {
         let Some(socket) = line else { return };
         let mut frame = Vec::new();
-        if encode(id, request, &mut frame).is_err() || socket::send(socket, &frame, None).is_err() {
+        if encode(id, request, &mut frame).is_err() {
+            return;
+        }
+        if self.keeper.load(Ordering::Acquire) > 0 && !socket.is_ours() {
+            self.post(&frame);
+        } else if socket::send(socket, &frame, None).is_err() {
             socket::shut(socket);
         }
+    }
+
+    /// Has the control thread send a frame. Of a crowd that it does not serve the last ones are lost: who asked waits to his end.
+    fn post(&self, frame: &[u8]) {
+        let mut outbox = self.outbox();
+        if outbox.len() + frame.len() <= OUTBOX {
+            outbox.extend_from_slice(frame);
+        }
+        drop(outbox);
+        self.ring();
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

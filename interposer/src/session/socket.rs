@@ -8,6 +8,7 @@ use core::ffi::c_int;
 use core::mem::{offset_of, size_of, zeroed};
 use core::ptr;
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -105,19 +106,19 @@ impl Connection {
         }
     }
 
-    /// Waits, without an end, until there is something to read or `bell` was rung.
+    /// Waits until there is something to read or `bell` was rung, `longest` milliseconds at most, -1 for without an end.
     ///
     /// # Errors
     /// If waiting is impossible.
-    pub(super) fn wait_or_bell(&self, bell: &Descriptor) -> io::Result<Ready> {
+    pub(super) fn wait_or_bell(&self, bell: &Bell, longest: c_int) -> io::Result<Ready> {
         // A bell that the program closed is not waited for; the daemon looks once a second anyway.
-        let both = [&*self.socket, bell];
-        let heard = if bell.is_ours() {
+        let both = [&*self.socket, &bell.ear];
+        let heard = if bell.ear.is_ours() {
             &both[..]
         } else {
             &both[..1]
         };
-        let ready = poll(heard, -1)?;
+        let ready = poll(heard, longest)?;
         Ok(Ready {
             socket: ready & 1 != 0,
             bell: ready & 2 != 0,
@@ -281,29 +282,76 @@ pub(super) fn shut(socket: &Descriptor) {
     }
 }
 
-/// A bell that one thread rings and another waits for.
-///
-/// # Errors
-/// If there is no descriptor to be had.
-pub(super) fn bell() -> io::Result<Descriptor> {
-    // SAFETY: no memory is involved.
-    Descriptor::new(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+/// A bell that any thread rings and the control thread waits for: a pipe, because its ends can be opened again by their names.
+#[derive(Debug)]
+pub(super) struct Bell {
+    ear: Descriptor,
+    rope: Descriptor,
 }
 
-/// Rings.
-pub(super) fn ring(bell: &Descriptor) {
-    let one = 1_u64;
-    if bell.is_ours() {
-        // SAFETY: eight bytes that outlive the call; a bell that is full has been rung.
-        unsafe { libc::write(bell.number(), (&raw const one).cast(), 8) };
+impl Bell {
+    /// One that is silent.
+    ///
+    /// # Errors
+    /// If there are no descriptors to be had.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut ends = [-1; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let ear = Descriptor::new(ends[0]);
+        let rope = Descriptor::new(ends[1]);
+        Ok(Self {
+            ear: ear?,
+            rope: rope?,
+        })
+    }
+
+    /// Both ends.
+    pub(super) fn ends(&self) -> [&Descriptor; 2] {
+        [&self.ear, &self.rope]
+    }
+
+    /// The end that is pulled.
+    pub(super) fn rope(&self) -> &Descriptor {
+        &self.rope
+    }
+
+    /// Rings. `false` if the program has closed this end.
+    pub(super) fn ring(&self) -> bool {
+        pull(&self.rope)
+    }
+
+    /// Rings by the name of its rope.
+    pub(super) fn ring_at(path: &CStr) {
+        let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        // SAFETY: a C string that outlives the call.
+        if let Ok(rope) = Descriptor::new(unsafe { libc::open(path.as_ptr(), flags) }) {
+            pull(&rope);
+        }
+    }
+
+    /// Takes back what was rung.
+    pub(super) fn hush(&self) {
+        let mut rung = [0_u8; 256];
+        let mut more = self.ear.is_ours();
+        while more {
+            // SAFETY: bytes that outlive the call, which does not wait.
+            let read =
+                unsafe { libc::read(self.ear.number(), rung.as_mut_ptr().cast(), rung.len()) };
+            more = usize::try_from(read).is_ok_and(|read| read == rung.len());
+        }
     }
 }
 
-/// Takes back what was rung.
-pub(super) fn hush(bell: &Descriptor) {
-    let mut rung = 0_u64;
-    if bell.is_ours() {
-        // SAFETY: eight bytes that outlive the call.
-        unsafe { libc::read(bell.number(), (&raw mut rung).cast(), 8) };
+/// `false` if the number means something else by now.
+fn pull(rope: &Descriptor) -> bool {
+    let one = [1_u8];
+    let is_ours = rope.is_ours();
+    if is_ours {
+        // SAFETY: a byte that outlives the call; a bell that is full has been rung.
+        unsafe { libc::write(rope.number(), one.as_ptr().cast(), 1) };
     }
+    is_ours
 }

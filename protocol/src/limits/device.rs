@@ -15,6 +15,8 @@ pub struct DeviceLimits {
     pub request: u64,
     /// What the program is told is the device's total, at most the capacity.
     pub view_total: u64,
+    /// Which of the two that is.
+    pub view: View,
     /// Its time.
     pub compute: ComputeLimits,
 }
@@ -72,6 +74,7 @@ pub(super) fn limits(
         limit: ceiling,
         request: guaranteed,
         view_total,
+        view: limits.view,
         compute: compute::limits(limits, ordinal, uuid)?,
     })
 }

@@ -17,6 +17,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use super::watch::Watch;
 use super::word::Word;
 
 /// First eight bytes of a finished page: `gpushare` in memory order. Written last, so a page that has it is whole.
@@ -24,7 +25,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
 pub const MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
-pub const MINOR: u16 = 1;
+pub const MINOR: u16 = 2;
 /// Devices a container can use.
 pub const MAX_DEVICES: usize = 16;
 /// Processes a container can have on the GPU at once.
@@ -72,7 +73,9 @@ pub struct Device {
     pub uuid: [AtomicU64; 2],
     /// Nonzero once a process has claimed the column.
     pub claimed: AtomicU32,
-    padding: AtomicU32,
+    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): what a process is told is free then never rises
+    /// by others' doing. Zero in pages of minor 1.
+    pub by_request: AtomicU32,
     /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
     pub limit: AtomicU64,
     /// Bytes guaranteed.
@@ -91,7 +94,11 @@ pub struct Device {
     /// `CLOCK_MONOTONIC` in nanoseconds at which the container's time to use was or will be used up: what has flowed in since
     /// then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
     pub empty_at: AtomicU64,
-    reserved: [AtomicU64; 22],
+    reserved_before_watch: [AtomicU64; 14],
+    /// Whether a remembered sum of all charges is still right. On a line that nothing else writes. Processes of minor 1 do not
+    /// tell it their charges, so who remembers looks anew after a millisecond at most all the same.
+    pub watch: Watch,
+    reserved: [AtomicU64; 7],
 }
 
 /// Who a slot belongs to. Written by its claimer under the container lock, after the slot's lock byte is held.
@@ -106,9 +113,12 @@ pub struct Slot {
     pub start: AtomicU64,
     /// The header's generation at the claim: tells two owners of one slot apart.
     pub generation: AtomicU64,
-    /// Inode of the pid namespace, `/proc/self/ns/pid`.
+    /// Inode of the pid namespace, `/proc/self/ns/pid`; 0 where the process has not said it.
     pub pid_namespace: AtomicU64,
-    reserved: [AtomicU64; 4],
+    /// The process's pid in a namespace further out, the machine's if that can be seen, 0 where none can. Under a daemon that is what
+    /// `generation` says.
+    pub outer_pid: AtomicU64,
+    reserved: [AtomicU64; 3],
 }
 
 /// One process on one device: a cache line of its own.
@@ -152,6 +162,8 @@ const _: () = {
     assert!(size_of::<Device>() == 256);
     assert!(offset_of!(Device, capacity) == 48 && offset_of!(Device, cap) == 56);
     assert!(offset_of!(Device, paid_until) == 64 && offset_of!(Device, empty_at) == 72);
+    assert!(offset_of!(Slot, pid_namespace) == 24 && offset_of!(Slot, outer_pid) == 32);
+    assert!(offset_of!(Device, by_request) == 20 && offset_of!(Device, watch) == 192);
     assert!(size_of::<Slot>() == 64 && size_of::<Line>() == 64);
     assert!(offset_of!(Page, devices) == 8192);
     assert!(offset_of!(Page, slots) == 12_288);

@@ -22,6 +22,7 @@ pub mod lease;
 mod model;
 mod snapshot;
 mod sync;
+mod watch;
 mod word;
 
 pub use credit::{Refusal, take};
@@ -30,6 +31,7 @@ pub use layout::{
     PageError, Slot, TEXT_MAX, lock_byte, slot_range,
 };
 pub use snapshot::{DeviceUse, ProcessUse, Snapshot, SnapshotDevice};
+pub use watch::{Mark, Stamp, Watch};
 pub use word::{Short, Split, Word};
 
 /// Bytes in one unit of charge. The driver hands out linear memory in multiples of 512 bytes, so nothing is lost.

@@ -44,6 +44,10 @@ pub struct ProcessUse {
     pub start: u64,
     /// Tells two owners of one slot apart.
     pub generation: u64,
+    /// Inode of its pid namespace, 0 where it has not said it.
+    pub pid_namespace: u64,
+    /// Its pid further out, 0 where that is not known.
+    pub outer_pid: u32,
     /// What it holds, for each device it has touched.
     pub uses: Vec<DeviceUse>,
 }
@@ -154,6 +158,8 @@ fn process(page: &Bytes<'_>, slot: usize) -> Option<ProcessUse> {
         pid: page.u32(at + offset_of!(Slot, pid)),
         start: page.u64(at + offset_of!(Slot, start)),
         generation: page.u64(at + offset_of!(Slot, generation)),
+        pid_namespace: page.u64(at + offset_of!(Slot, pid_namespace)),
+        outer_pid: u32::try_from(page.u64(at + offset_of!(Slot, outer_pid))).unwrap_or(0),
         uses: (0..MAX_DEVICES)
             .filter_map(|column| device_use(page, slot, column))
             .collect(),

@@ -1,6 +1,6 @@
 //! The atomics the page is made of, or loom's under `--cfg loom`, so that the model checks the shipped code.
 
 #[cfg(all(loom, test))]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(all(loom, test)))]
-pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};

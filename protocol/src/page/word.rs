@@ -190,7 +190,7 @@ impl Word {
 
     /// Empties the word of a process that is gone, and says what it held. For the container lock's holder.
     pub fn clear(&self) -> Split {
-        Split::unpack(self.0.swap(0, Ordering::AcqRel))
+        Split::unpack(self.0.swap(0, Ordering::SeqCst))
     }
 
     #[inline]
@@ -201,7 +201,8 @@ impl Word {
             match self.0.compare_exchange_weak(
                 now,
                 next.pack(),
-                Ordering::AcqRel,
+                // In one order with the look at who remembers sums (`watch`) that follows it.
+                Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return Ok(answer),

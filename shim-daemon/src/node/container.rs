@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
 use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Nanos, ProcessId, Quota};
-use gpushare_protocol::limits::Limits;
+use gpushare_protocol::limits::{Limits, View};
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -128,9 +128,11 @@ impl Container {
                 continue;
             };
             let capacity = described.capacity.0;
-            let view = limits
+            let (view, by_request) = limits
                 .for_device(ordinal, &described.uuid, capacity)
-                .map_or(capacity, |limits| limits.view_total);
+                .map_or((capacity, false), |limits| {
+                    (limits.view_total, limits.view == View::Request)
+                });
             let quota = spec.quota(*device).unwrap_or(Quota {
                 request: Bytes::ZERO,
                 limit: described.capacity,
@@ -138,6 +140,9 @@ impl Container {
             column.limit.store(quota.limit.0, Ordering::Relaxed);
             column.request.store(quota.request.0, Ordering::Relaxed);
             column.view_total.store(view, Ordering::Relaxed);
+            column
+                .by_request
+                .store(u32::from(by_request), Ordering::Relaxed);
             column.capacity.store(capacity, Ordering::Relaxed);
             column.claim(&described.uuid);
         }
@@ -188,6 +193,8 @@ impl Container {
         if let Some(header) = self.usage.view().slots.get(slot) {
             header.pid.store(own_pid, Ordering::Relaxed);
             header.generation.store(u64::from(pid), Ordering::Relaxed);
+            // It says so itself.
+            header.pid_namespace.store(0, Ordering::Relaxed);
             header
                 .start
                 .store(started(u64::from(pid)).unwrap_or(0), Ordering::Relaxed);
@@ -287,6 +294,9 @@ impl Container {
                 line.word.clear();
                 line.overhead.store(0, Ordering::Relaxed);
                 line.want.store(0, Ordering::Relaxed);
+            }
+            if let Some(device) = page.devices.get(column) {
+                device.watch.changed_by_another();
             }
         }
         if let Some(header) = page.slots.get(slot) {

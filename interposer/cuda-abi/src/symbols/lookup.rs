@@ -1,13 +1,12 @@
 //! Finding rows: by exported name, and by the rule of `cuGetProcAddress`.
 
-use super::{BY_BASE, CUDA, CudaSymbol, NVML, NvmlSymbol, PerThread, REASONS, Reason};
-use crate::cuda::CUdriverProcAddress_flags;
+use super::{CUDA, CudaSymbol, NVML, NvmlSymbol, REASONS, Reason, packed};
 
 /// The row of an exported name, as `dlsym` sees it, with its index in [`CUDA`].
 ///
 /// Names are exact: `cuMemAlloc` is the function of CUDA 2 with 32-bit addresses, today's is `cuMemAlloc_v2`.
 pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
-    let index = CUDA.binary_search_by(|row| row.name.cmp(name)).ok()?;
+    let index = packed::by_name(name)?;
     Some((index, &CUDA[index]))
 }
 
@@ -28,20 +27,8 @@ pub fn cuda_by_version(
     version: u32,
     flags: u64,
 ) -> Option<(usize, &'static CudaSymbol)> {
-    let at = BY_BASE
-        .binary_search_by(|(name, _)| (*name).cmp(base))
-        .ok()?;
-    let reached = |index: &&u16| CUDA[usize::from(**index)].min_version <= version;
-    let index = usize::from(*BY_BASE[at].1.iter().rev().find(reached)?);
-    let row = &CUDA[index];
-    let per_thread = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
-    if let (true, PerThread::Twin(twin)) = (flags & per_thread != 0, row.thread)
-        && let Some(found) = cuda_by_name(twin)
-        && found.1.min_version <= version
-    {
-        return Some(found);
-    }
-    Some((index, row))
+    let index = packed::by_version(base, version, flags)?;
+    Some((index, &CUDA[index]))
 }
 
 /// The newest version any row needs: what this table knows the driver up to.

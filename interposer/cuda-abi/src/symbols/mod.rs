@@ -4,6 +4,9 @@
 //! [`view`](CudaSymbol::view) is not `No`, or the [`gate`](CudaSymbol::gate) acts on it ([`Gate::acts`]).
 
 mod lookup;
+pub mod packed;
+
+use packed::{Base, Packed};
 
 pub use lookup::{cuda_by_name, cuda_by_version, newest_version, nvml_by_name, reason};
 

@@ -1,0 +1,105 @@
+//! By which pids NVML may list a container's processes, and which pid a program in it knows them by.
+//!
+//! Some drivers tell each caller the pids of the caller's own pid namespace, others tell everybody the machine's. So a list is taken
+//! to be by the machine's pids once one of ours is in it by such; each entry that is one of ours is then shown by the pid that the
+//! caller knows it by. A process in a namespace that the caller cannot see has none there, and is left out.
+
+use super::process;
+
+/// One process of the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Its pid in its own namespace.
+    pub(crate) pid: u32,
+    /// Inode of that namespace, 0 where it is not known: then it is taken for the caller's.
+    pub(crate) namespace: u64,
+    /// Its pid on the machine, or in a namespace further out than its own; 0 where it is not known.
+    pub(crate) outer: u32,
+}
+
+/// The container's processes as one caller knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// The caller's pid for each, and the outer one, where there are such.
+    pids: Vec<(Option<u32>, Option<u32>)>,
+}
+
+impl Members {
+    /// As the calling process knows them.
+    pub(crate) fn of(known: impl IntoIterator<Item = Known>) -> Self {
+        Self::seen_from(process::namespace(), process::in_first_namespace(), known)
+    }
+
+    fn seen_from(here: u64, is_first: bool, known: impl IntoIterator<Item = Known>) -> Self {
+        let seen = |known: Known| {
+            let outer = (known.outer != 0).then_some(known.outer);
+            let is_here = known.namespace == here || known.namespace == 0;
+            // The machine's pids are those of the first namespace.
+            let here = if is_here {
+                Some(known.pid)
+            } else {
+                outer.filter(|_| is_first)
+            };
+            (here, outer.filter(|_| !is_first))
+        };
+        Self {
+            pids: known.into_iter().map(seen).collect(),
+        }
+    }
+
+    /// For each of the pids that NVML lists: the pid to show it by, `None` for one that is not to be shown.
+    pub(crate) fn shown(&self, listed: &[u32]) -> Vec<Option<u32>> {
+        let is_outer = |pid: &u32| self.pids.iter().any(|(_, outer)| *outer == Some(*pid));
+        let by_outer = listed.iter().any(is_outer);
+        let show = |listed: &u32| {
+            let is_it = |(here, outer): &&(Option<u32>, Option<u32>)| {
+                *(if by_outer { outer } else { here }) == Some(*listed)
+            };
+            self.pids.iter().find(is_it).and_then(|(here, _)| *here)
+        };
+        listed.iter().map(show).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: u64 = 4_026_532_500;
+    const ELSEWHERE: u64 = 4_026_532_501;
+
+    fn known(pid: u32, namespace: u64, outer: u32) -> Known {
+        Known {
+            pid,
+            namespace,
+            outer,
+        }
+    }
+
+    #[test]
+    fn a_list_by_the_machines_pids_is_shown_by_the_callers() {
+        let members = Members::seen_from(HERE, false, [known(7, HERE, 8121), known(9, HERE, 8122)]);
+        assert_eq!(
+            members.shown(&[8122, 7, 8121, 4000]),
+            [Some(9), None, Some(7), None],
+            "7 is a stranger's there"
+        );
+    }
+
+    #[test]
+    fn a_list_by_the_callers_own_pids_is_shown_as_it_is() {
+        let members = Members::seen_from(HERE, false, [known(7, HERE, 8121), known(9, 0, 0)]);
+        assert_eq!(members.shown(&[9, 7, 4000]), [Some(9), Some(7), None]);
+        assert_eq!(members.shown(&[]), []);
+    }
+
+    #[test]
+    fn a_process_of_another_namespace_has_no_pid_here_but_on_the_machine() {
+        let nested = [known(7, ELSEWHERE, 8121), known(9, HERE, 8122)];
+        let here = Members::seen_from(HERE, false, nested);
+        assert_eq!(here.shown(&[8121, 8122]), [None, Some(9)]);
+        assert_eq!(here.shown(&[7]), [None], "that is another 7");
+        let machine = Members::seen_from(HERE, true, nested);
+        assert_eq!(machine.shown(&[8121, 9]), [Some(8121), Some(9)]);
+    }
+}

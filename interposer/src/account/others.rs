@@ -1,0 +1,108 @@
+//! What the other processes of the container have charged, remembered while it is true.
+//!
+//! The sum is over up to 511 words, each written by its own process. A thread that has taken it keeps it until the page says that
+//! some process has changed its charges ([`Watch`](gpushare_protocol::page::Watch)), so that a program which asks for free memory all
+//! the time pays for no neighbour. Who is dead says nothing, and neither does a process of an older version of this library: for
+//! these, where there are other processes at all, the sum is taken anew after some microseconds, at most a millisecond.
+
+use core::cell::Cell;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+use super::join::Membership;
+use super::limbo;
+use crate::gate;
+
+/// How long a sum is remembered beside other processes, in units of the time that looking took: a program that does nothing but ask
+/// spends a fifth of its time on looking.
+const TIMES: u64 = 4;
+/// The longest (ns).
+const LONGEST: u64 = 1_000_000;
+/// For ever, as a time.
+const ALONE: u64 = u64::MAX;
+
+/// A sum as one thread remembers it.
+#[derive(Debug)]
+struct Known {
+    /// Address of the membership it is of; 0 for none. Memberships are never freed, so the address of a forked child's is another.
+    member: Cell<usize>,
+    column: Cell<usize>,
+    stamp: Cell<u64>,
+    /// How many slots had been claimed: without a daemon each that comes counts.
+    claims: Cell<u64>,
+    until: Cell<u64>,
+    units: Cell<u64>,
+}
+
+thread_local! {
+    // Const and without a destructor.
+    static KNOWN: Known = const {
+        Known {
+            member: Cell::new(0),
+            column: Cell::new(0),
+            stamp: Cell::new(0),
+            claims: Cell::new(0),
+            until: Cell::new(0),
+            units: Cell::new(0),
+        }
+    };
+}
+
+/// Units charged on a column by all processes of the container, those of the dead included that the driver has not given back.
+pub(super) fn charged_by_all(member: &Membership, column: usize) -> u64 {
+    let own = member
+        .line(column)
+        .map_or(0, |line| line.word.load().charged);
+    u64::from(own) + KNOWN.with(|known| known.charged(member, column))
+}
+
+impl Known {
+    fn charged(&self, member: &Membership, column: usize) -> u64 {
+        let Some(device) = member.page.devices.get(column) else {
+            return 0;
+        };
+        let known = self.member.get() == core::ptr::from_ref(member).addr()
+            && self.column.get() == column
+            && self.stamp.get() == device.watch.stamp().0
+            && self.claims.get() == member.page.header.generation.load(Ordering::Acquire)
+            && (self.until.get() == ALONE || gate::now() < self.until.get());
+        if known {
+            return self.units.get();
+        }
+        self.look(member, column)
+    }
+
+    #[cold]
+    fn look(&self, member: &Membership, column: usize) -> u64 {
+        let began = gate::now();
+        let dead = member.dead(column);
+        if !dead.is_empty() {
+            limbo::settle(member, column, &dead);
+        }
+        // What the driver still has of the dead comes back without a word from anybody.
+        let limbo = !dead.is_empty() && !member.dead(column).is_empty();
+        // A jump out of a signal handler may leave this anywhere: what is half written belongs to nobody.
+        self.member.set(0);
+        compiler_fence(Ordering::SeqCst);
+        let stamp = member.page.devices[column].watch.begin(member.mark);
+        self.column.set(column);
+        self.stamp.set(stamp.0);
+        let claims = &member.page.header.generation;
+        self.claims.set(claims.load(Ordering::Acquire));
+        let words = member.words(column).into_iter();
+        let units = words.map(|word| u64::from(word.load().charged)).sum();
+        // A daemon does not count claims in the page.
+        let alone = !member.ground.is_daemons() && !member.has_others();
+        self.until.set(match (alone, limbo) {
+            (_, true) => 0,
+            (true, _) => ALONE,
+            _ => {
+                let now = gate::now();
+                now.saturating_add((TIMES * now.saturating_sub(began)).min(LONGEST))
+            }
+        });
+        self.units.set(units);
+        compiler_fence(Ordering::SeqCst);
+        self.member.set(core::ptr::from_ref(member).addr());
+        units
+    }
+}

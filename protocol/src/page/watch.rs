@@ -1,0 +1,187 @@
+//! Whether a sum over all processes' words may have changed since somebody took it.
+//!
+//! What the processes of a container have charged together is the sum of up to 512 words, each on a cache line of its own. A process
+//! that took the sum remembers it with the value of this word, in which it says that it does. Whoever changes its charges looks at
+//! the word afterwards, and changes it where another process remembers: then no remembered sum has the right value any more. While
+//! nobody asks, that look is one load of a line that nobody writes.
+//!
+//! It works by the order of four steps: a charge changes its own word, then reads this one; who sums writes this one, then reads
+//! the words. So one of the two sees the other. What is remembered is only shown, never granted: a process that writes nonsense here
+//! misleads its own container's view of free memory.
+
+use super::sync::{AtomicU64, Ordering, fence};
+
+/// Who remembers, in the lowest bits: nobody, the process of one slot, or several.
+const WHO: u64 = 0xFFFF;
+const SEVERAL: u64 = WHO;
+/// What the word rises by when the remembered sums are over.
+const STEP: u64 = WHO + 1;
+
+/// One for each device of a container. All zero is a valid one.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Watch(AtomicU64);
+
+/// What [`Watch::begin`] gave: a sum taken after it is right as long as [`Watch::stamp`] says the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(pub u64);
+
+impl Watch {
+    /// Nobody remembers anything.
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The process of this mark is about to take a sum and to remember it.
+    pub fn begin(&self, mark: Mark) -> Stamp {
+        let me = mark.0;
+        let join = |now: u64| match now & WHO {
+            0 => now | me,
+            who if who == me => now,
+            _ => now | SEVERAL,
+        };
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = join(now);
+            match self
+                .0
+                .compare_exchange(now, next, Ordering::SeqCst, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    fence(Ordering::SeqCst);
+                    return Stamp(next);
+                }
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// What a remembered sum's stamp is compared with.
+    #[inline]
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Acquire))
+    }
+
+    /// The word of this process has changed what is charged. Nothing is to be done while no other process remembers.
+    #[inline]
+    pub fn changed(&self, mark: Mark) {
+        let now = self.0.load(Ordering::SeqCst);
+        let who = now & WHO;
+        if who != 0 && who != mark.0 {
+            self.forget(now);
+        }
+    }
+
+    /// As [`Watch::changed`], by somebody who has no slot.
+    pub fn changed_by_another(&self) {
+        let now = self.0.load(Ordering::SeqCst);
+        if now & WHO != 0 {
+            self.forget(now);
+        }
+    }
+
+    /// If the word is another by now, somebody else has ended what was remembered, or has begun to sum after the change.
+    #[cold]
+    fn forget(&self, now: u64) {
+        let next = (now & !WHO).wrapping_add(STEP);
+        let _ = self
+            .0
+            .compare_exchange(now, next, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How a process names itself in the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// That of the process in `slot`. Slots beyond the page are nobody's, and have no mark of their own.
+    pub fn of_slot(slot: usize) -> Self {
+        Self(u64::try_from(slot).map_or(SEVERAL, |slot| slot.saturating_add(1).min(SEVERAL)))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::super::Word;
+    use super::*;
+
+    fn slot(slot: usize) -> Mark {
+        Mark::of_slot(slot)
+    }
+
+    #[test]
+    fn a_sum_is_over_when_another_process_charges_and_not_before() {
+        let watch = Watch::new();
+        let stamp = watch.begin(slot(3));
+        watch.changed(slot(3));
+        assert_eq!(watch.stamp(), stamp, "one's own charges are known");
+        watch.changed(slot(4));
+        assert_ne!(watch.stamp(), stamp);
+        let idle = watch.stamp();
+        watch.changed(slot(4));
+        assert_eq!(watch.stamp(), idle, "nobody remembers, nothing is written");
+    }
+
+    #[test]
+    fn two_that_remember_are_both_told_and_may_be_each_other() {
+        let watch = Watch::new();
+        let (a, b) = (watch.begin(slot(0)), watch.begin(slot(1)));
+        assert_ne!(watch.stamp(), a, "the first looks again, once");
+        assert_eq!((watch.begin(slot(0)), watch.stamp()), (b, b));
+        watch.changed(slot(0));
+        assert_ne!(watch.stamp(), b);
+        let again = watch.begin(slot(1));
+        watch.changed_by_another();
+        assert_ne!(watch.stamp(), again);
+    }
+
+    /// Two processes change their words as fast as they can while two others remember the sum. Each change is told by an acknowledgement,
+    /// after which no sum may be the old one.
+    #[test]
+    fn no_remembered_sum_survives_a_change_that_was_told() {
+        const ROUNDS: u32 = 100_000;
+        let (watch, word, barrier) = (Watch::new(), Word::new(), Barrier::new(2));
+        let told = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                for round in 1..=ROUNDS {
+                    word.charge_anyway(1);
+                    watch.changed(slot(7));
+                    told.store(u64::from(round), Ordering::Release);
+                    if round % 64 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            barrier.wait();
+            let mut known = None;
+            loop {
+                let least = told.load(Ordering::Acquire);
+                let sum = match known {
+                    Some((stamp, sum)) if watch.stamp() == stamp => sum,
+                    _ => {
+                        let stamp = watch.begin(slot(0));
+                        let sum = u64::from(word.load().charged);
+                        known = Some((stamp, sum));
+                        sum
+                    }
+                };
+                assert!(sum >= least, "{sum} remembered, {least} told");
+                if least == u64::from(ROUNDS) {
+                    break;
+                }
+            }
+        });
+    }
+}

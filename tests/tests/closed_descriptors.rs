@@ -1,0 +1,162 @@
+//! Programs that close descriptors they did not open, as daemons do, keep their limits and their turns; and what they open afterwards,
+//! under the numbers that were the library's, stays theirs alone.
+
+use gpushare_protocol::wire::Request;
+use gpushare_tests::{Alone, Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};
+
+const OUT_OF_MEMORY: &str = "2";
+const MS: u64 = 1_000_000;
+/// More than the numbers below the library's highest.
+const FILES: &str = "300";
+
+/// Closes them, and where `reuse` is set opens files and sockets under their numbers.
+fn closes(guest: &mut Guest, how: &str, reuse: bool) {
+    let answer = guest.ask(how);
+    let closed = answer.strip_prefix(how).map(str::trim);
+    assert!(
+        closed.is_some_and(|closed| how == "each" || closed == "0"),
+        "{answer}"
+    );
+    if reuse {
+        guest.answers(&format!("reuse {FILES}"), FILES);
+    }
+}
+
+/// Nothing of the program's was written to, moved or closed.
+fn is_untouched(guest: &mut Guest, reuse: bool) {
+    let files = if reuse { FILES } else { "0" };
+    guest.answers("untouched", files);
+}
+
+/// Each way of closing, with and without numbers that are used again.
+fn each_way(test: impl Fn(&str, bool)) {
+    for how in ["each", "range"] {
+        for reuse in [false, true] {
+            test(how, reuse);
+        }
+    }
+}
+
+#[test]
+fn without_a_daemon_the_limit_holds_and_the_slot_is_kept() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("mem=16GiB");
+        let alone = Alone::on(&gpu);
+        let flags = ["--mem-limit", "1GiB"];
+        let [mut a, mut b] = [(); 2].map(|()| alone.client(&flags, "closer").started());
+        a.does(&format!("alloc {}", 256 * MIB));
+        closes(&mut a, how, reuse);
+        let more = a.ask(&format!("fill {}", 64 * MIB));
+        assert_eq!(more, format!("fill 12 {OUT_OF_MEMORY}"), "{how} {reuse}");
+        let none = b.ask(&format!("alloc {MIB}"));
+        assert_eq!(none, format!("alloc {OUT_OF_MEMORY}"), "it is not dead");
+        a.does("free 4");
+        b.does(&format!("alloc {}", 256 * MIB));
+        let none = a.ask(&format!("alloc {MIB}"));
+        assert_eq!(none, format!("alloc {OUT_OF_MEMORY}"), "{how} {reuse}");
+        is_untouched(&mut a, reuse);
+        a.finish().silently();
+        until("the dead's bytes come back", || {
+            b.ask(&format!("alloc {}", 512 * MIB)) == "alloc 0"
+        });
+    });
+}
+
+#[test]
+fn without_a_daemon_the_dead_are_seen_by_a_process_that_closed() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("mem=16GiB");
+        let alone = Alone::on(&gpu);
+        let flags = ["--mem-limit", "1GiB"];
+        let [mut a, mut b] = [(); 2].map(|()| alone.client(&flags, "closer").started());
+        b.does(&format!("alloc {GIB}"));
+        closes(&mut a, how, reuse);
+        b.finish().silently();
+        until("the dead's bytes come back", || {
+            a.ask(&format!("alloc {}", 512 * MIB)) == "alloc 0"
+        });
+        is_untouched(&mut a, reuse);
+    });
+}
+
+#[test]
+fn without_a_daemon_a_cap_goes_on_after_it() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("");
+        let mut guest = Guest::client(&gpu, &["--sm-limit", "50"], "closer").started();
+        closes(&mut guest, how, reuse);
+        for _ in 0..20 {
+            guest.does(&format!("launch {}", 2 * MS));
+        }
+        is_untouched(&mut guest, reuse);
+        guest.finish().silently();
+    });
+}
+
+fn started(container: &Container) -> Guest {
+    Guest::start(container.command(&clients::compile("closer", &[]))).started()
+}
+
+#[test]
+fn under_a_daemon_growth_goes_on_and_the_process_is_known() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("mem=16GiB");
+        let daemon = Daemon::start(&gpu);
+        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+        let [mut a, mut b] = [(); 2].map(|()| started(&container));
+        a.does(&format!("alloc {MIB}"));
+        closes(&mut a, how, reuse);
+        a.does(&format!("alloc {}", 3 * GIB));
+        let none = b.ask(&format!("alloc {}", GIB));
+        assert_eq!(none, format!("alloc {OUT_OF_MEMORY}"), "{how} {reuse}");
+        a.does("free 1");
+        b.does(&format!("alloc {}", 3 * GIB));
+        is_untouched(&mut a, reuse);
+        assert_eq!(daemon.row("one").processes.len(), 2);
+        a.finish().silently();
+        daemon.until("one", |row| row.processes.len() == 1);
+    });
+}
+
+#[test]
+fn after_it_a_process_finds_the_next_daemon() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("mem=16GiB");
+        let mut daemon = Daemon::start(&gpu);
+        let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+        let mut guest = started(&container);
+        guest.does(&format!("alloc {MIB}"));
+        closes(&mut guest, how, reuse);
+        daemon.restart();
+        daemon.until("one", |row| row.processes.len() == 1);
+        guest.does(&format!("alloc {}", 3 * GIB));
+        let row = daemon.row("one");
+        assert_eq!(row.charged, 3 * GIB + MIB);
+        is_untouched(&mut guest, reuse);
+        guest.finish().silently();
+    });
+}
+
+#[test]
+fn turns_are_asked_for_taken_and_given_back_after_it() {
+    each_way(|how, reuse| {
+        let gpu = Gpu::new("");
+        let dealer = Dealer::start(&gpu);
+        let mut guest = dealer.client("closer").started();
+        dealer.open(1);
+        guest.does(&format!("launch {MS}"));
+        closes(&mut guest, how, reuse);
+        for epoch in 1..6 {
+            guest.does(&format!("launch {MS}"));
+            dealer.close(epoch);
+            dealer.hears(&Request::Drained { column: 0, epoch });
+            guest.does(&format!("post {MS}"));
+            dealer.hears(&Request::Wanted { column: 0, epoch });
+            guest.answers("posted", "0");
+            dealer.open(epoch + 1);
+            until("the launch goes", || guest.ask("posted") == "posted 1");
+        }
+        is_untouched(&mut guest, reuse);
+        guest.finish().silently();
+    });
+}

@@ -1,0 +1,144 @@
+//! What programs are told is free: exact among the processes of a container, and where they are told their request, never more by
+//! others' doing.
+
+use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, clients, until};
+
+/// Free bytes, as `cuMemGetInfo` says.
+#[track_caller]
+fn free(guest: &mut Guest) -> u64 {
+    let answer = guest.ask("info");
+    let words: Vec<&str> = answer.split(' ').collect();
+    assert_eq!(words[3], "0", "{answer}");
+    words[1].parse().expect("a number")
+}
+
+#[track_caller]
+fn does(guest: &mut Guest, line: &str) {
+    let word = line.split(' ').next().expect("a word");
+    assert_eq!(guest.ask(line), format!("{word} 0"), "{line}");
+}
+
+#[test]
+fn what_another_process_charges_and_frees_is_seen_at_once() {
+    let gpu = Gpu::new("mem=16GiB");
+    let alone = Alone::on(&gpu);
+    let flags = ["--mem-limit", "4GiB"];
+    let [mut a, mut b] = [(); 2].map(|()| alone.client(&flags, "quota").started());
+    let at_first = free(&mut a);
+    assert_eq!(at_first, free(&mut b));
+    for round in 0..200 {
+        does(&mut a, "alloc 1048576");
+        let taken = at_first - (round + 1) * MIB;
+        assert_eq!((free(&mut b), free(&mut a)), (taken, taken));
+        does(&mut b, "alloc 2097152");
+        assert_eq!(free(&mut a), taken - 2 * MIB);
+        does(&mut b, "free 1");
+        assert_eq!(free(&mut a), taken);
+    }
+    does(&mut a, "free 200");
+    assert_eq!(free(&mut b), at_first);
+}
+
+#[test]
+fn what_a_dead_process_held_is_free_again_without_anybody_allocating() {
+    let gpu = Gpu::new("mem=16GiB");
+    let alone = Alone::on(&gpu);
+    let flags = ["--mem-limit", "4GiB"];
+    let [mut a, mut b] = [(); 2].map(|()| alone.client(&flags, "quota").started());
+    let at_first = free(&mut a);
+    does(&mut b, &format!("alloc {GIB}"));
+    assert_eq!(free(&mut a), at_first - GIB);
+    b.finish().silently();
+    until("the dead's bytes are free", || free(&mut a) == at_first);
+}
+
+#[test]
+fn under_a_daemon_processes_of_a_container_see_each_others_charges() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let start = || Guest::start(container.command(&clients::compile("quota", &[]))).started();
+    let [mut a, mut b] = [(); 2].map(|()| start());
+    let at_first = free(&mut a);
+    for _ in 0..50 {
+        does(&mut b, &format!("alloc {MIB}"));
+        assert_eq!(free(&mut a), at_first - MIB);
+        does(&mut b, "free 1");
+        assert_eq!(free(&mut a), at_first);
+    }
+    does(&mut b, &format!("alloc {GIB}"));
+    assert_eq!(free(&mut a), at_first - GIB);
+    b.finish().silently();
+    until("the dead's bytes are free", || free(&mut a) == at_first);
+}
+
+/// A process of the same container takes `GIB` and gives it back. What the other is told before, meanwhile and after.
+fn beside_a_neighbour(flags: &[&str]) -> [u64; 3] {
+    let gpu = Gpu::new("mem=16GiB");
+    let alone = Alone::on(&gpu);
+    let [mut a, mut b] = [(); 2].map(|()| alone.client(flags, "quota").started());
+    let before = free(&mut a);
+    does(&mut b, &format!("alloc {GIB}"));
+    let meanwhile = free(&mut a);
+    does(&mut b, "free 1");
+    [before, meanwhile, free(&mut a)]
+}
+
+#[test]
+fn told_the_request_a_process_never_sees_more_by_others_doing() {
+    let flags = ["--mem-limit", "4GiB", "--mem-request", "4GiB"];
+    let by_request = [&flags[..], &["--mem-view", "request"]].concat();
+    let [before, meanwhile, after] = beside_a_neighbour(&by_request);
+    assert_eq!((before - meanwhile, after), (GIB, meanwhile));
+    let [before, meanwhile, after] = beside_a_neighbour(&flags);
+    assert_eq!((before - meanwhile, after), (GIB, before), "told the limit");
+}
+
+#[test]
+fn told_the_request_a_process_sees_what_it_frees_itself() {
+    let gpu = Gpu::new("mem=16GiB");
+    let flags = ["--mem-limit", "4GiB", "--mem-view", "request"];
+    let mut guest = Guest::client(&gpu, &flags, "quota").started();
+    let before = free(&mut guest);
+    for _ in 0..3 {
+        does(&mut guest, &format!("alloc {GIB}"));
+        assert_eq!(free(&mut guest), before - GIB);
+        does(&mut guest, "free 1");
+        assert_eq!(free(&mut guest), before);
+    }
+}
+
+#[test]
+fn a_guaranteed_request_stays_free_while_another_container_borrows_it() {
+    let gpu = Gpu::new("mem=8GiB,ctx=2MiB");
+    let daemon = Daemon::start(&gpu);
+    let own = [
+        ("GPUSHARE_MEM_LIMIT", "4GiB"),
+        ("GPUSHARE_MEM_VIEW", "request"),
+    ];
+    let borrowed = [
+        ("GPUSHARE_MEM_LIMIT", "7GiB"),
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_PREEMPTIBLE", "kill"),
+    ];
+    let [own, borrower] = [("own", &own[..]), ("borrower", &borrowed[..])]
+        .map(|(name, limits)| daemon.container(name, limits));
+    let start = |container: &gpushare_tests::Container| {
+        Guest::start(container.command(&clients::compile("quota", &[]))).started()
+    };
+    let (mut a, mut b) = (start(&own), start(&borrower));
+    assert_eq!(free(&mut a), 4 * GIB);
+    let mut last = 4 * GIB;
+    for gibibytes in [1, 2, 3] {
+        b.ask(&format!("alloc {}", gibibytes * GIB));
+        let now = free(&mut a);
+        assert!(now <= last, "{now} after {last}");
+        last = now;
+    }
+    b.finish().silently();
+    for _ in 0..20 {
+        let now = free(&mut a);
+        assert!(now <= last, "{now} after {last}");
+        last = now;
+    }
+}
