@@ -112,6 +112,7 @@ impl Node {
             environment: environment.to_vec(),
             devices: self.uuids_of(&columns),
             commands: Vec::new(),
+            cgroup: None,
             owner: self.users.of(from),
             fences: Vec::new(),
             maxima,

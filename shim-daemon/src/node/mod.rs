@@ -8,6 +8,7 @@ mod container;
 mod decisions;
 mod events;
 mod fences;
+mod joining;
 mod lease;
 mod pids;
 mod requests;

@@ -133,6 +133,7 @@ impl Node {
             },
         );
         self.entered(client.container, &cgroup);
+        self.settle_cgroup(client.container, &cgroup);
         if !adopted {
             self.present(now, process);
         }
