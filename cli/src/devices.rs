@@ -52,7 +52,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
 fn daemons_rows() -> Result<Vec<DeviceRow>, Failure> {
     let mut rows = Vec::new();
     // Where daemons cannot even be looked for, the driver's answer is all there is.
-    for mut daemon in daemon::all().unwrap_or_default() {
+    for mut daemon in daemon::all().serving {
         if let ControlReply::Devices(more) = daemon.call(&Control::Devices)? {
             rows.extend(more);
         }

@@ -21,7 +21,7 @@ pub const ALICE: u32 = 65_534;
 pub const BOB: u32 = 65_533;
 
 /// Mounts what is the machine's own, says so, and keeps it until standard input ends.
-const KEEP: &str = "mount -t tmpfs none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
 
 /// See the module's page. All that it started and that still runs is killed when it is dropped.
 #[derive(Debug)]
@@ -74,6 +74,11 @@ impl Machine {
             return None;
         }
         Some(machine)
+    }
+
+    /// Its GPU.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
     /// Starts root's daemon with these further flags, and waits until it serves.

@@ -14,7 +14,7 @@ pub(crate) struct Turns {
 /// What all daemons say that can be talked to now.
 pub(crate) fn look() -> Vec<ShareRow> {
     let mut rows = Vec::new();
-    for mut daemon in daemon::all().unwrap_or_default() {
+    for mut daemon in daemon::all().serving {
         if let Ok(ControlReply::Shares(more)) = daemon.call(&Control::Shares) {
             rows.extend(more);
         }

@@ -107,6 +107,7 @@ impl Node {
             return Ok(self.keep(container, (from, id)));
         }
         self.may_have_another(from)?;
+        self.claim(&columns)?;
         let registration = Registration {
             name,
             environment: environment.to_vec(),
@@ -231,6 +232,7 @@ impl Node {
         if let Some(known) = self.containers.remove(&container) {
             let name = known.registration.name;
             self.effects.push_back(Effect::Unlisten { container, name });
+            self.let_go();
         }
     }
 
@@ -323,7 +325,7 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    fn uuids_of(&self, columns: &[DeviceId]) -> Vec<[u8; 16]> {
+    pub(super) fn uuids_of(&self, columns: &[DeviceId]) -> Vec<[u8; 16]> {
         let device = |id: &DeviceId| index(*id).and_then(|at| self.devices.get(at));
         columns
             .iter()

@@ -22,9 +22,8 @@ impl Node {
         if self.owner(container).is_some() {
             return Err(forbidden("the container is another user's"));
         }
-        let why = match self.own_cgroup(container, &peer.cgroup) {
-            Ok(_) => return Ok(()),
-            Err(why) => why,
+        let Err(why) = self.own_cgroup(container, &peer.cgroup) else {
+            return Ok(());
         };
         let (uid, group) = (peer.uid, &peer.cgroup);
         let text = format!(

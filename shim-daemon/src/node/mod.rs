@@ -8,6 +8,7 @@ mod container;
 mod decisions;
 mod events;
 mod fences;
+mod guarding;
 mod joining;
 mod lease;
 mod pids;
@@ -42,6 +43,7 @@ pub use unmanaged::Unmanaged;
 use users::Users;
 
 use crate::devices::{Device, Order};
+use crate::guard::{Among, Guard};
 use crate::peer::Peer;
 
 /// A connection, by a number never used twice.
@@ -147,6 +149,8 @@ pub struct Settings {
     pub own_pids: bool,
     /// Where the unified hierarchy is in which the driver's own limits are set, if they are.
     pub fences: Option<PathBuf>,
+    /// Among whose daemons this one is to be the only one for a GPU; `None` for the machine's own, which nobody's may keep away.
+    pub guard: Option<Among>,
 }
 
 impl Default for Settings {
@@ -165,6 +169,7 @@ impl Default for Settings {
             unmanaged: Unmanaged::default(),
             own_pids: in_first_namespace(),
             fences: None,
+            guard: None,
         }
     }
 }
@@ -197,6 +202,7 @@ pub struct Node {
     /// Indices of devices that are gone for good.
     lost: BTreeSet<usize>,
     watch: strangers::Watch,
+    guard: Option<Guard>,
     /// How turns on devices are dealt.
     lease: LeasePolicy,
     epochs: lease::Epochs,
@@ -258,6 +264,7 @@ impl Node {
             defaults: settings.defaults.clone(),
             maxima: settings.maxima.clone(),
             lost: BTreeSet::new(),
+            guard: settings.guard.map(Guard::new),
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
             lease: settings.policy.lease,
             epochs: lease::Epochs::since(now),

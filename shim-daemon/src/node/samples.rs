@@ -34,6 +34,7 @@ impl Node {
             self.beat(now, container);
         }
         self.mind_fences();
+        self.tend_guard();
         self.advance(now);
     }
 

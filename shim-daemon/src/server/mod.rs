@@ -113,7 +113,7 @@ impl Server {
         let now = clock::now();
         let list = devices.list()?;
         room::left(&list, &start.settings)?;
-        let folder = start.folder;
+        let mut folder = start.folder;
         let remembered = folder.remembered()?;
         let node = Node::new(
             &start.settings,
@@ -126,7 +126,7 @@ impl Server {
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
             Looker::start(devices).map_err(|error| io("start the device thread", error))?;
-        let doors = Doors::open(&folder, &poller).map_err(|error| io("listen", error))?;
+        let doors = Doors::open(&mut folder, &poller).map_err(|error| io("listen", error))?;
         let add = |fd, source| {
             poller
                 .add(fd, source)
@@ -182,6 +182,13 @@ impl Server {
         let ended = self.serve_all();
         self.notify.stopping();
         ended
+    }
+
+    /// Removes the runtime folder, if nobody needs it: a container is known to the next daemon by what is in it.
+    pub fn sweep(&self) {
+        if self.doors.is_empty() {
+            self.folder.sweep();
+        }
     }
 
     fn serve_all(&mut self) -> io::Result<()> {
