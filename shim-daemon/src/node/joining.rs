@@ -32,6 +32,11 @@ impl Node {
         Err(forbidden(&text))
     }
 
+    /// Whether a process is none of the container's, now and later.
+    pub(crate) fn bars(&self, container: ContainerId, peer: &Peer) -> bool {
+        self.may_join(container, peer).is_err()
+    }
+
     /// Whether processes of this user are the container's wherever they are.
     pub(crate) fn is_trusted(&self, container: ContainerId, uid: u32) -> bool {
         uid == 0

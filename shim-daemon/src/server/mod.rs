@@ -3,6 +3,7 @@
 mod budget;
 mod clock;
 mod connections;
+mod crowd;
 mod doors;
 mod folder;
 mod hoard;
@@ -23,13 +24,14 @@ use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
-use budget::Users;
+use budget::{Connects, Users};
+use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
 use hoard::Hoard;
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
-use session::Session;
+use session::{Role, Session};
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
@@ -69,6 +71,10 @@ pub struct Server {
     hoard: Hoard,
     /// What users' commands took of our time.
     users: Users,
+    /// Who is connected where.
+    crowd: Crowd<Role>,
+    /// Who connected to containers' sockets lately.
+    connects: Connects,
 }
 
 /// How the daemon's file is read again.
@@ -162,6 +168,8 @@ impl Server {
             notify: Notify::new(start.transient),
             hoard: Hoard::default(),
             users: Users::default(),
+            crowd: Crowd::default(),
+            connects: Connects::default(),
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -294,6 +302,7 @@ impl Server {
             }
             self.node.tick(now);
             self.users.tidy(now);
+            self.connects.tidy(now);
             // One that rests has perhaps greeted, and was not read.
             let silent = |(id, session): &(&u64, &Session)| {
                 session.is_silent()

@@ -11,7 +11,7 @@ use gpushare_protocol::wire::{
 };
 use nix::unistd::geteuid;
 
-use super::budget::Budget;
+use super::budget::{Budget, Payer};
 use super::folder::Folder;
 use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
@@ -25,7 +25,7 @@ const REQUESTS: usize = 32;
 const COMMANDS: usize = 1;
 
 /// On whose socket a connection came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// A process of this container.
     Client(ContainerId),
@@ -50,17 +50,25 @@ pub(super) struct Session {
     minor: u16,
     process: Option<ProcessId>,
     budget: Budget,
-    /// Whose commands these are; `None` for those who may do everything.
+    /// Whose it is; `None` for those the socket is for: a container's own, or those who may do everything.
     user: Option<u32>,
+    /// Requests of one that is nobody's yet and that were refused, whatever the time.
+    refusals: u32,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
 }
 
 impl Session {
-    pub(super) fn new(socket: UnixStream, role: Role, since: Nanos) -> io::Result<Self> {
-        let user = match role {
-            Role::Command => Some(user_of(socket.as_fd())?),
-            Role::Client(_) => None,
+    pub(super) fn new(
+        socket: UnixStream,
+        role: Role,
+        since: Nanos,
+        node: &Node,
+    ) -> io::Result<Self> {
+        let user = user_of(socket.as_fd())?;
+        let is_own = match role {
+            Role::Command => may_do_everything(user),
+            Role::Client(container) => node.is_trusted(container, user),
         };
         Ok(Self {
             connection: Connection::new(socket)?,
@@ -73,14 +81,35 @@ impl Session {
             minor: 0,
             process: None,
             budget: Budget::default(),
-            user: user.filter(|user| !may_do_everything(*user)),
+            user: (!is_own).then_some(user),
+            refusals: 0,
             ended: None,
         })
     }
 
-    /// Whose commands come here, if they are not of those who may do everything.
+    /// Whose it is, if not of those its socket is for.
     pub(super) fn user(&self) -> Option<u32> {
         self.user
+    }
+
+    /// Whose commands come here, if they are not of those who may do everything.
+    pub(super) fn commander(&self) -> Option<u32> {
+        self.user.filter(|_| self.role == Role::Command)
+    }
+
+    /// Who pays for a connection on a container's socket.
+    pub(super) fn payer(&self) -> Option<Payer> {
+        match self.role {
+            Role::Command => None,
+            Role::Client(container) => {
+                Some(self.user.map_or(Payer::Container(container), Payer::User))
+            }
+        }
+    }
+
+    /// How many requests were refused since this was last asked, of a connection that is nobody's yet.
+    pub(super) fn take_refusals(&mut self) -> u32 {
+        std::mem::take(&mut self.refusals)
     }
 
     /// Whether it has not yet said who it is.
@@ -158,7 +187,7 @@ impl Session {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
             }
             if self.role == Role::Command {
-                node.command_came(id, &peer.cgroup, self.user);
+                node.command_came(id, &peer.cgroup, self.commander());
             }
         }
         self.greeted = true;
@@ -195,6 +224,7 @@ impl Session {
                                 return self.connection.send(request, &reply, Vec::new());
                             }
                         };
+                        self.refusals += u32::from(node.bars(container, &peer));
                         let page = register
                             .presents_page
                             .then(|| self.connection.take_descriptor())
@@ -202,8 +232,14 @@ impl Session {
                         let process = node.register(now, client, (request, &register), peer, page);
                         self.process = self.process.or(process);
                     }
-                    Ok(other) => node.request(now, client, request, &other),
-                    Err(_) => return self.unknown(request, Reply::Error),
+                    Ok(other) => {
+                        self.refusals += u32::from(self.process.is_none());
+                        node.request(now, client, request, &other);
+                    }
+                    Err(_) => {
+                        self.refusals += u32::from(self.process.is_none());
+                        return self.unknown(request, Reply::Error);
+                    }
                 }
             }
         }
