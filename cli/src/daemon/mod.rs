@@ -4,6 +4,7 @@
 //! GPUs, or one software GPU) under their runtime folder; `run` starts it and it leaves with its last container.
 
 mod choice;
+mod listing;
 mod machine;
 mod start;
 mod talk;

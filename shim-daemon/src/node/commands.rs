@@ -7,7 +7,7 @@ use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Nanos,
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
 
 use super::container::{Container, Registration, container_id, index};
 use super::{ConnId, Effect, Node};
@@ -30,16 +30,22 @@ impl Node {
                 Ok(Some(ControlReply::Shares(self.share_rows(now))))
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
+            Control::Page { of, from: start } => {
+                if *of == Listing::Shares {
+                    self.advance(now);
+                }
+                match self.page(now, *of, *start) {
+                    Some(page) => Ok(Some(page)),
+                    None => Err(unknown_command()),
+                }
+            }
             Control::Attach { container } => self.attach((from, id), container),
             Control::Set { container, changes } => self.set(now, (from, id), container, changes),
             Control::Follow { past } => {
                 self.follow(from, id, *past);
                 Ok(None)
             }
-            _ => Err(WireError::new(
-                ErrorCode::UnknownRequest,
-                "this daemon does not know that command",
-            )),
+            _ => Err(unknown_command()),
         };
         let reply = match answer {
             Ok(None) => return,
@@ -377,6 +383,13 @@ fn created(name: String) -> ControlReply {
         name,
         folder: String::new(),
     }
+}
+
+fn unknown_command() -> WireError {
+    WireError::new(
+        ErrorCode::UnknownRequest,
+        "this daemon does not know that command",
+    )
 }
 
 fn no_container(name: &str) -> WireError {

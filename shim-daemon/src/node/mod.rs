@@ -11,6 +11,7 @@ mod fences;
 mod guarding;
 mod joining;
 mod lease;
+mod listing;
 mod pids;
 mod requests;
 mod restart;
@@ -24,6 +25,7 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use gpushare_core::{
     AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, LeasePolicy, Nanos, Policy,
@@ -78,7 +80,7 @@ pub enum Effect {
         /// Whom, each under the request it follows by.
         to: Vec<(ConnId, u32)>,
         /// What.
-        row: EventRow,
+        row: Arc<EventRow>,
     },
     /// Tell when this process ends.
     Watch {

@@ -120,7 +120,7 @@ impl Server {
     /// Looks at what a connection holds of the daemon's memory now.
     pub(super) fn weigh(&mut self, id: u64) {
         let session = self.sessions.get_mut(&id);
-        let held = session.map_or(0, |session| session.connection.held());
+        let held = session.map_or(0, Session::held);
         if let Some(largest) = self.hoard.note(id, held) {
             self.close(largest, &Closed::Hoard);
         }

@@ -7,6 +7,7 @@ mod crowd;
 mod doors;
 mod folder;
 mod hoard;
+mod later;
 mod looker;
 mod poller;
 mod registered;
@@ -18,7 +19,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
-use gpushare_protocol::wire::ControlReply;
 
 use crate::connection::Closed;
 use crate::devices::Devices;
@@ -352,8 +352,8 @@ impl Server {
                 }
                 Effect::Event { to, row } => {
                     for (to, id) in to {
-                        let reply = ControlReply::Event(row.clone());
-                        self.send(to, |session| session.tell(id, &reply));
+                        let row = std::sync::Arc::clone(&row);
+                        self.send(to, |session| session.tell_event(id, row));
                     }
                 }
                 Effect::Watch { process, pidfd } => {

@@ -3,16 +3,18 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, FrameError, Hello, MAGIC, MAJOR, Reply, Request, WireError,
-    decode,
+    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, Reply, Request,
+    WireError, decode,
 };
 use nix::unistd::geteuid;
 
 use super::budget::{Budget, Payer};
 use super::folder::Folder;
+use super::later::{Later, Word};
 use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
 use crate::peer::{Peer, identify, user_of};
@@ -54,6 +56,8 @@ pub(super) struct Session {
     user: Option<u32>,
     /// Requests of one that is nobody's yet and that were refused, whatever the time.
     refusals: u32,
+    /// What is told when what was told before has been taken.
+    later: Later,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
 }
@@ -83,6 +87,7 @@ impl Session {
             budget: Budget::default(),
             user: (!is_own).then_some(user),
             refusals: 0,
+            later: Later::default(),
             ended: None,
         })
     }
@@ -129,7 +134,7 @@ impl Session {
         node: &mut Node,
         folder: &Folder,
     ) -> Result<Option<Nanos>, Closed> {
-        self.connection.flush()?;
+        self.catch_up()?;
         if self.connection.wants_to_write() {
             return Ok(None);
         }
@@ -251,7 +256,38 @@ impl Session {
         if reply.since() > self.minor {
             return Ok(());
         }
-        self.connection.send(id, reply, Vec::new())
+        if !self.later.is_empty() {
+            return self.later.push(id, Word::Reply(Box::new(reply.clone())));
+        }
+        say(&mut self.connection, id, reply)
+    }
+
+    /// Tells a command of an event, in its time.
+    pub(super) fn tell_event(&mut self, id: u32, row: Arc<EventRow>) -> Result<(), Closed> {
+        self.later.push(id, Word::Event(row))?;
+        self.catch_up()
+    }
+
+    /// Sends what waits, as far as the other end takes it.
+    fn catch_up(&mut self) -> Result<(), Closed> {
+        self.connection.flush()?;
+        while !self.connection.wants_to_write()
+            && let Some((id, word)) = self.later.pop()
+        {
+            match word {
+                Word::Event(row) => {
+                    let reply = ControlReply::Event(Arc::unwrap_or_clone(row));
+                    say(&mut self.connection, id, &reply)?;
+                }
+                Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that its messages take.
+    pub(super) fn held(&mut self) -> usize {
+        self.connection.held() + self.later.held()
     }
 
     fn unknown<R: serde::Serialize>(
@@ -280,6 +316,18 @@ impl Session {
                 );
             }
         }
+    }
+}
+
+/// Sends a reply, or what is wrong with it: one that no frame holds is asked for page by page.
+fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(), Closed> {
+    match connection.send(id, reply, Vec::new()) {
+        Err(Closed::Protocol(FrameError::TooLarge)) => {
+            let text = "the answer is too long for this version of gpushare; use the one that came with the daemon";
+            let error = WireError::new(ErrorCode::Full, text);
+            connection.send(id, &ControlReply::Error(error), Vec::new())
+        }
+        sent => sent,
     }
 }
 
