@@ -8,7 +8,7 @@ use crate::output;
 use crate::settings::Environment;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};
+use gpushare_protocol::wire::DeviceRow;
 use gpushare_sys::devices::{Device, list};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -52,10 +52,8 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
 fn daemons_rows() -> Result<Vec<DeviceRow>, Failure> {
     let mut rows = Vec::new();
     // Where daemons cannot even be looked for, the driver's answer is all there is.
-    for mut daemon in daemon::all().unwrap_or_default() {
-        if let ControlReply::Devices(more) = daemon.call(&Control::Devices)? {
-            rows.extend(more);
-        }
+    for mut daemon in daemon::all().serving {
+        rows.extend(daemon.devices()?);
     }
     Ok(rows)
 }

@@ -2,8 +2,9 @@
 
 use crate::args::Env;
 use crate::failure::Failure;
+use crate::links::Links;
 use crate::settings::Environment;
-use crate::{gpu, output, plan};
+use crate::{output, plan};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::env;
@@ -13,8 +14,7 @@ use std::process::ExitCode;
 /// Prints what differs from our own environment. The links of a software GPU are left behind: the shell needs them.
 pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     let inherited: Environment = env::vars_os().collect();
-    let links = gpu::folder()?;
-    let plan = plan::make(&arguments.share, inherited.clone(), links.path())?;
+    let plan = plan::make(&arguments.share, inherited.clone())?;
     let set: BTreeMap<&OsString, &OsString> = plan
         .environment
         .iter()
@@ -47,23 +47,13 @@ pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
             .join("\n")
     };
     output::data(&text)?;
-    if plan
-        .environment
-        .get(OsStr::new("LD_LIBRARY_PATH"))
-        .is_some_and(|path| begins_with(path, links.path().as_os_str()))
-    {
-        let kept = links.keep();
+    if let Some(kept) = plan.links.and_then(Links::keep) {
         output::note(&format!(
             "the software GPU's links are in {}; remove it when you are done",
             kept.display()
         ));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn begins_with(text: &OsStr, start: &OsStr) -> bool {
-    text.as_encoded_bytes()
-        .starts_with(start.as_encoded_bytes())
 }
 
 fn text(text: &OsStr) -> Result<String, Failure> {

@@ -1,16 +1,14 @@
 //! Which GPU the program gets.
 
-use crate::artefacts::{SOFT_CUDA, SOFT_NVML, find};
 use crate::devices;
 use crate::failure::Failure;
+use crate::links::Links;
 use crate::settings::Environment;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_sys::devices::Device;
 use std::ffi::OsStr;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::str::FromStr;
-use tempfile::TempDir;
 
 /// What tells a CUDA program which GPUs it sees.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
@@ -19,14 +17,6 @@ const SOFT_SPEC: &str = "SOFTGPU";
 /// Names the devices of one run that gave no name of its own.
 const SOFT_TOKEN: &str = "SOFTGPU_PRIVATE";
 const HINT: &str = "try `--gpu soft` for a GPU without hardware";
-
-/// The links a program may look for, and what each leads to.
-const LINKS: [(&str, &str); 4] = [
-    ("libcuda.so.1", SOFT_CUDA),
-    ("libcuda.so", SOFT_CUDA),
-    ("libnvidia-ml.so.1", SOFT_NVML),
-    ("libnvidia-ml.so", SOFT_NVML),
-];
 
 /// The value of `--gpu`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,28 +50,29 @@ impl FromStr for Gpu {
 }
 
 impl Gpu {
-    /// Writes the choice into `environment`. `links` is the empty folder for the software GPU's links.
+    /// Writes the choice into `environment`. The links to a software GPU have to live as long as its programs.
     pub(crate) fn apply(
         &self,
         environment: &mut Environment,
-        links: &Path,
         token: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Links>, Failure> {
         match self {
             Self::Auto => {}
             Self::Real(device) => {
                 environment.insert(VISIBLE.into(), device.into());
             }
             Self::Soft(spec) => {
-                link_soft(links)?;
-                search_first(environment, links);
+                let runtime_dir = environment.get(OsStr::new("XDG_RUNTIME_DIR"));
+                let links = Links::make(runtime_dir.map(Path::new))?;
+                search_first(environment, links.path());
                 environment.insert(SOFT_TOKEN.into(), token.into());
                 if let Some(spec) = spec {
                     environment.insert(SOFT_SPEC.into(), spec.into());
                 }
+                return Ok(Some(links));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Whether it is the machine's own.
@@ -89,16 +80,28 @@ impl Gpu {
         !matches!(self, Self::Soft(_))
     }
 
+    /// Whether its devices are those of one container alone: a software GPU without a name of its own.
+    pub(crate) fn is_of_one_run(&self) -> bool {
+        matches!(self, Self::Soft(_)) && self.soft_name().is_none()
+    }
+
+    /// The name of a software GPU, if it was given one.
+    fn soft_name(&self) -> Option<&str> {
+        let Self::Soft(Some(spec)) = self else {
+            return None;
+        };
+        let mut names = spec
+            .split(',')
+            .filter_map(|pair| pair.strip_prefix("name="));
+        names.next_back()
+    }
+
     /// The name of the devices' world: the machine's, a software GPU's own name, or the one its container lends it.
     pub(crate) fn world(&self, container: &str) -> String {
-        let Self::Soft(spec) = self else {
+        if self.is_real() {
             return "gpu".to_owned();
-        };
-        let pairs = spec.iter().flat_map(|spec| spec.split(','));
-        let name = pairs
-            .filter_map(|pair| pair.strip_prefix("name="))
-            .next_back();
-        name.map_or_else(
+        }
+        self.soft_name().map_or_else(
             || format!("soft.{container}"),
             |name| format!("soft-{name}"),
         )
@@ -126,28 +129,6 @@ impl Gpu {
             (Err(why), _) => Err(Failure::ours(format!("there is no GPU: {why}; {HINT}"))),
         }
     }
-}
-
-fn link_soft(folder: &Path) -> Result<(), Failure> {
-    for (name, library) in LINKS {
-        let link = folder.join(name);
-        symlink(find(library)?, &link).map_err(|error| {
-            Failure::ours(format!("cannot make the link {}: {error}", link.display()))
-        })?;
-    }
-    Ok(())
-}
-
-/// A new folder for links, gone when dropped.
-pub(crate) fn folder() -> Result<TempDir, Failure> {
-    tempfile::Builder::new()
-        .prefix("gpushare-")
-        .tempdir()
-        .map_err(|error| {
-            Failure::ours(format!(
-                "cannot make a temporary folder: {error}; set TMPDIR to one you can write"
-            ))
-        })
 }
 
 /// Puts the links where libraries are looked for first.

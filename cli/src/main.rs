@@ -12,6 +12,7 @@ mod devices;
 mod environment;
 mod failure;
 mod gpu;
+mod links;
 mod listener;
 mod output;
 mod plan;

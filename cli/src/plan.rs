@@ -5,6 +5,7 @@ use crate::artefacts::{self, INTERPOSER};
 use crate::container::{self, Container};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
+use crate::links::Links;
 use crate::preload;
 use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
@@ -27,17 +28,19 @@ pub(crate) struct Plan {
     pub(crate) devices: Vec<Device>,
     /// Its limits.
     pub(crate) limits: Limits,
+    /// Links to a software GPU, to be kept as long as the program runs.
+    pub(crate) links: Option<Links>,
 }
 
-/// Checks the limits first, because they need nothing; then the library, then the GPU. `links` is an empty folder.
-pub(crate) fn make(share: &Share, inherited: Environment, links: &Path) -> Result<Plan, Failure> {
+/// Checks the limits first, because they need nothing; then the library, then the GPU.
+pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failure> {
     let mut environment = inherited;
     let gpu: Gpu = share.gpu.parse()?;
     let limits = settings::apply(share, &mut environment)?;
     let container = container::choose(share.name.as_deref(), &environment)?;
     environment.insert(CONTAINER.into(), container.name.as_str().into());
     preload(&mut environment)?;
-    gpu.apply(&mut environment, links, container.name.as_str())?;
+    let links = gpu.apply(&mut environment, container.name.as_str())?;
     let devices = check_devices(&gpu, &limits, &environment)?;
     Ok(Plan {
         environment,
@@ -45,6 +48,7 @@ pub(crate) fn make(share: &Share, inherited: Environment, links: &Path) -> Resul
         gpu,
         devices,
         limits,
+        links,
     })
 }
 

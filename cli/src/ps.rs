@@ -18,23 +18,12 @@ use std::process::ExitCode;
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let (mut rows, mut known) = (Vec::new(), Known::default());
     for mut daemon in daemon::some()? {
-        if let ControlReply::Containers(more) = daemon.call(&Control::List)? {
-            rows.extend(more);
-        }
-        if let ControlReply::Devices(devices) = daemon.call(&Control::Devices)? {
-            let names = devices.iter().map(|row| (row.uuid, named(row)));
-            known.names.extend(names);
-        }
-        if daemon.minor() >= 1
-            && let ControlReply::Shares(more) = daemon.call(&Control::Shares)?
-        {
-            known.times.extend(more);
-        }
-        if daemon.minor() >= 1
-            && let ControlReply::Ends(more) = daemon.call(&Control::Ends)?
-        {
-            known.ends.extend(more);
-        }
+        rows.extend(daemon.containers()?);
+        let devices = daemon.devices()?;
+        let names = devices.iter().map(|row| (row.uuid, named(row)));
+        known.names.extend(names);
+        known.times.extend(daemon.shares()?);
+        known.ends.extend(daemon.ends()?);
     }
     let text = if arguments.json {
         let rows = rows.iter().map(|row| container(row, &known));

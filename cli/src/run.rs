@@ -6,7 +6,7 @@ use crate::failure::{Failure, NOT_FOUND, NOT_STARTED};
 use crate::listener::Listener;
 use crate::settings::Environment;
 use crate::supervise::Supervisor;
-use crate::{gpu, output, plan, program, registered};
+use crate::{output, plan, program, registered};
 use nix::unistd::Pid;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,8 +16,7 @@ use std::process::{Command, ExitCode};
 
 /// Runs CMD and returns its status.
 pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
-    let links = gpu::folder()?;
-    let mut plan = plan::make(&arguments.share, env::vars_os().collect(), links.path())?;
+    let mut plan = plan::make(&arguments.share, env::vars_os().collect())?;
     let Some((command, rest)) = arguments.command.split_first() else {
         return Err(Failure::ours("there is no command to run"));
     };

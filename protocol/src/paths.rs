@@ -3,6 +3,10 @@
 //! `$XDG_RUNTIME_DIR/gpushare/c/<container>/` if that runtime folder is ours alone, else
 //! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no link), owned by
 //! the user and closed to others; anything else is refused, because another user could have put it there.
+//!
+//! Everybody may write into `/dev/shm`, so another user may be first to take that name. Then it is passed over for a folder that nobody else
+//! can take: `/run/gpushare-0` for root, `/run/user/<uid>/gpushare-shm` for others. Once that is there it is used also
+//! when the other one is free again, so that whoever made it cannot part a container's processes.
 
 use crate::limits::LimitError;
 use std::fmt;
@@ -65,7 +69,35 @@ impl fmt::Display for ContainerName {
 
 /// The folder all of one user's containers are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root(PathBuf);
+pub struct Root {
+    path: PathBuf,
+    passed_over: Option<String>,
+}
+
+/// The shared folders of a machine.
+#[derive(Clone, Copy, Debug)]
+struct Places<'a> {
+    /// Where everybody may write.
+    shm: &'a Path,
+    /// Where root alone may, and has a folder `user/<uid>` made for who has logged in.
+    run: &'a Path,
+}
+
+impl Places<'_> {
+    /// The folder that no other user can take, if the machine has a place for it.
+    fn untakeable(&self, uid: u32) -> Option<PathBuf> {
+        if uid == 0 {
+            let found = fs::symlink_metadata(self.run).ok()?;
+            let roots = found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0;
+            return roots.then(|| self.run.join("gpushare-0"));
+        }
+        let own = self.run.join("user").join(uid.to_string());
+        let found = fs::symlink_metadata(&own).ok()?;
+        fault(&found, uid)
+            .is_none()
+            .then(|| own.join("gpushare-shm"))
+    }
+}
 
 impl Root {
     /// Finds the root and makes it where it is missing. `runtime_dir` is `XDG_RUNTIME_DIR`, `uid` the effective user.
@@ -73,21 +105,33 @@ impl Root {
     /// # Errors
     /// If a folder cannot be made or is not ours alone; the message names it.
     pub fn open(runtime_dir: Option<&Path>, uid: u32) -> io::Result<Self> {
-        Self::under(runtime_dir, Path::new("/dev/shm"), uid)
+        let places = Places {
+            shm: Path::new("/dev/shm"),
+            run: Path::new("/run"),
+        };
+        Self::under(runtime_dir, places, uid)
     }
 
-    fn under(runtime_dir: Option<&Path>, shm: &Path, uid: u32) -> io::Result<Self> {
+    fn under(runtime_dir: Option<&Path>, places: Places<'_>, uid: u32) -> io::Result<Self> {
         let private = runtime_dir.filter(|dir| dir.is_absolute()).filter(|dir| {
             fs::symlink_metadata(dir).is_ok_and(|found| fault(&found, uid).is_none())
         });
-        let base = private.map_or_else(
-            || shm.join(format!("gpushare-{uid}")),
-            |dir| dir.join("gpushare"),
-        );
-        make_private(&base, uid)?;
-        let root = base.join("c");
-        make_private(&root, uid)?;
-        Ok(Self(root))
+        let (base, passed_over) = match private {
+            Some(dir) => {
+                let base = dir.join("gpushare");
+                make_private(&base, uid)?;
+                (base, None)
+            }
+            None => shared(places, uid)?,
+        };
+        let path = base.join("c");
+        make_private(&path, uid)?;
+        Ok(Self { path, passed_over })
+    }
+
+    /// What another user has put where the root would have been, and that it is ignored.
+    pub fn passed_over(&self) -> Option<&str> {
+        self.passed_over.as_deref()
     }
 
     /// The folder of one container, made if it is missing.
@@ -95,18 +139,47 @@ impl Root {
     /// # Errors
     /// As [`Root::open`].
     pub fn create(&self, name: &ContainerName, uid: u32) -> io::Result<PathBuf> {
-        let folder = self.0.join(&name.0);
+        let folder = self.path.join(&name.0);
         make_private(&folder, uid).map(|()| folder)
     }
 
     /// Where a container's folder is or would be.
     pub fn folder(&self, name: &ContainerName) -> PathBuf {
-        self.0.join(&name.0)
+        self.path.join(&name.0)
     }
 
     /// The root itself.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+}
+
+/// The folder of a user without a runtime folder of their own.
+fn shared(places: Places<'_>, uid: u32) -> io::Result<(PathBuf, Option<String>)> {
+    let usual = places.shm.join(format!("gpushare-{uid}"));
+    let other = places.untakeable(uid);
+    if let Some(other) = &other
+        && fs::symlink_metadata(other).is_ok()
+    {
+        make_private(other, uid)?;
+        return Ok((other.clone(), None));
+    }
+    let refused = match make_private(&usual, uid) {
+        Ok(()) => return Ok((usual, None)),
+        Err(refused) => refused,
+    };
+    let theirs = fs::symlink_metadata(&usual).is_ok_and(|found| found.uid() != uid);
+    match other.filter(|_| theirs) {
+        Some(other) => {
+            make_private(&other, uid)?;
+            let text = format!(
+                "{} is another user's and is ignored; {} is used instead",
+                usual.display(),
+                other.display()
+            );
+            Ok((other, Some(text)))
+        }
+        None => Err(refused),
     }
 }
 
@@ -154,6 +227,12 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    /// A machine whose `/run` has no place for anybody.
+    fn only(shm: &Path) -> Places<'_> {
+        let run = Path::new("/nonexistent");
+        Places { shm, run }
+    }
+
     struct World {
         dir: tempfile::TempDir,
         uid: u32,
@@ -178,7 +257,7 @@ mod tests {
     fn a_private_runtime_folder_is_used() {
         let world = World::new();
         let (run, shm) = (world.folder("run", 0o700), world.folder("shm", 0o777));
-        let root = Root::under(Some(&run), &shm, world.uid).unwrap();
+        let root = Root::under(Some(&run), only(&shm), world.uid).unwrap();
         assert_eq!(root.path(), run.join("gpushare/c"));
         let name = ContainerName::parse(CONTAINER, "a.b_c-1").unwrap();
         let made = root.create(&name, world.uid).unwrap();
@@ -206,7 +285,7 @@ mod tests {
             Some(&link),
             None,
         ] {
-            let root = Root::under(run, &shm, world.uid).unwrap();
+            let root = Root::under(run, only(&shm), world.uid).unwrap();
             assert_eq!(
                 root.path(),
                 shm.join(format!("gpushare-{}/c", world.uid)),
@@ -223,7 +302,9 @@ mod tests {
         let elsewhere = world.folder("elsewhere", 0o700);
         symlink(&elsewhere, world.dir.path().join(&ours)).unwrap();
         let refused = |what: &str| {
-            let error = Root::under(None, &shm, world.uid).unwrap_err().to_string();
+            let error = Root::under(None, only(&shm), world.uid)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(&ours) && error.contains(what), "{error}");
         };
         refused("is not a folder");
@@ -231,11 +312,104 @@ mod tests {
         world.folder(&ours, 0o770);
         refused("mode 0770");
         fs::set_permissions(world.dir.path().join(&ours), Permissions::from_mode(0o700)).unwrap();
-        Root::under(None, &shm, world.uid).unwrap();
-        let error = Root::under(None, &world.dir.path().join("missing"), world.uid)
+        Root::under(None, only(&shm), world.uid).unwrap();
+        let error = Root::under(None, only(&world.dir.path().join("missing")), world.uid)
             .unwrap_err()
             .to_string();
         assert!(error.contains("missing/gpushare-"), "{error}");
+    }
+
+    /// What another user may put where this user's folder would be.
+    fn squat(path: &Path, kind: &str, uid: u32, other: u32) {
+        match kind {
+            "folder" => fs::create_dir(path).unwrap(),
+            "file" => fs::write(path, "").unwrap(),
+            // To a folder that is the victim's own.
+            _ => {
+                let own = path.with_file_name("own");
+                fs::create_dir_all(&own).unwrap();
+                fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
+                std::os::unix::fs::chown(&own, Some(uid), None).unwrap();
+                symlink(own, path).unwrap();
+            }
+        }
+        std::os::unix::fs::lchown(path, Some(other), None).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_another_user_took_is_passed_over() {
+        let world = World::new();
+        if world.uid != 0 {
+            eprintln!(
+                "a_name_that_another_user_took_is_passed_over: not runnable here: only root can be several users"
+            );
+            return;
+        }
+        let (one, other) = (65_533, 65_534);
+        for kind in ["folder", "file", "link"] {
+            for uid in [0, one] {
+                let (shm, run) = (
+                    world.folder(&format!("shm-{kind}-{uid}"), 0o1777),
+                    world.folder(&format!("run-{kind}-{uid}"), 0o755),
+                );
+                let own = run.join("user").join(one.to_string());
+                fs::create_dir_all(&own).unwrap();
+                fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
+                std::os::unix::fs::chown(&own, Some(one), None).unwrap();
+                let (places, usual) = (
+                    Places {
+                        shm: &shm,
+                        run: &run,
+                    },
+                    shm.join(format!("gpushare-{uid}")),
+                );
+                squat(&usual, kind, uid, other);
+                let found = Root::under(None, places, uid);
+                if uid == one {
+                    // Made by root here, so not the user's own; that it is looked for there is what counts.
+                    let refused = found.unwrap_err().to_string();
+                    let there = own.join("gpushare-shm");
+                    assert!(refused.contains(&*there.to_string_lossy()), "{refused}");
+                    std::os::unix::fs::chown(&there, Some(one), None).unwrap();
+                    fs::create_dir(there.join("c")).unwrap();
+                    fs::set_permissions(there.join("c"), Permissions::from_mode(0o700)).unwrap();
+                    std::os::unix::fs::chown(there.join("c"), Some(one), None).unwrap();
+                    let found = Root::under(None, places, uid).unwrap();
+                    assert_eq!(found.path(), there.join("c"));
+                    continue;
+                }
+                let found = found.unwrap();
+                assert_eq!(found.path(), run.join("gpushare-0/c"), "{kind}");
+                let told = found.passed_over().unwrap();
+                assert!(told.contains(&*usual.to_string_lossy()), "{told}");
+                // Nobody parts the processes by giving the name back.
+                let _ = fs::remove_dir(&usual).or_else(|_| fs::remove_file(&usual));
+                let again = Root::under(None, places, uid).unwrap();
+                assert_eq!((again.path(), again.passed_over()), (found.path(), None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_in_run_that_others_may_take_is_not_used() {
+        let world = World::new();
+        let (shm, run) = (world.folder("shm", 0o1777), world.folder("run", 0o777));
+        let places = Places {
+            shm: &shm,
+            run: &run,
+        };
+        for uid in [0, 65_533] {
+            assert_eq!(places.untakeable(uid), None);
+        }
+        let open = run.join("user").join(world.uid.to_string());
+        fs::create_dir_all(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        if world.uid != 0 {
+            assert_eq!(places.untakeable(world.uid), None);
+        }
+        let found = Root::under(None, places, world.uid).unwrap();
+        let usual = shm.join(format!("gpushare-{}/c", world.uid));
+        assert_eq!((found.path(), found.passed_over()), (&*usual, None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Which cgroup is a container's: of a process's path, the part a container runtime made.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where the unified hierarchy is mounted on a machine that has no other.
@@ -14,14 +15,44 @@ const ID_DIGITS: usize = 64;
 /// out of the daemon's own cgroup namespace (`/../…`) cannot be found below the mount and has none either.
 #[must_use]
 pub(crate) fn of_container(path: &str) -> Option<&str> {
+    let end = outermost(path)?;
+    (!path.split('/').any(|part| part == "..")).then(|| &path[..end])
+}
+
+/// The cgroup of the outermost container in a path, for telling processes of that container from all others: only one that
+/// a user of the machine cannot have made.
+///
+/// Below the cgroup of a user's session a user makes cgroups of any name. A path that leads out of the daemon's own cgroup
+/// namespace is taken: it is compared, not opened.
+#[must_use]
+pub(crate) fn of_machine(path: &str) -> Option<&str> {
+    let group = &path[..outermost(path)?];
+    (!group.split('/').any(is_users)).then_some(group)
+}
+
+/// Whether a user may make cgroups below one of this name: a session of theirs, or what `pam_cgfs` makes for them.
+fn is_users(part: &str) -> bool {
+    let of = |start: &str, end: &str| part.strip_prefix(start)?.strip_suffix(end);
+    let user = of("user-", ".slice").or_else(|| of("user@", ".service"));
+    part == "user" || user.is_some_and(|user| user != "0")
+}
+
+/// Whether only root can have put a process into a cgroup of [`of_machine`]: the folder it lies in below `mount` is root's.
+/// A service may be given a subtree to make cgroups in. A folder that is not found there tells nothing against it.
+#[must_use]
+pub(crate) fn is_roots(mount: &Path, group: &str) -> bool {
+    let folder = mount.join(group.trim_start_matches('/'));
+    let above = folder.parent().map(std::fs::symlink_metadata);
+    !matches!(above, Some(Ok(found)) if found.uid() != 0)
+}
+
+/// Where the outermost part of a path that names a container ends.
+fn outermost(path: &str) -> Option<usize> {
     let mut end = 0;
     for part in path.split('/') {
         end += part.len();
-        if part == ".." {
-            return None;
-        }
         if names_container(part) {
-            return Some(&path[..end]);
+            return Some(end);
         }
         end += 1;
     }
@@ -94,5 +125,46 @@ mod tests {
         let short = &ID[1..];
         assert_eq!(of_container(&format!("/docker/{short}")), None);
         assert_eq!(of_container(&format!("/docker/G{short}")), None);
+    }
+
+    #[test]
+    fn a_container_a_user_can_have_made_is_not_the_machines() {
+        for path in [
+            "/docker/ID",
+            "/system.slice/docker-ID.scope/init.scope",
+            "/../../kubepods.slice/kubepods-pod1.slice/cri-containerd-ID.scope",
+            "/user.slice/user-0.slice/user@0.service/libpod-ID.scope",
+        ] {
+            let path = path.replace("ID", ID);
+            let group = of_machine(&path).unwrap();
+            assert!(path.starts_with(group) && group.contains(ID), "{path}");
+        }
+        for path in [
+            "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope",
+            "/../../user.slice/user-1000.slice/user@1000.service/ID",
+            "/system.slice/user@1000.service/ID",
+            "/user/alice/0/ID",
+            "/user.slice/user-1000.slice/session-3.scope",
+            "/system.slice/gpushared.service",
+            "/",
+        ] {
+            let path = path.replace("ID", ID);
+            assert_eq!(of_machine(&path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_in_a_folder_of_a_user_is_not_roots() {
+        let mount = tempfile::tempdir().unwrap();
+        let group = format!("/service.slice/{ID}");
+        assert!(is_roots(mount.path(), &group), "it is not to be seen");
+        std::fs::create_dir(mount.path().join("service.slice")).unwrap();
+        let own = nix::unistd::geteuid().is_root();
+        assert_eq!(is_roots(mount.path(), &group), own);
+        if own {
+            let user = nix::unistd::Uid::from_raw(65_534);
+            nix::unistd::chown(&mount.path().join("service.slice"), Some(user), None).unwrap();
+            assert!(!is_roots(mount.path(), &group));
+        }
     }
 }

@@ -42,6 +42,9 @@ pub enum Closed {
         "unread and unsent messages of all connections take too much memory, and its most of all"
     )]
     Hoard,
+    /// Its user has most of all connections there, and another one needs a place.
+    #[error("its user has most connections there, and another one came")]
+    Crowd,
     /// It does not read its replies.
     #[error("{BACKLOG} bytes of replies unread")]
     SlowReader,

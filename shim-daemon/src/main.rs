@@ -1,16 +1,19 @@
 //! `gpushared`: the node daemon.
 
 use std::fs::File;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use clap::Parser;
 use gpushare_protocol::size::Size;
 use gpushare_protocol::units::Bytes;
 use gpushared::devices::Nvml;
+use gpushared::guard::Among;
+use gpushared::log::Log;
 use gpushared::node::Settings;
 use gpushared::server::{Folder, Reload, Server, Start};
 use nix::sys::signal::{SigSet, Signal};
@@ -32,6 +35,15 @@ struct Args {
     /// Leave when the last container and command have gone; if none has come yet, when standard input (a pipe) is hung up
     #[arg(long)]
     transient: bool,
+    /// With --private: the devices are this user's alone, as software GPUs are; other users' daemons have others, whatever their UUIDs
+    #[arg(long)]
+    own_devices: bool,
+    /// With --transient: remove the runtime folder when leaving
+    #[arg(long)]
+    sweep: bool,
+    /// Write the log to this file, and to a new one when it is full; the one before is kept [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Bytes of each device that are never given out, such as 512MiB
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     reserve: Option<Bytes>,
@@ -50,11 +62,15 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 /// What it ends with when its settings are wrong, so that who started it can tell that from a machine on which no daemon can run:
 /// `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
+/// What it ends with when another daemon has its folder: `EX_TEMPFAIL`.
+const TAKEN: u8 = 75;
 
 /// Why it does not serve.
 enum Failed {
     /// The settings are wrong.
     Settings(String),
+    /// Another daemon has the folder.
+    Taken(String),
     /// It cannot run here.
     Here(String),
 }
@@ -69,6 +85,7 @@ fn main() -> ExitCode {
     let (status, error) = match run(Args::parse()) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failed::Here(error)) => (ExitCode::FAILURE, error),
+        Err(Failed::Taken(error)) => (ExitCode::from(TAKEN), error),
         Err(Failed::Settings(error)) => (ExitCode::from(WRONG_SETTINGS), error),
     };
     tracing::error!("{error}");
@@ -76,11 +93,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<(), Failed> {
-    tracing_subscriber::fmt()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::INFO)
-        .init();
+    start_log(args.log.as_deref())?;
     if let Err(error) = gpushared::limits::raise_descriptors() {
         tracing::warn!(%error, "only few clients can connect at once");
     }
@@ -88,16 +101,27 @@ fn run(args: Args) -> Result<(), Failed> {
     let root = args
         .runtime_dir
         .unwrap_or_else(|| PathBuf::from("/run/gpushare"));
-    let folder = Folder::open(root, args.private)
+    let mut folder = Folder::open(root, args.private)
         .map_err(|error| {
             format!("cannot use the runtime folder: {error}; run it as root, or give --private and --runtime-dir DIR")
         })?;
+    folder.claim().map_err(|error| {
+        let text = format!("cannot listen: {error}");
+        match error.kind() {
+            ErrorKind::AddrInUse => Failed::Taken(text),
+            _ => Failed::Here(text),
+        }
+    })?;
     let config = args
         .config
         .or_else(|| Some(PathBuf::from(CONFIG)).filter(|file| file.exists()));
     let base = Settings {
         reserve: args.reserve.unwrap_or(Bytes(0)),
         capacity: args.capacity,
+        guard: args.private.then_some(match args.own_devices {
+            true => Among::OwnOnly,
+            false => Among::AllUsers,
+        }),
         ..Settings::default()
     };
     let settings = match &config {
@@ -118,9 +142,27 @@ fn run(args: Args) -> Result<(), Failed> {
     };
     let mut server = Server::new(start, Box::new(devices))?;
     tracing::info!(socket = %control.display(), "serving");
-    Ok(server
+    server
         .run()
-        .map_err(|error| format!("cannot go on: {error}"))?)
+        .map_err(|error| format!("cannot go on: {error}"))?;
+    if args.sweep && args.transient {
+        server.sweep();
+    }
+    Ok(())
+}
+
+/// Says what happens from now on where it is to be said.
+fn start_log(file: Option<&Path>) -> Result<(), String> {
+    let told = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO);
+    let Some(file) = file else {
+        let told = told.with_ansi(std::io::stderr().is_terminal());
+        told.with_writer(std::io::stderr).init();
+        return Ok(());
+    };
+    let log =
+        Log::open(file).map_err(|error| format!("cannot open {}: {error}", file.display()))?;
+    told.with_ansi(false).with_writer(Mutex::new(log)).init();
+    Ok(())
 }
 
 /// Standard input, if it is a pipe that whoever started a transient daemon holds until they have connected.

@@ -12,6 +12,8 @@ use std::{fs, io};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
+use crate::cgroup;
+
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 
@@ -114,16 +116,18 @@ fn uids(status: &str) -> Vec<u32> {
     all.filter(|all| all.len() == 4).unwrap_or_default()
 }
 
-/// The line that names the container: the unified hierarchy's, else the first.
+/// The path that names the container: the unified hierarchy's, else the first; where beside others one that a container
+/// runtime made, that one (a runtime need not put its containers into every hierarchy).
 fn own_cgroup(table: &str) -> &str {
-    let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(str::len);
-    let line = table
-        .lines()
-        .find(|line| line.starts_with("0::"))
-        .filter(|line| *line != "0::/")
-        .or_else(|| table.lines().find(|line| !line.starts_with("0::")))
-        .unwrap_or("0::/");
-    &line[line.len() - path(line).unwrap_or(0)..]
+    fn path(line: &str) -> &str {
+        line.splitn(3, ':').nth(2).unwrap_or("")
+    }
+    let unified = table.lines().find(|line| line.starts_with("0::"));
+    let unified = unified.filter(|line| *line != "0::/");
+    let others = table.lines().filter(|line| !line.starts_with("0::"));
+    let mut all = unified.into_iter().chain(others).map(path);
+    let made = all.clone().find(|path| cgroup::of_machine(path).is_some());
+    made.or_else(|| all.next()).unwrap_or("/")
 }
 
 fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -239,5 +243,15 @@ mod tests {
         assert_eq!(own_cgroup("12:memory:/docker/abc\n0::/\n"), "/docker/abc");
         assert_eq!(own_cgroup("0::/\n"), "/");
         assert_eq!(own_cgroup(""), "/");
+        let id = "0123456789abcdef".repeat(4);
+        let hybrid = format!(
+            "9:name=systemd:/\n4:memory:/docker/{id}\n0::/system.slice/containerd.service\n"
+        );
+        assert_eq!(own_cgroup(&hybrid), format!("/docker/{id}"));
+        let session = "9:memory:/user.slice\n0::/user.slice/user-1000.slice/session-3.scope\n";
+        assert_eq!(
+            own_cgroup(session),
+            "/user.slice/user-1000.slice/session-3.scope"
+        );
     }
 }

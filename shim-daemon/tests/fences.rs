@@ -94,7 +94,7 @@ impl Bench {
                 }
                 Effect::Unlisten { name, .. } => drop(self.remembered.remove(&name)),
                 Effect::Command { reply, .. } => self.replies.push(reply),
-                Effect::Event { row, .. } => self.replies.push(ControlReply::Event(row)),
+                Effect::Event { row, .. } => self.replies.push(ControlReply::Event((*row).clone())),
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
                 Effect::Watch { .. } => {}
             }

@@ -154,10 +154,11 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
 }
 
 #[test]
-fn the_machines_own_container_takes_processes_of_any_user_and_commands_of_none() {
+fn the_machines_own_container_takes_neither_processes_nor_commands_of_a_session() {
     let mut machine = Machine::new();
     machine.create(ROOT, &[]);
-    assert!(machine.joins(1001) && machine.joins(65_534));
+    assert!(!machine.joins(1001) && !machine.joins(65_534));
+    assert!(machine.joins(0));
     forbidden(&machine.set(ALICE, "GPUSHARE_MEM_LIMIT", "2GiB"));
 }
 

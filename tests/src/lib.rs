@@ -17,6 +17,7 @@ pub mod dealer;
 pub mod gpu;
 pub mod guest;
 pub mod home;
+pub mod machine;
 pub mod runnable;
 mod talk;
 pub mod turns;
@@ -28,6 +29,7 @@ pub use dealer::Dealer;
 pub use gpu::Gpu;
 pub use guest::{Ended, Guest};
 pub use home::Home;
+pub use machine::Machine;
 pub use turns::Watch;
 pub use waiting::{until, until_some};
 

@@ -5,7 +5,8 @@ use super::log::Log;
 use super::tenant::Tenant;
 use crate::artefacts;
 use crate::failure::Failure;
-use crate::gpu::{self, Gpu, VISIBLE};
+use crate::gpu::{Gpu, VISIBLE};
+use crate::links::Links;
 use crate::settings::Environment;
 use gpushare_sys::devices::Device;
 use std::env;
@@ -14,7 +15,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// Longest a worker may take to be ready: a driver's first start and the daemon's.
 const START: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ pub(crate) struct Ground {
     /// `--daemon` of `run`; `None` starts the tenants without gpushare.
     pub(crate) daemon: Option<&'static str>,
     /// Links to a software GPU, for tenants without gpushare and for ourselves.
-    links: TempDir,
+    links: Option<Links>,
     environment: Environment,
     /// The GPUs there are, as tenants number them.
     pub(crate) devices: Vec<Device>,
@@ -41,9 +41,9 @@ impl Ground {
     /// Checks that there is a GPU, and says what it is called.
     pub(crate) fn new(gpu: &str, daemon: Option<&'static str>) -> Result<(Self, String), Failure> {
         let gpu = named(gpu);
-        let (links, chosen) = (gpu::folder()?, gpu.parse::<Gpu>()?);
+        let chosen = gpu.parse::<Gpu>()?;
         let mut environment: Environment = env::vars_os().collect();
-        chosen.apply(&mut environment, links.path(), "bench")?;
+        let links = chosen.apply(&mut environment, "bench")?;
         let devices = chosen.devices(&environment)?;
         let name = devices
             .first()
@@ -74,7 +74,9 @@ impl Ground {
     /// The environment of a program on this GPU without gpushare.
     pub(crate) fn environment(&self) -> &Environment {
         debug_assert!(
-            self.links.path().exists(),
+            self.links
+                .as_ref()
+                .is_none_or(|links| links.path().exists()),
             "the links live as long as we do"
         );
         &self.environment

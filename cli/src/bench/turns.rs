@@ -1,7 +1,7 @@
 //! The daemon's books: how many turns each container had, and how often it had not drained when it should have.
 
 use crate::daemon;
-use gpushare_protocol::wire::{Control, ControlReply, ShareRow};
+use gpushare_protocol::wire::ShareRow;
 use serde::Serialize;
 
 /// Between two looks.
@@ -14,8 +14,8 @@ pub(crate) struct Turns {
 /// What all daemons say that can be talked to now.
 pub(crate) fn look() -> Vec<ShareRow> {
     let mut rows = Vec::new();
-    for mut daemon in daemon::all().unwrap_or_default() {
-        if let Ok(ControlReply::Shares(more)) = daemon.call(&Control::Shares) {
+    for mut daemon in daemon::all().serving {
+        if let Ok(more) = daemon.shares() {
             rows.extend(more);
         }
     }

@@ -43,7 +43,9 @@ pub(crate) fn for_plan(plan: &Plan, when: UseDaemon) -> Result<Option<Talk>, Fai
             ));
             Ok(None)
         }
-        Err(Without::Impossible(why) | Without::WrongSettings(why)) => Err(why),
+        Err(Without::Impossible(why) | Without::WrongSettings(why) | Without::NotNow(why)) => {
+            Err(why)
+        }
     }
 }
 

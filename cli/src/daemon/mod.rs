@@ -4,6 +4,8 @@
 //! GPUs, or one software GPU) under their runtime folder; `run` starts it and it leaves with its last container.
 
 mod choice;
+mod listing;
+mod machine;
 mod start;
 mod talk;
 
@@ -11,9 +13,12 @@ pub(crate) use choice::for_plan;
 pub(crate) use talk::Talk;
 
 use crate::failure::Failure;
+use crate::output;
 use gpushare_protocol::paths::Root;
+use machine::Machine;
 use nix::unistd::geteuid;
 use std::fs;
+use std::io::Error;
 use std::path::{Path, PathBuf};
 
 /// Where a machine's own daemon serves.
@@ -24,31 +29,85 @@ const CONTROL: &str = "control.sock";
 /// The folder of this user's own daemons, one in it for each GPU world.
 fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
     let root = Root::open(runtime_dir, geteuid().as_raw()).map_err(Failure::ours)?;
+    if let Some(theirs) = root.passed_over() {
+        output::note(&format!("warning: {theirs}"));
+    }
     let base = root.path().parent().unwrap_or_else(|| root.path());
     Ok(base.join("d"))
 }
 
-/// Every daemon this user can talk to: the machine's, then their own.
-pub(crate) fn all() -> Result<Vec<Talk>, Failure> {
+/// The daemons there are.
+#[derive(Debug, Default)]
+pub(crate) struct Daemons {
+    /// Those that serve: the machine's first, then this user's.
+    pub(crate) serving: Vec<Talk>,
+    /// Of each that does not, though there is one, how that is.
+    silent: Vec<String>,
+}
+
+/// Every daemon this user can talk to.
+pub(crate) fn all() -> Daemons {
+    let mut found = Daemons::default();
+    match machine::look() {
+        Machine::Serves(talk) => found.serving.push(talk),
+        Machine::Silent(silence) => found.silent.push(silence.to_string()),
+        Machine::Refuses(error) => {
+            let text = format!("the machine's daemon at {NODE} is not to be used: {error}");
+            found.silent.push(text);
+        }
+        Machine::None => {}
+    }
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let own = own_daemons(runtime_dir.as_deref())?;
+    let own = match own_daemons(runtime_dir.as_deref()) {
+        Ok(own) => own,
+        Err(theirs) => {
+            // Another user's, perhaps: no reason not to talk to the machine's daemon.
+            output::note(&format!("warning: ignored: {}", theirs.message));
+            return found;
+        }
+    };
     let worlds = fs::read_dir(&own).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = worlds.map(|world| world.path()).collect();
     folders.sort();
-    folders.insert(0, PathBuf::from(NODE));
-    let reached = folders
-        .iter()
-        .filter_map(|folder| Talk::connect(folder).ok());
-    Ok(reached.collect())
+    for folder in folders {
+        match Talk::connect(&folder) {
+            Ok(talk) => found.serving.push(talk),
+            Err(error) => found.silent.extend(died(&folder, &error)),
+        }
+    }
+    found
+}
+
+/// How it is with one of this user's daemons that does not serve; `None` if it left because nobody needed it.
+fn died(folder: &Path, error: &Error) -> Option<String> {
+    let entries = fs::read_dir(folder.join("registered")).ok()?;
+    let kept = entries
+        .flatten()
+        .filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json"));
+    let kept = kept.count();
+    (kept > 0).then(|| {
+        format!(
+            "your own daemon at {} does not serve ({error}) and had {kept} containers: programs in them keep what they were granted, \
+             and the next `gpushare run` for that GPU takes them over",
+            folder.display()
+        )
+    })
 }
 
 /// As [`all`], for a command that means nothing without a daemon.
 pub(crate) fn some() -> Result<Vec<Talk>, Failure> {
-    let daemons = all()?;
-    if daemons.is_empty() {
-        return Err(Failure::ours(format!(
-            "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
-        )));
+    let Daemons { serving, silent } = all();
+    if serving.is_empty() {
+        return Err(Failure::ours(if silent.is_empty() {
+            format!(
+                "no daemon is running: neither at {NODE} nor one of your own; `gpushare run` starts one with its first program"
+            )
+        } else {
+            silent.join("; ")
+        }));
     }
-    Ok(daemons)
+    for text in silent {
+        output::note(&format!("note: {text}"));
+    }
+    Ok(serving)
 }

@@ -1,13 +1,13 @@
 //! A daemon for a program that is about to start: the machine's, this user's, or a new one.
 
-use super::{NODE, Talk, own_daemons};
+use super::{Talk, machine, own_daemons};
 use crate::artefacts;
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::settings::Environment;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,8 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks for its socket.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Pause before another try, when another daemon has the folder: it starts, or leaves.
+const TURN: Duration = Duration::from_millis(20);
+
 /// What the daemon ends with when its settings are wrong (`EX_CONFIG` of sysexits.h).
 const WRONG_SETTINGS: i32 = 78;
+/// The same when another one has the folder (`EX_TEMPFAIL`).
+const TAKEN: i32 = 75;
 
 /// Why a program has no daemon.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ pub(super) enum Without {
     Impossible(Failure),
     /// Somebody's settings of it are wrong, and mean something else than no daemon.
     WrongSettings(Failure),
+    /// The machine has one, and it does not serve: another one would promise the same memory again.
+    NotNow(Failure),
 }
 
 fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<PathBuf, Failure> {
@@ -46,17 +53,10 @@ pub(super) fn for_program(
     environment: &Environment,
     container: &str,
 ) -> Result<Talk, Without> {
-    if gpu.is_real() {
-        match Talk::connect(Path::new(NODE)) {
-            Ok(talk) => return Ok(talk),
-            // Two daemons would each give the same memory away.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                return Err(Without::WrongSettings(Failure::ours(format!(
-                    "the machine's daemon at {NODE} does not take requests of this user ({error}): ask who runs it, or give --daemon off"
-                ))));
-            }
-            Err(_) => {}
-        }
+    if gpu.is_real()
+        && let Some(talk) = machine::wait().map_err(Without::NotNow)?
+    {
+        return Ok(talk);
     }
     let folder = own_folder(gpu, environment, container).map_err(Without::Impossible)?;
     let end = Instant::now() + PATIENCE;
@@ -70,28 +70,43 @@ pub(super) fn for_program(
                 return Err(Without::Impossible(failure));
             }
         }
-        match started.as_mut().map(Child::try_wait) {
-            None => started = Some(start(&folder, environment).map_err(Without::Impossible)?),
-            // It found another one starting; that one's socket is what we wait for. Or it cannot run at all.
-            Some(Ok(Some(status))) if !status.success() && !is_locked(&folder) => {
-                let failure = not_serving(&folder, &status.to_string());
-                return Err(match status.code() {
-                    Some(WRONG_SETTINGS) => Without::WrongSettings(failure),
-                    _ => Without::Impossible(failure),
-                });
+        let ended = match started.as_mut().map(Child::try_wait) {
+            None => {
+                let child = start(gpu, &folder, environment);
+                started = Some(child.map_err(Without::Impossible)?);
+                None
             }
-            Some(Ok(Some(_))) => started = None,
-            Some(_) => {}
+            Some(ended) => ended.ok().flatten(),
+        };
+        match ended.map(|status| (status, status.code())) {
+            None => {}
+            // It found another one, which starts or leaves. Or it left before we came.
+            Some((_, Some(TAKEN | 0))) => {
+                started = None;
+                sleep(TURN);
+            }
+            Some((status, Some(WRONG_SETTINGS))) => {
+                let failure = not_serving(&folder, &status.to_string());
+                return Err(Without::WrongSettings(failure));
+            }
+            Some((status, _)) => {
+                let failure = not_serving(&folder, &status.to_string());
+                return Err(Without::Impossible(failure));
+            }
         }
         sleep(PAUSE);
     }
 }
 
-fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
+fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, Failure> {
     let failed = |what: &str, error: std::io::Error| {
         Failure::ours(format!("cannot {what} the daemon: {error}"))
     };
-    fs::create_dir_all(folder).map_err(|error| failed("make a folder for", error))?;
+    let mut closed = DirBuilder::new();
+    closed.recursive(true).mode(0o700);
+    closed
+        .create(folder)
+        .map_err(|error| failed("make a folder for", error))?;
     let log = File::options()
         .create(true)
         .append(true)
@@ -108,7 +123,15 @@ fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
     let mut daemon = Command::new(artefacts::find("gpushared")?);
     daemon
         .args(["--private", "--transient", "--runtime-dir"])
-        .arg(folder);
+        .arg(folder)
+        .arg("--log")
+        .arg(folder.join("log"));
+    if !gpu.is_real() {
+        daemon.arg("--own-devices");
+    }
+    if gpu.is_of_one_run() {
+        daemon.arg("--sweep");
+    }
     if let Some(config) = environment.get(OsStr::new(CONFIG)) {
         let config =
             std::path::absolute(config).map_err(|error| failed("name the file of", error))?;
@@ -125,11 +148,6 @@ fn start(folder: &Path, environment: &Environment) -> Result<Child, Failure> {
         .process_group(0)
         .spawn()
         .map_err(|error| failed("start", error))
-}
-
-/// Whether some daemon holds the folder, serving or about to.
-fn is_locked(folder: &Path) -> bool {
-    File::open(folder.join("lock")).is_ok_and(|lock| lock.try_lock().is_err())
 }
 
 fn not_serving(folder: &Path, error: &str) -> Failure {

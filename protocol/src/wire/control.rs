@@ -1,6 +1,7 @@
 //! What the commands (`run`, `ps`, `set`, `events`, `devices`) say to the daemon on its control socket.
 
 use super::error::WireError;
+use super::page::{Cursor, Listing, Rows};
 use serde::{Deserialize, Serialize};
 
 /// What a command asks.
@@ -43,6 +44,13 @@ pub enum Control {
     },
     /// The containers that have an idle end or a run limit. Since minor 1. Answered by [`ControlReply::Ends`].
     Ends,
+    /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
+    Page {
+        /// What is listed.
+        of: Listing,
+        /// Where the page begins.
+        from: Cursor,
+    },
 }
 
 /// What the daemon answers a command.
@@ -87,16 +95,24 @@ pub enum ControlReply {
         /// By what, and when.
         why: String,
     },
+    /// To [`Control::Page`]. Since minor 3.
+    Page {
+        /// The rows.
+        rows: Rows,
+        /// Where the next page begins, if there is one.
+        next: Option<Cursor>,
+    },
 }
 
 impl ControlReply {
     /// The first minor whose commands know this reply: it is not sent to older ones.
     #[must_use]
     pub fn since(&self) -> u16 {
-        u16::from(matches!(
-            self,
-            Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. }
-        ))
+        match self {
+            Self::Shares(_) | Self::Ends(_) | Self::EndsSoon { .. } => 1,
+            Self::Page { .. } => 3,
+            _ => 0,
+        }
     }
 }
 

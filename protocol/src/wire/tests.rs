@@ -24,13 +24,49 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 2, 0, 5]
+        [231, 224, 205, 195, 6, 1, 3, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
         [1, 172, 2]
     );
     assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
+}
+
+#[test]
+fn the_bytes_of_minor_3_never_change() {
+    let from = Cursor {
+        container: 300,
+        device: 2,
+        process: 1,
+    };
+    for (of, variant) in [
+        (Listing::Containers, 0),
+        (Listing::Devices, 1),
+        (Listing::Shares, 2),
+        (Listing::Ends, 3),
+    ] {
+        assert_eq!(
+            postcard::to_allocvec(&Control::Page { of, from }).expect("encodes"),
+            [8, variant, 172, 2, 2, 1]
+        );
+    }
+    for (rows, variant) in [
+        (Rows::Containers(vec![]), 0),
+        (Rows::Devices(vec![]), 1),
+        (Rows::Shares(vec![]), 2),
+        (Rows::Ends(vec![]), 3),
+    ] {
+        let page = ControlReply::Page {
+            rows,
+            next: Some(from),
+        };
+        assert_eq!(page.since(), 3);
+        assert_eq!(
+            postcard::to_allocvec(&page).expect("encodes"),
+            [11, variant, 0, 1, 172, 2, 2, 1]
+        );
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Nanos,
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
-use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, WireError};
+use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Listing, WireError};
 
 use super::container::{Container, Registration, container_id, index};
 use super::{ConnId, Effect, Node};
@@ -30,16 +30,22 @@ impl Node {
                 Ok(Some(ControlReply::Shares(self.share_rows(now))))
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
+            Control::Page { of, from: start } => {
+                if *of == Listing::Shares {
+                    self.advance(now);
+                }
+                match self.page(now, *of, *start) {
+                    Some(page) => Ok(Some(page)),
+                    None => Err(unknown_command()),
+                }
+            }
             Control::Attach { container } => self.attach((from, id), container),
             Control::Set { container, changes } => self.set(now, (from, id), container, changes),
             Control::Follow { past } => {
                 self.follow(from, id, *past);
                 Ok(None)
             }
-            _ => Err(WireError::new(
-                ErrorCode::UnknownRequest,
-                "this daemon does not know that command",
-            )),
+            _ => Err(unknown_command()),
         };
         let reply = match answer {
             Ok(None) => return,
@@ -107,11 +113,13 @@ impl Node {
             return Ok(self.keep(container, (from, id)));
         }
         self.may_have_another(from)?;
+        self.claim(&columns)?;
         let registration = Registration {
             name,
             environment: environment.to_vec(),
             devices: self.uuids_of(&columns),
             commands: Vec::new(),
+            cgroup: None,
             owner: self.users.of(from),
             fences: Vec::new(),
             maxima,
@@ -231,6 +239,7 @@ impl Node {
         if let Some(known) = self.containers.remove(&container) {
             let name = known.registration.name;
             self.effects.push_back(Effect::Unlisten { container, name });
+            self.let_go();
         }
     }
 
@@ -328,7 +337,7 @@ impl Node {
         uuids.iter().map(find).collect()
     }
 
-    fn uuids_of(&self, columns: &[DeviceId]) -> Vec<[u8; 16]> {
+    pub(super) fn uuids_of(&self, columns: &[DeviceId]) -> Vec<[u8; 16]> {
         let device = |id: &DeviceId| index(*id).and_then(|at| self.devices.get(at));
         columns
             .iter()
@@ -380,6 +389,13 @@ fn created(name: String) -> ControlReply {
         name,
         folder: String::new(),
     }
+}
+
+fn unknown_command() -> WireError {
+    WireError::new(
+        ErrorCode::UnknownRequest,
+        "this daemon does not know that command",
+    )
 }
 
 fn no_container(name: &str) -> WireError {

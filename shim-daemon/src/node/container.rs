@@ -30,6 +30,9 @@ pub struct Registration {
     /// Cgroups of container runtimes that commands which made or joined it came from: no cgroup of its own.
     #[serde(default)]
     pub commands: Vec<String>,
+    /// The cgroup of a container runtime that its first process from one came from: users other than its own are taken from there.
+    #[serde(default)]
+    pub cgroup: Option<String>,
     /// The user whose it is; `None` for the machine's own.
     #[serde(default)]
     pub owner: Option<u32>,

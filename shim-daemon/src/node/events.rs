@@ -1,10 +1,11 @@
 //! What happened, kept for `events`: a bounded ring, and the connections that follow it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpushare_core::{ContainerId, DeviceId};
-use gpushare_protocol::wire::{ControlReply, EventRow};
+use gpushare_protocol::wire::EventRow;
 
 use super::container::index;
 use super::{ConnId, Effect, Node};
@@ -18,7 +19,7 @@ const LONGEST: usize = 4096;
 /// The ring and its followers.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    past: VecDeque<EventRow>,
+    past: VecDeque<Arc<EventRow>>,
     followers: Vec<(ConnId, u32)>,
 }
 
@@ -41,7 +42,7 @@ impl Node {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let row = EventRow {
+        let row = Arc::new(EventRow {
             at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             kind: kind.to_owned(),
             container: container.map(|container| self.name(container)),
@@ -50,9 +51,9 @@ impl Node {
                 .and_then(|at| self.devices.get(at))
                 .map(|device| device.uuid),
             text,
-        };
+        });
         if !self.events.followers.is_empty() {
-            let (to, row) = (self.events.followers.clone(), row.clone());
+            let (to, row) = (self.events.followers.clone(), Arc::clone(&row));
             self.effects.push_back(Effect::Event { to, row });
         }
         self.events.past.push_back(row);
@@ -66,8 +67,8 @@ impl Node {
             .unwrap_or(KEPT)
             .min(self.events.past.len());
         for row in self.events.past.iter().skip(self.events.past.len() - past) {
-            let reply = ControlReply::Event(row.clone());
-            self.effects.push_back(Effect::Command { to, id, reply });
+            let (to, row) = (vec![(to, id)], Arc::clone(row));
+            self.effects.push_back(Effect::Event { to, row });
         }
         // A connection is told each event once.
         self.unfollow(to);

@@ -80,7 +80,8 @@ impl Node {
     /// A command said hello from this cgroup: what it registers is not alone there. `user` is `None` for who may do everything.
     pub fn command_came(&mut self, connection: ConnId, cgroup: &str, user: Option<u32>) {
         self.users.came(connection, user);
-        if let Some(group) = cgroup::of_container(cgroup) {
+        let group = cgroup::of_container(cgroup).or_else(|| cgroup::of_machine(cgroup));
+        if let Some(group) = group {
             self.fences.commands.insert(connection, group.to_owned());
         }
     }

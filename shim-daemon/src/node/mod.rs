@@ -9,7 +9,10 @@ mod container;
 mod decisions;
 mod events;
 mod fences;
+mod guarding;
+mod joining;
 mod lease;
+mod listing;
 mod pids;
 mod requests;
 mod restart;
@@ -24,6 +27,7 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use gpushare_core::{
     AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, LeasePolicy, Nanos, Policy,
@@ -44,6 +48,7 @@ pub use unmanaged::Unmanaged;
 use users::Users;
 
 use crate::devices::{Device, Order};
+use crate::guard::{Among, Guard};
 use crate::peer::Peer;
 
 /// A connection, by a number never used twice.
@@ -78,7 +83,7 @@ pub enum Effect {
         /// Whom, each under the request it follows by.
         to: Vec<(ConnId, u32)>,
         /// What.
-        row: EventRow,
+        row: Arc<EventRow>,
     },
     /// Tell when this process ends.
     Watch {
@@ -149,6 +154,8 @@ pub struct Settings {
     pub own_pids: bool,
     /// Where the unified hierarchy is in which the driver's own limits are set, if they are.
     pub fences: Option<PathBuf>,
+    /// Among whose daemons this one is to be the only one for a GPU; `None` for the machine's own, which nobody's may keep away.
+    pub guard: Option<Among>,
 }
 
 impl Default for Settings {
@@ -167,6 +174,7 @@ impl Default for Settings {
             unmanaged: Unmanaged::default(),
             own_pids: in_first_namespace(),
             fences: None,
+            guard: None,
         }
     }
 }
@@ -199,6 +207,7 @@ pub struct Node {
     /// Indices of devices that are gone for good.
     lost: BTreeSet<usize>,
     watch: strangers::Watch,
+    guard: Option<Guard>,
     /// How turns on devices are dealt.
     lease: LeasePolicy,
     epochs: lease::Epochs,
@@ -261,6 +270,7 @@ impl Node {
             defaults: settings.defaults.clone(),
             maxima: settings.maxima.clone(),
             lost: BTreeSet::new(),
+            guard: settings.guard.map(Guard::new),
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
             lease: settings.policy.lease,
             epochs: lease::Epochs::since(now),

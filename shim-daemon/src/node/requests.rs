@@ -134,6 +134,7 @@ impl Node {
             },
         );
         self.entered(client.container, &cgroup);
+        self.settle_cgroup(client.container, &cgroup);
         if !adopted {
             self.present(now, process);
         }

@@ -25,6 +25,7 @@ impl Node {
         let limits = self.parse(&registration.environment, &registration.maxima)?;
         let columns = self.columns(&registration.devices)?;
         let spec = self.spec(&limits, &columns)?;
+        self.claim_again(&columns);
         let container = self.add(now, registration.clone(), &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {
             known.restored = true;

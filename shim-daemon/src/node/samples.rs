@@ -37,6 +37,7 @@ impl Node {
         }
         self.mind_fences();
         self.write_down_dead();
+        self.tend_guard();
         self.advance(now);
     }
 

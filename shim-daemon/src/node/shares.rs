@@ -63,7 +63,7 @@ impl Node {
         rows
     }
 
-    fn share_row(
+    pub(super) fn share_row(
         &self,
         now: Nanos,
         (container, known): (ContainerId, &Container),

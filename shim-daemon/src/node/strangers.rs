@@ -32,6 +32,11 @@ impl Watch {
             home: peer::cgroup_of(std::process::id()).unwrap_or_default(),
         }
     }
+
+    /// The daemon's own cgroup.
+    pub(super) fn home(&self) -> &str {
+        &self.home
+    }
 }
 
 impl Node {

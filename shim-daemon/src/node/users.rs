@@ -11,7 +11,6 @@ use gpushare_protocol::limits::Policy;
 use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::{ConnId, Node};
-use crate::peer::Peer;
 
 /// Containers a user may have at a time: each takes the daemon about a megabyte and three descriptors.
 const MOST_CONTAINERS: usize = 256;
@@ -56,16 +55,6 @@ impl Node {
             Some(user) if owner != Some(user) => Err(forbidden(
                 "it is not yours; its owner or root can do that, or take another --name",
             )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a process of another user in somebody's container. In the machine's own, users are what its images say.
-    pub(super) fn may_join(&self, container: ContainerId, peer: &Peer) -> Result<(), WireError> {
-        match self.owner(container) {
-            Some(owner) if peer.uid != owner && peer.uid != 0 => {
-                Err(forbidden("the container is another user's"))
-            }
             _ => Ok(()),
         }
     }
@@ -131,11 +120,11 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    fn owner(&self, container: ContainerId) -> Option<u32> {
+    pub(super) fn owner(&self, container: ContainerId) -> Option<u32> {
         self.containers.get(&container)?.registration.owner
     }
 }
 
-fn forbidden(text: &str) -> WireError {
+pub(super) fn forbidden(text: &str) -> WireError {
     WireError::new(ErrorCode::Forbidden, text)
 }

@@ -14,66 +14,79 @@ impl Node {
     pub(super) fn container_rows(&self, now: Nanos) -> Vec<ContainerRow> {
         let mut rows = Vec::new();
         for (id, known) in &self.containers {
-            let Some(view) = self.world.container(*id) else {
-                continue;
-            };
-            for account in &view.accounts {
-                let Some((column, device)) = known
-                    .column(account.device)
-                    .zip(index(account.device).and_then(|at| self.devices.get(at)))
-                else {
+            for column in 0..known.columns.len() {
+                let Some((mut row, view)) = self.container_row((*id, known), column) else {
                     continue;
                 };
-                rows.push(ContainerRow {
-                    name: known.registration.name.clone(),
-                    device: device.uuid,
-                    request: account.quota.request.0,
-                    limit: account.quota.limit.0,
-                    grant: account.grant.0,
-                    charged: known.charged(column).0,
-                    overhead: account.overhead.0,
-                    limbo: account.limbo.0,
-                    processes: self.process_rows(now, known, (&view, account.device), column),
-                });
+                let members = known.members.iter();
+                row.processes = members
+                    .filter_map(|member| self.process_row(now, known, &view, (*member, column)))
+                    .collect();
+                rows.push(row);
             }
         }
         rows
     }
 
-    /// When containers with an idle end or a run limit will be ended, as things are.
-    pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
-        let row = |(id, known): (&ContainerId, &Container)| {
-            let (at, why) = self.world.container(*id)?.ends?;
-            Some(EndRow {
-                name: known.registration.name.clone(),
-                in_ms: (at - now).0 / 1_000_000,
-                by: match why {
-                    Why::RunLimit => EndsBy::RunLimit,
-                    Why::Idle | Why::Collision { .. } => EndsBy::IdleEnd,
-                },
-            })
+    /// A container on the device of a column, without its processes, and what the brain says of it.
+    pub(super) fn container_row(
+        &self,
+        (id, known): (ContainerId, &Container),
+        column: usize,
+    ) -> Option<(ContainerRow, ContainerView)> {
+        let view = self.world.container(id)?;
+        let device = *known.columns.get(column)?;
+        let described = index(device).and_then(|at| self.devices.get(at))?;
+        let mut accounts = view.accounts.iter();
+        let account = accounts.find(|account| account.device == device)?;
+        let row = ContainerRow {
+            name: known.registration.name.clone(),
+            device: described.uuid,
+            request: account.quota.request.0,
+            limit: account.quota.limit.0,
+            grant: account.grant.0,
+            charged: known.charged(column).0,
+            overhead: account.overhead.0,
+            limbo: account.limbo.0,
+            processes: Vec::new(),
         };
-        self.containers.iter().filter_map(row).collect()
+        Some((row, view))
     }
 
-    fn process_rows(
+    /// When containers with an idle end or a run limit will be ended, as things are.
+    pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
+        let all = self.containers.keys();
+        all.filter_map(|id| self.end_row(now, *id)).collect()
+    }
+
+    pub(super) fn end_row(&self, now: Nanos, id: ContainerId) -> Option<EndRow> {
+        let (at, why) = self.world.container(id)?.ends?;
+        Some(EndRow {
+            name: self.containers.get(&id)?.registration.name.clone(),
+            in_ms: (at - now).0 / 1_000_000,
+            by: match why {
+                Why::RunLimit => EndsBy::RunLimit,
+                Why::Idle | Why::Collision { .. } => EndsBy::IdleEnd,
+            },
+        })
+    }
+
+    pub(super) fn process_row(
         &self,
         now: Nanos,
         known: &Container,
-        (view, device): (&ContainerView, DeviceId),
-        column: usize,
-    ) -> Vec<ProcessRow> {
-        let row = |member: &ProcessId| {
-            let process = self.processes.get(member)?;
-            let line = known.usage.view().line(process.slot, column)?;
-            Some(ProcessRow {
-                pid: process.peer.pid.unsigned_abs(),
-                charged: u64::from(line.word.load().charged) * UNIT,
-                overhead: line.overhead.load(std::sync::atomic::Ordering::Relaxed),
-                state: state_of(now, view, device, *member),
-            })
-        };
-        known.members.iter().filter_map(row).collect()
+        view: &ContainerView,
+        (member, column): (ProcessId, usize),
+    ) -> Option<ProcessRow> {
+        let process = self.processes.get(&member)?;
+        let line = known.usage.view().line(process.slot, column)?;
+        let device = *known.columns.get(column)?;
+        Some(ProcessRow {
+            pid: process.peer.pid.unsigned_abs(),
+            charged: u64::from(line.word.load().charged) * UNIT,
+            overhead: line.overhead.load(std::sync::atomic::Ordering::Relaxed),
+            state: state_of(now, view, device, member),
+        })
     }
 
     pub(super) fn device_rows(&self) -> Vec<DeviceRow> {

@@ -2,11 +2,12 @@
 //!
 //! All connections are served by one thread, and turns on devices change hands within milliseconds: a process that floods
 //! the daemon has to wait, not its neighbours. An honest one sends a handful of requests for each turn it gets. What a command
-//! takes depends on how much there is to tell, so commands pay by time.
+//! takes depends on how much there is to tell, so commands pay by time. Connecting to containers' sockets is paid for as well: by the
+//! container, for its own programs, and by the user who is another.
 
 use std::collections::BTreeMap;
 
-use gpushare_core::Nanos;
+use gpushare_core::{ContainerId, Nanos};
 
 /// Requests a process may send for long: one each 100 µs.
 const EVERY: Nanos = Nanos::micros(100);
@@ -16,6 +17,11 @@ const BURST: u64 = 256;
 const PART: u64 = 20;
 /// The daemon's time that a user may have saved up for commands.
 const SAVED: Nanos = Nanos::millis(50);
+
+/// Connections to containers' sockets that one payer may make for long: one each 5 ms.
+const CONNECT_EVERY: Nanos = Nanos::millis(5);
+/// Connections saved up: twice as many as a container has processes, which all come back when a daemon is followed by another.
+const CONNECT_BURST: u64 = 1024;
 
 /// A process's account of requests.
 #[derive(Debug, Default)]
@@ -61,9 +67,58 @@ impl Users {
     }
 }
 
+/// Who pays for a connection to a container's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Payer {
+    /// The container, for those its socket is for.
+    Container(ContainerId),
+    /// Any other user.
+    User(u32),
+}
+
+/// What everybody has connected lately.
+#[derive(Debug, Default)]
+pub(super) struct Connects(BTreeMap<Payer, Budget>);
+
+impl Connects {
+    /// Counts a connection, or a request on one that is nobody's yet. Returns from when on it is heard, if that is not now.
+    pub(super) fn count(&mut self, now: Nanos, payer: Payer) -> Option<Nanos> {
+        let saved = Nanos(CONNECT_EVERY.0 * CONNECT_BURST);
+        let budget = self.0.entry(payer).or_default();
+        budget.pay(now, CONNECT_EVERY, saved)
+    }
+
+    /// Forgets who owes nothing.
+    pub(super) fn tidy(&mut self, now: Nanos) {
+        self.0.retain(|_, budget| budget.owed_until > now);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_connects_in_a_loop_is_heard_at_the_rate_and_others_at_once() {
+        let mut connects = Connects::default();
+        let (loops, other) = (Payer::User(1001), Payer::Container(ContainerId(1)));
+        let (mut now, mut heard) = (Nanos::secs(1), 0_u64);
+        while now < Nanos::secs(101) {
+            now = connects.count(now, loops).unwrap_or(now + Nanos(1));
+            heard += 1;
+        }
+        assert!((20_000..=21_100).contains(&heard), "{heard}");
+        for _ in 0..CONNECT_BURST {
+            assert_eq!(
+                connects.count(now, other),
+                None,
+                "all its processes at once"
+            );
+        }
+        assert!(connects.count(now, other).is_some());
+        connects.tidy(now + Nanos::secs(10));
+        assert!(connects.0.is_empty());
+    }
 
     #[test]
     fn a_burst_is_served_at_once_and_a_flood_at_the_rate() {

@@ -4,16 +4,12 @@ use std::io;
 
 use gpushare_core::{ContainerId, Nanos};
 
+use super::crowd::Place;
 use super::poller::Source;
 use super::session::{Role, Session};
 use super::{Server, clock};
 use crate::connection::Closed;
 use crate::node::ConnId;
-
-/// Connections of one container, commands of those who may do everything, or commands of all others, at once. A process needs one.
-const MOST_CONNECTIONS: usize = 1024;
-/// Of a user's commands at once. Each container may be kept by one.
-const MOST_OF_A_USER: usize = 512;
 
 impl Server {
     pub(super) fn accept(&mut self, container: Option<ContainerId>) {
@@ -22,36 +18,70 @@ impl Server {
             return;
         };
         let role = container.map_or(Role::Command, Role::Client);
-        let taken = Session::new(socket, role, began).and_then(|session| self.take(session));
+        let taken =
+            Session::new(socket, role, began, &self.node).and_then(|session| self.take(session));
         match taken {
-            Ok(Some((id, user))) => self.pay(began, user, Some(id)),
+            Ok(Some(id)) => self.charge(began, id),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "a connection could not be taken"),
         }
     }
 
-    /// Serves this connection from now on, unless there are too many like it. Whose time it takes, if somebody's.
-    fn take(&mut self, session: Session) -> io::Result<Option<(u64, u32)>> {
-        let user = session.user();
-        let alike = |other: &&Session| {
-            other.role == session.role && other.user().is_some() == user.is_some()
-        };
-        let alike = self.sessions.values().filter(alike);
-        let (mut all, mut own) = (0, 0);
-        for other in alike {
-            all += 1;
-            own += usize::from(user.is_some() && other.user() == user);
-        }
-        if all >= MOST_CONNECTIONS || own >= MOST_OF_A_USER {
-            return Ok(None);
+    /// Serves this connection from now on, unless there are too many like it.
+    fn take(&mut self, session: Session) -> io::Result<Option<u64>> {
+        let (door, user) = (session.role, session.user());
+        match self.crowd.place(door, user) {
+            Place::Free => {}
+            Place::Of(most) if self.send_away(door, most) => {}
+            Place::Of(_) | Place::None => return Ok(None),
         }
         self.next += 1;
         self.expected = false;
         let id = self.next;
         let socket = session.connection.socket();
         self.poller.add(socket, Source::Session(id))?;
+        self.crowd.came(door, user, id);
         self.sessions.insert(id, session);
-        Ok(user.map(|user| (id, user)))
+        Ok(Some(id))
+    }
+
+    /// Ends the oldest connection of this user at this door that has not said who it is; whether there was one.
+    fn send_away(&mut self, door: Role, user: u32) -> bool {
+        let silent = |id: &u64| self.sessions.get(id).is_some_and(Session::is_silent);
+        let oldest = self.crowd.of(door, user).find(silent);
+        if let Some(oldest) = oldest {
+            self.close(oldest, &Closed::Crowd);
+        }
+        oldest.is_some()
+    }
+
+    /// A connection that was just taken waits with its first words until it is paid for.
+    fn charge(&mut self, began: Nanos, id: u64) {
+        let Some(session) = self.sessions.get(&id) else {
+            return;
+        };
+        if let Some(user) = session.commander() {
+            self.pay(began, user, Some(id));
+        } else if let Some(payer) = session.payer()
+            && let Some(until) = self.connects.count(began, payer)
+        {
+            self.rest(id, until);
+        }
+    }
+
+    /// Requests that were refused to a connection that is nobody's cost as much as connecting.
+    fn charge_refusals(&mut self, now: Nanos, id: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let (refusals, payer) = (session.take_refusals(), session.payer());
+        let counted = payer
+            .into_iter()
+            .flat_map(|payer| (0..refusals).map(move |_| payer));
+        let rests = counted.filter_map(|payer| self.connects.count(now, payer));
+        if let Some(until) = rests.last() {
+            self.rest(id, until);
+        }
     }
 
     /// A user's commands took the time from `began` until now. The connection that is new waits with its first words, if they have to.
@@ -68,7 +98,7 @@ impl Server {
             return;
         };
         let now = clock::now();
-        let user = session.user();
+        let user = session.commander();
         if let Some(until) = user.and_then(|user| self.users.rests(now, user)) {
             return self.rest(id, until);
         }
@@ -79,6 +109,7 @@ impl Server {
             Err(end) => self.close(id, &end),
         }
         self.weigh(id);
+        self.charge_refusals(now, id);
         if let Some(user) = user {
             // With all that the command led to.
             self.carry_out();
@@ -89,7 +120,7 @@ impl Server {
     /// Looks at what a connection holds of the daemon's memory now.
     pub(super) fn weigh(&mut self, id: u64) {
         let session = self.sessions.get_mut(&id);
-        let held = session.map_or(0, |session| session.connection.held());
+        let held = session.map_or(0, Session::held);
         if let Some(largest) = self.hoard.note(id, held) {
             self.close(largest, &Closed::Hoard);
         }
@@ -147,6 +178,7 @@ impl Server {
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
+        self.crowd.left(session.role, session.user(), id);
         self.resting.remove(&id);
         let _ = self.hoard.note(id, 0);
         self.poller.remove(session.connection.socket());

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use gpushare_core::ContainerId;
 
-use super::folder::Folder;
+use super::folder::{Claim, Folder};
 use super::poller::{Poller, Source};
 
 /// All doors, and the lock that says whose the folder is.
@@ -31,9 +31,8 @@ struct Door {
 
 impl Doors {
     /// Opens the control door, as the only daemon of this folder.
-    pub(super) fn open(folder: &Folder, poller: &Poller) -> io::Result<Self> {
-        let lock = folder.lock()?;
-        let control = folder.listen_control()?;
+    pub(super) fn open(folder: &mut Folder, poller: &Poller) -> io::Result<Self> {
+        let Claim { lock, control } = folder.take_claim()?;
         poller.add(control.as_fd(), Source::Control)?;
         Ok(Self {
             control,

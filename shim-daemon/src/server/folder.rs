@@ -3,11 +3,12 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use gpushare_protocol::sockets;
+use nix::unistd::geteuid;
 
 use crate::node::Registration;
 
@@ -23,17 +24,55 @@ pub const SOCKET: &str = "gpushare.sock";
 pub struct Folder {
     root: PathBuf,
     private: bool,
+    claim: Option<Claim>,
+}
+
+/// What says that a folder is this daemon's.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// Kept for as long as the daemon serves.
+    pub(super) lock: File,
+    /// The socket for commands.
+    pub(super) control: UnixListener,
 }
 
 impl Folder {
     /// Uses (and makes, if need be) `root`. A `private` one is for one user, any other for the whole node.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be made, or others could change what is in it.
     pub fn open(root: PathBuf, private: bool) -> io::Result<Self> {
-        let folder = Self { root, private };
+        let folder = Self {
+            root,
+            private,
+            claim: None,
+        };
         folder.make()?;
         Ok(folder)
+    }
+
+    /// Makes this the only daemon of the folder, and listens for commands before anything is known of the devices: NVML may take
+    /// seconds to start, and who connects meanwhile is to find a daemon that starts, and not none.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] if another daemon has the folder.
+    pub fn claim(&mut self) -> io::Result<()> {
+        if self.claim.is_none() {
+            let lock = self.lock()?;
+            // The one before may have removed what it found, until it let the lock go.
+            self.make()?;
+            let control = self.listen_control()?;
+            self.claim = Some(Claim { lock, control });
+        }
+        Ok(())
+    }
+
+    /// What [`Folder::claim`] got, once.
+    pub(super) fn take_claim(&mut self) -> io::Result<Claim> {
+        self.claim()?;
+        self.claim
+            .take()
+            .ok_or_else(|| io::ErrorKind::AddrInUse.into())
     }
 
     /// Makes what is not there yet of the folders.
@@ -44,6 +83,10 @@ impl Folder {
         let (sockets, registered) = (self.root.join("sockets"), self.root.join("registered"));
         for folder in [&self.root, &sockets, &registered] {
             make(&builder, folder)?;
+            if self.private {
+                close(folder)?;
+            }
+            trust(folder)?;
         }
         fs::set_permissions(registered, Permissions::from_mode(0o700))
     }
@@ -67,17 +110,54 @@ impl Folder {
     }
 
     /// Makes this the only daemon of this folder for as long as the returned lock is kept.
+    ///
+    /// Nobody else can open the file: whoever has it open can lock it, and would keep every next daemon from starting.
     pub(super) fn lock(&self) -> io::Result<File> {
+        let path = self.root.join(LOCK);
+        // Two daemons that start at once take turns here. The folder is closed to others.
+        let turn =
+            File::open(self.root.join("registered")).map_err(|error| match error.kind() {
+                // One that leaves is removing it.
+                io::ErrorKind::NotFound => self.is_taken(),
+                _ => error,
+            })?;
+        turn.lock()?;
+        let found = fs::symlink_metadata(&path);
+        if found.is_ok_and(|found| !is_ours_alone(&found)) {
+            // One of an earlier version: only its daemon, if it serves, says anything by it.
+            if UnixStream::connect(self.control()).is_ok() {
+                return Err(self.is_taken());
+            }
+            tracing::warn!(file = %path.display(), "the lock was open to others and is made anew");
+            fs::remove_file(&path)?;
+        }
         let lock = File::options()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(self.root.join(LOCK))?;
-        if lock.try_lock().is_err() {
-            let text = format!("another daemon serves {}", self.root.display());
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
-        }
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)?;
+        lock.try_lock().map_err(|_| self.is_taken())?;
         Ok(lock)
+    }
+
+    /// Removes all that belongs to a daemon that leaves, its log too. What else is there stays.
+    pub(super) fn sweep(&self) {
+        for file in [CONTROL, "log", "log.1"] {
+            let _ = fs::remove_file(self.root.join(file));
+        }
+        for folder in ["sockets", "registered"] {
+            let _ = fs::remove_dir(self.root.join(folder));
+        }
+        // Until then no next daemon begins here.
+        let _ = fs::remove_file(self.root.join(LOCK));
+        let _ = fs::remove_dir(&self.root);
+    }
+
+    fn is_taken(&self) -> io::Error {
+        let text = format!("another daemon serves {}", self.root.display());
+        io::Error::new(io::ErrorKind::AddrInUse, text)
     }
 
     /// Whether the lock that is kept is still the folder's.
@@ -170,6 +250,43 @@ fn make(builder: &DirBuilder, folder: &Path) -> io::Result<()> {
     builder.create(folder).map_err(error)
 }
 
+/// Closes a folder of ours that a lax umask left open.
+fn close(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Refuses a folder that others own or may write into: who can put files there has the daemon use them.
+fn trust(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let own = geteuid().as_raw();
+    let fault = if !found.is_dir() {
+        "is not a folder".to_owned()
+    } else if found.uid() != own {
+        format!("belongs to user {}, not to {own}", found.uid())
+    } else if found.mode() & 0o022 != 0 {
+        format!(
+            "has mode {:04o}, which lets others write",
+            found.mode() & 0o7777
+        )
+    } else {
+        return Ok(());
+    };
+    let text = format!("{} {fault}", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Whether a lock's file is one that nobody else can open.
+fn is_ours_alone(found: &fs::Metadata) -> bool {
+    found.is_file()
+        && found.uid() == geteuid().as_raw()
+        && found.mode() & 0o077 == 0
+        && found.nlink() == 1
+}
+
 fn bind(folder: &Path, name: &str, mode: u32) -> io::Result<UnixListener> {
     let path = folder.join(name);
     match fs::remove_file(&path) {
@@ -196,5 +313,112 @@ mod tests {
             let found = fs::metadata(folder.control()).unwrap();
             assert_eq!(found.permissions().mode() & 0o777, mode);
         }
+    }
+
+    #[test]
+    fn nobody_else_can_open_the_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path().join("run"), false).unwrap();
+        let _lock = folder.lock().unwrap();
+        let found = fs::metadata(place.path().join("run/lock")).unwrap();
+        assert_eq!(found.mode() & 0o7777, 0o600);
+        let second = folder.lock().unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_lock_that_another_user_holds_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run/lock");
+        let folder = Folder::open(place.path().join("run"), false).unwrap();
+        // As an earlier version made it, locked by somebody who may only read it.
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let held = File::open(&path).unwrap();
+        held.try_lock().unwrap();
+        let lock = folder.lock().unwrap();
+        assert!(folder.is_locked_by(&lock));
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn an_earlier_daemon_that_serves_keeps_its_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run/lock");
+        let folder = Folder::open(place.path().join("run"), false).unwrap();
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let held = File::open(&path).unwrap();
+        held.try_lock().unwrap();
+        let control = folder.listen_control().unwrap();
+        let taken = folder.lock().unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(control);
+        folder.lock().unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_or_a_pipe_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run/lock");
+        let folder = Folder::open(place.path().join("run"), false).unwrap();
+        let elsewhere = place.path().join("elsewhere");
+        fs::write(&elsewhere, "").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        drop(folder.lock().unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::hard_link(&elsewhere, &path).unwrap();
+        drop(folder.lock().unwrap());
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        drop(folder.lock().unwrap());
+        assert!(fs::metadata(&path).unwrap().is_file());
+        assert_eq!(fs::metadata(&elsewhere).unwrap().nlink(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_others_own_write_or_linked_is_refused_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("run");
+        let refused = |what: &str| {
+            let error = Folder::open(root.clone(), false).unwrap_err().to_string();
+            assert!(error.contains(what) && error.contains("run"), "{error}");
+        };
+        std::os::unix::fs::symlink(place.path(), &root).unwrap();
+        refused("is not a folder");
+        fs::remove_file(&root).unwrap();
+        let _ = fs::remove_dir_all(place.path().join("sockets"));
+        fs::create_dir(&root).unwrap();
+        for mode in [0o777, 0o1777, 0o775] {
+            fs::set_permissions(&root, Permissions::from_mode(mode)).unwrap();
+            refused("lets others write");
+        }
+        fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
+        if geteuid().is_root() {
+            let user = nix::unistd::Uid::from_raw(65_534);
+            nix::unistd::chown(&root, Some(user), None).unwrap();
+            refused("belongs to user 65534");
+            nix::unistd::chown(&root, Some(geteuid()), None).unwrap();
+        }
+        let folder = Folder::open(root.clone(), false).unwrap();
+        fs::remove_dir(root.join("sockets")).unwrap();
+        std::os::unix::fs::symlink(place.path(), root.join("sockets")).unwrap();
+        assert!(folder.make().is_err(), "also below it");
+    }
+
+    #[test]
+    fn a_folder_is_swept_of_what_is_the_daemons_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("run");
+        let mut folder = Folder::open(root.clone(), true).unwrap();
+        folder.claim().unwrap();
+        fs::write(root.join("log"), "").unwrap();
+        folder.sweep();
+        assert!(!root.exists());
+        let mut folder = Folder::open(root.clone(), true).unwrap();
+        folder.claim().unwrap();
+        fs::write(root.join("registered/one.json"), "").unwrap();
+        folder.sweep();
+        assert!(root.join("registered/one.json").exists());
     }
 }

@@ -3,9 +3,11 @@
 mod budget;
 mod clock;
 mod connections;
+mod crowd;
 mod doors;
 mod folder;
 mod hoard;
+mod later;
 mod looker;
 mod poller;
 mod registered;
@@ -17,19 +19,19 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
-use gpushare_protocol::wire::ControlReply;
 
 use crate::connection::Closed;
 use crate::devices::Devices;
 use crate::node::{ConnId, Effect, Node, Settings};
 use crate::notify::Notify;
-use budget::Users;
+use budget::{Connects, Users};
+use crowd::Crowd;
 use doors::Doors;
 pub use folder::{CONTROL, Folder, SOCKET};
 use hoard::Hoard;
 use looker::{Finished, Job, Looker};
 use poller::{Poller, Source};
-use session::Session;
+use session::{Role, Session};
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
@@ -69,6 +71,10 @@ pub struct Server {
     hoard: Hoard,
     /// What users' commands took of our time.
     users: Users,
+    /// Who is connected where.
+    crowd: Crowd<Role>,
+    /// Who connected to containers' sockets lately.
+    connects: Connects,
 }
 
 /// How the daemon's file is read again.
@@ -113,7 +119,7 @@ impl Server {
         let now = clock::now();
         let list = devices.list()?;
         room::left(&list, &start.settings)?;
-        let folder = start.folder;
+        let mut folder = start.folder;
         let remembered = folder.remembered()?;
         let node = Node::new(
             &start.settings,
@@ -126,7 +132,7 @@ impl Server {
         let poller = Poller::new().map_err(|error| io("poll", error))?;
         let looker =
             Looker::start(devices).map_err(|error| io("start the device thread", error))?;
-        let doors = Doors::open(&folder, &poller).map_err(|error| io("listen", error))?;
+        let doors = Doors::open(&mut folder, &poller).map_err(|error| io("listen", error))?;
         let add = |fd, source| {
             poller
                 .add(fd, source)
@@ -162,6 +168,8 @@ impl Server {
             notify: Notify::new(start.transient),
             hoard: Hoard::default(),
             users: Users::default(),
+            crowd: Crowd::default(),
+            connects: Connects::default(),
         };
         for registration in &remembered {
             if let Err(error) = server.node.restore(now, registration) {
@@ -182,6 +190,13 @@ impl Server {
         let ended = self.serve_all();
         self.notify.stopping();
         ended
+    }
+
+    /// Removes the runtime folder, if nobody needs it: a container is known to the next daemon by what is in it.
+    pub fn sweep(&self) {
+        if self.doors.is_empty() {
+            self.folder.sweep();
+        }
     }
 
     fn serve_all(&mut self) -> io::Result<()> {
@@ -287,6 +302,7 @@ impl Server {
             }
             self.node.tick(now);
             self.users.tidy(now);
+            self.connects.tidy(now);
             // One that rests has perhaps greeted, and was not read.
             let silent = |(id, session): &(&u64, &Session)| {
                 session.is_silent()
@@ -336,8 +352,8 @@ impl Server {
                 }
                 Effect::Event { to, row } => {
                     for (to, id) in to {
-                        let reply = ControlReply::Event(row.clone());
-                        self.send(to, |session| session.tell(id, &reply));
+                        let row = std::sync::Arc::clone(&row);
+                        self.send(to, |session| session.tell_event(id, row));
                     }
                 }
                 Effect::Watch { process, pidfd } => {

@@ -3,16 +3,18 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, FrameError, Hello, MAGIC, MAJOR, Reply, Request, WireError,
-    decode,
+    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, Reply, Request,
+    WireError, decode,
 };
 use nix::unistd::geteuid;
 
-use super::budget::Budget;
+use super::budget::{Budget, Payer};
 use super::folder::Folder;
+use super::later::{Later, Word};
 use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
 use crate::peer::{Peer, identify, user_of};
@@ -25,7 +27,7 @@ const REQUESTS: usize = 32;
 const COMMANDS: usize = 1;
 
 /// On whose socket a connection came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// A process of this container.
     Client(ContainerId),
@@ -50,17 +52,27 @@ pub(super) struct Session {
     minor: u16,
     process: Option<ProcessId>,
     budget: Budget,
-    /// Whose commands these are; `None` for those who may do everything.
+    /// Whose it is; `None` for those the socket is for: a container's own, or those who may do everything.
     user: Option<u32>,
+    /// Requests of one that is nobody's yet and that were refused, whatever the time.
+    refusals: u32,
+    /// What is told when what was told before has been taken.
+    later: Later,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
 }
 
 impl Session {
-    pub(super) fn new(socket: UnixStream, role: Role, since: Nanos) -> io::Result<Self> {
-        let user = match role {
-            Role::Command => Some(user_of(socket.as_fd())?),
-            Role::Client(_) => None,
+    pub(super) fn new(
+        socket: UnixStream,
+        role: Role,
+        since: Nanos,
+        node: &Node,
+    ) -> io::Result<Self> {
+        let user = user_of(socket.as_fd())?;
+        let is_own = match role {
+            Role::Command => may_do_everything(user),
+            Role::Client(container) => node.is_trusted(container, user),
         };
         Ok(Self {
             connection: Connection::new(socket)?,
@@ -73,14 +85,36 @@ impl Session {
             minor: 0,
             process: None,
             budget: Budget::default(),
-            user: user.filter(|user| !may_do_everything(*user)),
+            user: (!is_own).then_some(user),
+            refusals: 0,
+            later: Later::default(),
             ended: None,
         })
     }
 
-    /// Whose commands come here, if they are not of those who may do everything.
+    /// Whose it is, if not of those its socket is for.
     pub(super) fn user(&self) -> Option<u32> {
         self.user
+    }
+
+    /// Whose commands come here, if they are not of those who may do everything.
+    pub(super) fn commander(&self) -> Option<u32> {
+        self.user.filter(|_| self.role == Role::Command)
+    }
+
+    /// Who pays for a connection on a container's socket.
+    pub(super) fn payer(&self) -> Option<Payer> {
+        match self.role {
+            Role::Command => None,
+            Role::Client(container) => {
+                Some(self.user.map_or(Payer::Container(container), Payer::User))
+            }
+        }
+    }
+
+    /// How many requests were refused since this was last asked, of a connection that is nobody's yet.
+    pub(super) fn take_refusals(&mut self) -> u32 {
+        std::mem::take(&mut self.refusals)
     }
 
     /// Whether it has not yet said who it is.
@@ -100,7 +134,7 @@ impl Session {
         node: &mut Node,
         folder: &Folder,
     ) -> Result<Option<Nanos>, Closed> {
-        self.connection.flush()?;
+        self.catch_up()?;
         if self.connection.wants_to_write() {
             return Ok(None);
         }
@@ -158,7 +192,7 @@ impl Session {
                 return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
             }
             if self.role == Role::Command {
-                node.command_came(id, &peer.cgroup, self.user);
+                node.command_came(id, &peer.cgroup, self.commander());
             }
         }
         self.greeted = true;
@@ -195,6 +229,7 @@ impl Session {
                                 return self.connection.send(request, &reply, Vec::new());
                             }
                         };
+                        self.refusals += u32::from(node.bars(container, &peer));
                         let page = register
                             .presents_page
                             .then(|| self.connection.take_descriptor())
@@ -202,8 +237,14 @@ impl Session {
                         let process = node.register(now, client, (request, &register), peer, page);
                         self.process = self.process.or(process);
                     }
-                    Ok(other) => node.request(now, client, request, &other),
-                    Err(_) => return self.unknown(request, Reply::Error),
+                    Ok(other) => {
+                        self.refusals += u32::from(self.process.is_none());
+                        node.request(now, client, request, &other);
+                    }
+                    Err(_) => {
+                        self.refusals += u32::from(self.process.is_none());
+                        return self.unknown(request, Reply::Error);
+                    }
                 }
             }
         }
@@ -215,7 +256,38 @@ impl Session {
         if reply.since() > self.minor {
             return Ok(());
         }
-        self.connection.send(id, reply, Vec::new())
+        if !self.later.is_empty() {
+            return self.later.push(id, Word::Reply(Box::new(reply.clone())));
+        }
+        say(&mut self.connection, id, reply)
+    }
+
+    /// Tells a command of an event, in its time.
+    pub(super) fn tell_event(&mut self, id: u32, row: Arc<EventRow>) -> Result<(), Closed> {
+        self.later.push(id, Word::Event(row))?;
+        self.catch_up()
+    }
+
+    /// Sends what waits, as far as the other end takes it.
+    fn catch_up(&mut self) -> Result<(), Closed> {
+        self.connection.flush()?;
+        while !self.connection.wants_to_write()
+            && let Some((id, word)) = self.later.pop()
+        {
+            match word {
+                Word::Event(row) => {
+                    let reply = ControlReply::Event(Arc::unwrap_or_clone(row));
+                    say(&mut self.connection, id, &reply)?;
+                }
+                Word::Reply(reply) => say(&mut self.connection, id, &reply)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that its messages take.
+    pub(super) fn held(&mut self) -> usize {
+        self.connection.held() + self.later.held()
     }
 
     fn unknown<R: serde::Serialize>(
@@ -244,6 +316,18 @@ impl Session {
                 );
             }
         }
+    }
+}
+
+/// Sends a reply, or what is wrong with it: one that no frame holds is asked for page by page.
+fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(), Closed> {
+    match connection.send(id, reply, Vec::new()) {
+        Err(Closed::Protocol(FrameError::TooLarge)) => {
+            let text = "the answer is too long for this version of gpushare; use the one that came with the daemon";
+            let error = WireError::new(ErrorCode::Full, text);
+            connection.send(id, &ControlReply::Error(error), Vec::new())
+        }
+        sent => sent,
     }
 }
 

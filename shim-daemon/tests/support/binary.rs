@@ -30,7 +30,8 @@ impl Binary {
         let mut child = Command::new("sh")
             .args(["-c", &format!("{before}\nexec \"$0\" \"$@\"")])
             .arg(env!("CARGO_BIN_EXE_gpushared"))
-            .args(["--private", "--runtime-dir"])
+            // Not private: of private daemons for one GPU, as the double's is in every test, the second would refuse.
+            .arg("--runtime-dir")
             .arg(folder.path().join("run"))
             .env("LD_LIBRARY_PATH", folder.path())
             .env("STUB_PID", "1")

@@ -1,0 +1,111 @@
+//! What a daemon lists, of any length: page by page, or in one answer from a daemon of before minor 3.
+
+use super::Talk;
+use crate::failure::Failure;
+use gpushare_protocol::wire::{
+    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, Listing, Rows, ShareRow,
+};
+
+impl Talk {
+    /// All containers.
+    pub(crate) fn containers(&mut self) -> Result<Vec<ContainerRow>, Failure> {
+        let mut all: Vec<ContainerRow> = Vec::new();
+        if self.minor() < 3 {
+            if let ControlReply::Containers(rows) = self.call(&Control::List)? {
+                all = rows;
+            }
+            return Ok(all);
+        }
+        self.pages(Listing::Containers, |rows| {
+            if let Rows::Containers(rows) = rows {
+                rows.into_iter().for_each(|row| join(&mut all, row));
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// The devices.
+    pub(crate) fn devices(&mut self) -> Result<Vec<DeviceRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 3 {
+            if let ControlReply::Devices(rows) = self.call(&Control::Devices)? {
+                all = rows;
+            }
+            return Ok(all);
+        }
+        self.pages(Listing::Devices, |rows| {
+            if let Rows::Devices(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// How the devices' time is shared; nothing from a daemon of before minor 1.
+    pub(crate) fn shares(&mut self) -> Result<Vec<ShareRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 3 {
+            if self.minor() >= 1
+                && let ControlReply::Shares(rows) = self.call(&Control::Shares)?
+            {
+                all = rows;
+            }
+            return Ok(all);
+        }
+        self.pages(Listing::Shares, |rows| {
+            if let Rows::Shares(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Containers that end in their time; nothing from a daemon of before minor 1.
+    pub(crate) fn ends(&mut self) -> Result<Vec<EndRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 3 {
+            if self.minor() >= 1
+                && let ControlReply::Ends(rows) = self.call(&Control::Ends)?
+            {
+                all = rows;
+            }
+            return Ok(all);
+        }
+        self.pages(Listing::Ends, |rows| {
+            if let Rows::Ends(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    fn pages(&mut self, of: Listing, mut each: impl FnMut(Rows)) -> Result<(), Failure> {
+        let mut from = Cursor::default();
+        loop {
+            match self.call(&Control::Page { of, from })? {
+                ControlReply::Page { rows, next } => {
+                    each(rows);
+                    match next {
+                        Some(next) if next != from => from = next,
+                        _ => return Ok(()),
+                    }
+                }
+                _ => {
+                    return Err(Failure::ours(
+                        "the daemon gave an answer this version does not know",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Appends a row, or the rest of the last one's processes.
+fn join(all: &mut Vec<ContainerRow>, row: ContainerRow) {
+    match all.last_mut() {
+        Some(last) if (&last.name, last.device) == (&row.name, row.device) => {
+            last.processes.extend(row.processes);
+        }
+        _ => all.push(row),
+    }
+}

@@ -1,0 +1,192 @@
+//! The machine's own daemon: whether there is one, and whether it serves.
+//!
+//! There is one where its folder is, or where its unit is enabled though it has not made the folder yet. While it does not serve, nobody
+//! starts another: two daemons would each promise the whole of one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
+
+use super::{NODE, Talk};
+use crate::failure::Failure;
+use crate::output;
+use nix::unistd::geteuid;
+use std::fmt;
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Where systemd says that it runs.
+const SYSTEMD: &str = "/run/systemd/system";
+/// Where it keeps what is enabled, a folder a target.
+const ENABLED: [&str; 2] = ["/etc/systemd/system", "/run/systemd/system"];
+/// The daemon's unit.
+const UNIT: &str = "gpushared.service";
+/// Who owns what belongs to a user that this user namespace has none for: root's folder, seen from within one.
+const NOBODY: u32 = 65_534;
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What became of looking for it.
+pub(super) enum Machine {
+    /// The machine has none.
+    None,
+    /// It serves.
+    Serves(Talk),
+    /// It is not for this user, or speaks another protocol.
+    Refuses(Error),
+    /// There is one, and it does not serve now.
+    Silent(Silence),
+}
+
+/// How it does not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nobody listens on its socket.
+    Stopped,
+    /// It listens and does not greet: it looks for the devices, or hangs.
+    Starting,
+    /// It is to be started with the machine and has not been.
+    Enabled,
+}
+
+impl Silence {
+    /// How long to wait for it. One that starts asks NVML, which may take seconds for each GPU; one that has stopped is started again within
+    /// a second by its unit, or not at all.
+    fn patience(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Starting => 30,
+            Self::Stopped | Self::Enabled => 10,
+        })
+    }
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => write!(out, "the machine's daemon at {NODE} is stopped"),
+            Self::Starting => write!(
+                out,
+                "the machine's daemon at {NODE} is starting, or does not answer"
+            ),
+            Self::Enabled => write!(
+                out,
+                "the machine's daemon is enabled ({UNIT}) and has not started"
+            ),
+        }
+    }
+}
+
+/// Looks once. One that starts is waited for as long as a greeting may take.
+pub(super) fn look() -> Machine {
+    let error = match Talk::connect(Path::new(NODE)) {
+        Ok(talk) => return Machine::Serves(talk),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::InvalidData => Machine::Refuses(error),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused => {
+            if has_folder(Path::new(NODE)) {
+                Machine::Silent(Silence::Stopped)
+            } else if is_enabled(Path::new(SYSTEMD), &ENABLED.map(Path::new)) {
+                Machine::Silent(Silence::Enabled)
+            } else {
+                Machine::None
+            }
+        }
+        _ => Machine::Silent(Silence::Starting),
+    }
+}
+
+/// Waits until it serves, if there is one; `None` where the machine has none.
+pub(super) fn wait() -> Result<Option<Talk>, Failure> {
+    let (began, mut told) = (Instant::now(), None);
+    loop {
+        let silence = match look() {
+            Machine::None => return Ok(None),
+            Machine::Serves(talk) => return Ok(Some(talk)),
+            Machine::Refuses(error) => return Err(refused(&error)),
+            Machine::Silent(silence) => silence,
+        };
+        let waited = began.elapsed();
+        if waited >= silence.patience() {
+            return Err(Failure::ours(format!(
+                "{silence} (waited {} s): start it (systemctl start gpushared), or give --daemon off to run without guarantees; \
+                 on a machine that is to have none, disable its unit and remove {NODE}",
+                waited.as_secs()
+            )));
+        }
+        if told != Some(silence) {
+            told = Some(silence);
+            output::note(&format!(
+                "{silence}: waiting up to {} s for it",
+                silence.patience().as_secs()
+            ));
+        }
+        sleep(PAUSE);
+    }
+}
+
+fn refused(error: &Error) -> Failure {
+    if error.kind() == ErrorKind::PermissionDenied {
+        return Failure::ours(format!(
+            "the machine's daemon at {NODE} does not take requests of this user ({error}): ask who runs it, or give --daemon off"
+        ));
+    }
+    Failure::ours(format!("the machine's daemon is not to be used: {error}"))
+}
+
+/// Whether the folder is one that root made, or this user.
+fn has_folder(folder: &Path) -> bool {
+    let theirs = [0, geteuid().as_raw(), NOBODY];
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && theirs.contains(&found.uid()))
+}
+
+/// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without asking systemd.
+fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
+    if !systemd.is_dir() {
+        return false;
+    }
+    let targets = enabled
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flat_map(|entries| entries.flatten().map(|entry| entry.path()));
+    let wants = |target: &Path| {
+        let kind = target.extension();
+        kind.is_some_and(|kind| kind == "wants" || kind == "requires")
+    };
+    let mut targets = targets.filter(|target| wants(target));
+    targets.any(|target| fs::symlink_metadata(target.join(UNIT)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_unit_is_enabled_where_a_target_wants_it_and_systemd_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (systemd, etc) = (dir.path().join("run"), dir.path().join("etc"));
+        let wants = etc.join("multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        let enabled = || is_enabled(&systemd, &[&etc, Path::new("/nonexistent")]);
+        fs::create_dir(&systemd).unwrap();
+        assert!(!enabled(), "nobody wants it");
+        symlink("/nonexistent", wants.join(UNIT)).unwrap();
+        assert!(enabled());
+        fs::remove_dir(&systemd).unwrap();
+        assert!(!enabled(), "systemd does not run, as in a container");
+    }
+
+    #[test]
+    fn a_folder_says_that_there_is_a_daemon_and_a_file_or_a_link_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(has_folder(dir.path()));
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "").unwrap();
+        symlink(dir.path(), &link).unwrap();
+        for other in [file, link, dir.path().join("missing")] {
+            assert!(!has_folder(&other), "{}", other.display());
+        }
+    }
+}

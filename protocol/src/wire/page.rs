@@ -1,0 +1,45 @@
+//! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
+
+use super::control::{ContainerRow, DeviceRow, EndRow, ShareRow};
+use serde::{Deserialize, Serialize};
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Listing {
+    /// As [`super::Control::List`].
+    Containers,
+    /// As [`super::Control::Devices`].
+    Devices,
+    /// As [`super::Control::Shares`].
+    Shares,
+    /// As [`super::Control::Ends`].
+    Ends,
+}
+
+/// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
+///
+/// What is there throughout is listed once, whatever comes and goes between two pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The daemon's number of a container.
+    pub container: u64,
+    /// A device's place.
+    pub device: u32,
+    /// The daemon's number of a process.
+    pub process: u64,
+}
+
+/// Rows of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Rows {
+    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them at the beginning of the next page.
+    Containers(Vec<ContainerRow>),
+    /// Of [`Listing::Devices`].
+    Devices(Vec<DeviceRow>),
+    /// Of [`Listing::Shares`].
+    Shares(Vec<ShareRow>),
+    /// Of [`Listing::Ends`].
+    Ends(Vec<EndRow>),
+}

@@ -1,0 +1,94 @@
+//! Which processes may join a container ([ADR 50](../../../docs/adr/0050-other-users-join-from-the-containers-cgroup.md)).
+//!
+//! A container of a user takes that user's processes and root's. The machine's own takes those of root and of the daemon's user, and of
+//! any user those in its own cgroup, because images choose users: one that a container runtime made, that no command
+//! came from, that is not the daemon's, and that no other container has. The first process from such a cgroup says which it is.
+
+use gpushare_core::ContainerId;
+use gpushare_protocol::wire::WireError;
+use nix::unistd::geteuid;
+
+use super::Node;
+use super::users::forbidden;
+use crate::cgroup;
+use crate::peer::Peer;
+
+impl Node {
+    /// Refuses a process that is not the container's.
+    pub(super) fn may_join(&self, container: ContainerId, peer: &Peer) -> Result<(), WireError> {
+        if self.is_trusted(container, peer.uid) {
+            return Ok(());
+        }
+        if self.owner(container).is_some() {
+            return Err(forbidden("the container is another user's"));
+        }
+        let Err(why) = self.own_cgroup(container, &peer.cgroup) else {
+            return Ok(());
+        };
+        let (uid, group) = (peer.uid, &peer.cgroup);
+        let text = format!(
+            "a process of user {uid} joins the machine's own container only from that container's cgroup, and {group} {why}"
+        );
+        Err(forbidden(&text))
+    }
+
+    /// Whether a process is none of the container's, now and later.
+    pub(crate) fn bars(&self, container: ContainerId, peer: &Peer) -> bool {
+        self.may_join(container, peer).is_err()
+    }
+
+    /// Whether processes of this user are the container's wherever they are.
+    pub(crate) fn is_trusted(&self, container: ContainerId, uid: u32) -> bool {
+        uid == 0
+            || match self.owner(container) {
+                Some(owner) => uid == owner,
+                None => uid == geteuid().as_raw(),
+            }
+    }
+
+    /// A process of the machine's own container has joined: the cgroup that a runtime made for it is the container's from now on.
+    pub(super) fn settle_cgroup(&mut self, container: ContainerId, cgroup: &str) {
+        if self.owner(container).is_some() {
+            return;
+        }
+        let Ok(group) = self.own_cgroup(container, cgroup).map(str::to_owned) else {
+            return;
+        };
+        if let Some(known) = self.containers.get_mut(&container)
+            && known.registration.cgroup.is_none()
+        {
+            known.registration.cgroup = Some(group);
+            self.write_down(container);
+        }
+    }
+
+    /// The part of a process's cgroup that is, or may become, the container's own; else why it is not.
+    fn own_cgroup<'a>(
+        &self,
+        container: ContainerId,
+        cgroup: &'a str,
+    ) -> Result<&'a str, &'static str> {
+        let group = cgroup::of_machine(cgroup).ok_or("is none that a container runtime made")?;
+        let known = self.containers.get(&container);
+        let registration = known.map(|known| &known.registration);
+        match registration.and_then(|own| own.cgroup.as_deref()) {
+            Some(own) if own == group => return Ok(group),
+            Some(_) => return Err("is another's"),
+            None => {}
+        }
+        if registration.is_some_and(|own| own.commands.iter().any(|other| other == group)) {
+            return Err("is that of the command which registered it");
+        }
+        if cgroup::of_machine(self.watch.home()) == Some(group) {
+            return Err("is the daemon's");
+        }
+        let mut others = self.containers.values().map(|other| &other.registration);
+        if others.any(|other| other.cgroup.as_deref() == Some(group)) {
+            return Err("is another container's");
+        }
+        if cgroup::unified().is_some_and(|mount| !cgroup::is_roots(&mount, group)) {
+            return Err("lies in a folder that is not root's");
+        }
+        Ok(group)
+    }
+}

@@ -1,0 +1,141 @@
+//! Lists in pages: as many rows as certainly fit a frame, and where the next page begins.
+
+use gpushare_core::{ContainerId, Nanos, ProcessId};
+use gpushare_protocol::wire::{
+    ContainerRow, ControlReply, Cursor, DeviceRow, Listing, ProcessRow, Rows,
+};
+
+use super::Node;
+use super::container::Container;
+
+/// Bytes of the rows of a page, by what each takes at most: far below what a frame may be.
+const PAGE: usize = 64 << 10;
+/// What a row takes at most beside its texts, of any kind.
+const ROW: usize = 128;
+/// What a process in a row takes at most.
+const PROCESS: usize = 64;
+
+/// Room for rows.
+struct Room(usize);
+
+impl Room {
+    /// Takes room for a row with so many bytes of text; whether there is. There is for the first of a page.
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.0 || self.0 == PAGE;
+        self.0 = self.0.saturating_sub(bytes);
+        fits
+    }
+}
+
+impl Node {
+    /// The page of a list that begins there.
+    pub(super) fn page(&self, now: Nanos, of: Listing, from: Cursor) -> Option<ControlReply> {
+        let (rows, next) = match of {
+            Listing::Containers => {
+                let (rows, next) = self.containers_from(now, from);
+                (Rows::Containers(rows), next)
+            }
+            Listing::Devices => {
+                let (rows, next) = self.devices_from(from);
+                (Rows::Devices(rows), next)
+            }
+            Listing::Shares => {
+                let place = |(id, column): (ContainerId, usize)| {
+                    let known = self.containers.get(&id)?;
+                    let device = *known.columns.get(column)?;
+                    self.share_row(now, (id, known), (column, device))
+                };
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Shares(rows), next)
+            }
+            Listing::Ends => {
+                let place = |(id, column)| (column == 0).then(|| self.end_row(now, id)).flatten();
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Ends(rows), next)
+            }
+            _ => return None,
+        };
+        Some(ControlReply::Page { rows, next })
+    }
+
+    /// Rows of containers and their devices, each made from its place.
+    fn each_from<R>(
+        &self,
+        from: Cursor,
+        row: impl Fn((ContainerId, usize)) -> Option<R>,
+    ) -> (Vec<R>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        for (id, known, column) in self.places(from) {
+            let Some(row) = row((id, column)) else {
+                continue;
+            };
+            if !room.take(ROW + known.registration.name.len()) {
+                return (rows, Some(cursor(id, column, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn containers_from(&self, now: Nanos, from: Cursor) -> (Vec<ContainerRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        for (id, known, column) in self.places(from) {
+            let Some((mut row, view)) = self.container_row((id, known), column) else {
+                continue;
+            };
+            if !room.take(ROW + row.name.len()) {
+                return (rows, Some(cursor(id, column, 0)));
+            }
+            let begun = (id.0, column) == (from.container, usize_of(from.device));
+            let first = ProcessId(if begun { from.process } else { 0 });
+            for member in known.members.range(first..) {
+                if !room.take(PROCESS) {
+                    rows.push(row);
+                    return (rows, Some(cursor(id, column, member.0)));
+                }
+                let shown: Option<ProcessRow> =
+                    self.process_row(now, known, &view, (*member, column));
+                row.processes.extend(shown);
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn devices_from(&self, from: Cursor) -> (Vec<DeviceRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let all = self.device_rows().into_iter().enumerate();
+        for (at, row) in all.skip(usize_of(from.device)) {
+            let words: usize = row.capabilities.iter().map(|word| word.len() + 1).sum();
+            if !room.take(ROW + row.name.len() + words) {
+                return (rows, Some(cursor(ContainerId(0), at, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    /// Every container's every column, from there on.
+    fn places(&self, from: Cursor) -> impl Iterator<Item = (ContainerId, &Container, usize)> {
+        let containers = self.containers.range(ContainerId(from.container)..);
+        containers.flat_map(move |(id, known)| {
+            let first = match id.0 == from.container {
+                true => usize_of(from.device),
+                false => 0,
+            };
+            (first..known.columns.len()).map(move |column| (*id, known, column))
+        })
+    }
+}
+
+fn cursor(container: ContainerId, device: usize, process: u64) -> Cursor {
+    Cursor {
+        container: container.0,
+        device: u32::try_from(device).unwrap_or(u32::MAX),
+        process,
+    }
+}
+
+fn usize_of(device: u32) -> usize {
+    usize::try_from(device).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,162 @@
+//! Who is connected at each door, and whether one more is taken.
+//!
+//! Whoever a door is for (a container's own user at its socket, those who may do everything at the control socket) is counted apart from
+//! all other users, and each of those has a part of what is left: a user who connects as often as they can takes no place of anybody's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Connections at one door of those it is for, or of all others, at once. A process needs one.
+const MOST: usize = 1024;
+/// Of one of the other users at one door. A container has at most 512 processes, and a user 256 containers, each kept by a connection.
+const MOST_OF_A_USER: usize = 512;
+
+/// Connections at a door.
+#[derive(Debug, Default)]
+struct Callers {
+    /// Of those it is for.
+    own: usize,
+    /// Of all others, by user, oldest first.
+    others: BTreeMap<u32, BTreeSet<u64>>,
+}
+
+/// All connections, by door.
+#[derive(Debug)]
+pub(super) struct Crowd<Door>(BTreeMap<Door, Callers>);
+
+/// Whether one more is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// There is room.
+    Free,
+    /// There is if one of this user's goes, who has most.
+    Of(u32),
+    /// There is none.
+    None,
+}
+
+impl<Door> Default for Crowd<Door> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<Door: Ord + Copy> Crowd<Door> {
+    /// Whether a connection at this door is taken: of one it is for, or of another `user`.
+    pub(super) fn place(&self, door: Door, user: Option<u32>) -> Place {
+        let Some(callers) = self.0.get(&door) else {
+            return Place::Free;
+        };
+        let Some(user) = user else {
+            return match callers.own < MOST {
+                true => Place::Free,
+                false => Place::None,
+            };
+        };
+        let theirs = callers.others.get(&user).map_or(0, BTreeSet::len);
+        if theirs >= MOST_OF_A_USER {
+            return Place::None;
+        }
+        if callers.others.values().map(BTreeSet::len).sum::<usize>() < MOST {
+            return Place::Free;
+        }
+        let most = callers.others.iter().max_by_key(|(_, all)| all.len());
+        match most {
+            Some((most, all)) if all.len() > theirs + 1 => Place::Of(*most),
+            _ => Place::None,
+        }
+    }
+
+    /// A user's connections at a door, oldest first.
+    pub(super) fn of(&self, door: Door, user: u32) -> impl Iterator<Item = u64> {
+        let callers = self.0.get(&door);
+        let all = callers.and_then(|callers| callers.others.get(&user));
+        all.into_iter().flatten().copied()
+    }
+
+    /// It was taken.
+    pub(super) fn came(&mut self, door: Door, user: Option<u32>, id: u64) {
+        let callers = self.0.entry(door).or_default();
+        match user {
+            None => callers.own += 1,
+            Some(user) => drop(callers.others.entry(user).or_default().insert(id)),
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn left(&mut self, door: Door, user: Option<u32>, id: u64) {
+        let Some(callers) = self.0.get_mut(&door) else {
+            return;
+        };
+        match user {
+            None => callers.own = callers.own.saturating_sub(1),
+            Some(user) => {
+                if let Some(theirs) = callers.others.get_mut(&user) {
+                    theirs.remove(&id);
+                    if theirs.is_empty() {
+                        callers.others.remove(&user);
+                    }
+                }
+            }
+        }
+        if callers.own == 0 && callers.others.is_empty() {
+            self.0.remove(&door);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many of a user's as are taken; where another's has to go for it, it goes.
+    fn fill(crowd: &mut Crowd<u8>, user: Option<u32>, ids: std::ops::Range<u64>) -> u64 {
+        let mut taken = 0;
+        for id in ids {
+            match crowd.place(0, user) {
+                Place::Free => {}
+                Place::Of(other) => {
+                    let oldest = crowd.of(0, other).next().unwrap();
+                    crowd.left(0, Some(other), oldest);
+                }
+                Place::None => continue,
+            }
+            crowd.came(0, user, id);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_user_takes_no_place_of_those_a_door_is_for() {
+        let mut crowd = Crowd::default();
+        assert_eq!(fill(&mut crowd, Some(1001), 0..5000), 512);
+        assert_eq!(fill(&mut crowd, None, 5000..10_000), 1024);
+        assert_eq!(crowd.place(0, None), Place::None);
+        assert_eq!(crowd.place(1, Some(1001)), Place::Free, "of another door");
+    }
+
+    #[test]
+    fn many_users_together_leave_a_place_for_the_next() {
+        let mut crowd = Crowd::default();
+        for user in 0..20 {
+            let first = u64::from(user) * 1000;
+            fill(&mut crowd, Some(user), first..first + 600);
+        }
+        assert!(fill(&mut crowd, Some(77), 100_000..100_600) >= 40);
+        let most = (0..20).map(|user| crowd.of(0, user).count()).max();
+        assert!(most <= Some(60), "{most:?}");
+    }
+
+    #[test]
+    fn who_has_left_is_counted_no_more() {
+        let mut crowd = Crowd::default();
+        assert_eq!(fill(&mut crowd, Some(1001), 0..600), 512);
+        assert_eq!(fill(&mut crowd, None, 1000..1010), 10);
+        for id in 0..512 {
+            crowd.left(0, Some(1001), id);
+        }
+        (0..10).for_each(|at| crowd.left(0, None, 1000 + at));
+        assert!(crowd.0.is_empty());
+        assert_eq!(fill(&mut crowd, Some(1001), 0..600), 512);
+    }
+}

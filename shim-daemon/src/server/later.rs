@@ -1,0 +1,66 @@
+//! What a command is told once it has taken what it was told before: events above all, a thousand of which are more than one connection may
+//! leave unread at a time. Events are shared, so that who does not read costs little.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gpushare_protocol::wire::{ControlReply, EventRow};
+
+use crate::connection::Closed;
+
+/// Words that may wait: the past events there are, and as many more while they are read.
+const MOST: usize = 2048;
+/// What a word takes, beside an event's text.
+const WORD: usize = 64;
+
+/// One thing to be told.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// Something happened.
+    Event(Arc<EventRow>),
+    /// What was asked for behind it.
+    Reply(Box<ControlReply>),
+}
+
+/// Words in their order, with the requests they belong to.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    words: VecDeque<(u32, Word)>,
+    held: usize,
+}
+
+impl Later {
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// # Errors
+    /// [`Closed::SlowReader`] if too many wait already.
+    pub(super) fn push(&mut self, id: u32, word: Word) -> Result<(), Closed> {
+        if self.words.len() >= MOST {
+            return Err(Closed::SlowReader);
+        }
+        self.held += weight(&word);
+        self.words.push_back((id, word));
+        Ok(())
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u32, Word)> {
+        let (id, word) = self.words.pop_front()?;
+        self.held -= weight(&word);
+        Some((id, word))
+    }
+
+    /// Bytes of memory, as if no other connection shared them.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+}
+
+/// A reply is counted for what it may be at most: only one at a time waits behind events, as requests are not read meanwhile.
+fn weight(word: &Word) -> usize {
+    match word {
+        Word::Event(row) => WORD + row.text.len(),
+        Word::Reply(_) => WORD,
+    }
+}

@@ -1,0 +1,351 @@
+//! Lists longer than a frame: page by page, each container, device and process once, whatever comes and goes meanwhile; and who follows
+//! is told all of the past.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/driver.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file takes what it needs"
+)]
+mod driver;
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+
+use driver::{Backend, Driver};
+use gpushare_core::{ContainerId, Nanos};
+use gpushare_protocol::wire::*;
+use gpushared::devices::Devices as _;
+use gpushared::node::{Client, ConnId, Effect, Node, Settings};
+use gpushared::peer::{Peer, inspect};
+use support::{Daemon, Wire, create};
+
+const NOW: Nanos = Nanos::secs(100);
+
+struct Crowd {
+    node: Node,
+    last: u64,
+    made: Vec<ContainerId>,
+}
+
+impl Crowd {
+    fn new() -> Self {
+        let devices = Driver::of(Backend::Misc).list().unwrap();
+        let node = Node::new(&Settings::default(), devices, 1, NOW, false);
+        let (last, made) = (0, Vec::new());
+        Self { node, last, made }
+    }
+
+    fn ask(&mut self, request: &Control) -> ControlReply {
+        self.last += 1;
+        let from = ConnId(self.last);
+        self.node.command(NOW, from, 1, request);
+        let mut answer = None;
+        while let Some(effect) = self.node.poll_effect() {
+            match effect {
+                Effect::Command { to, reply, .. } if to == from => answer = Some(reply),
+                Effect::Listen { container, .. } if !self.made.contains(&container) => {
+                    self.made.push(container);
+                }
+                _ => {}
+            }
+        }
+        answer.unwrap()
+    }
+
+    fn container(&mut self) {
+        let name = format!("{:-<60}{:04}", "a-long-name", self.made.len());
+        // Without a request: there is room for any number.
+        let reply = self.ask(&create(&name, &[("GPUSHARE_RUN_LIMIT", "1h")]));
+        assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
+    }
+
+    fn process(&mut self, container: ContainerId) {
+        self.last += 1;
+        let pid = std::process::id();
+        let client = Client {
+            connection: ConnId(self.last),
+            container,
+            process: None,
+            gated: false,
+        };
+        let peer = Peer {
+            pid: pid.cast_signed(),
+            uid: 0,
+            pidfd: inspect(pid).unwrap().pidfd,
+            cgroup: "/".to_owned(),
+        };
+        let register = Register {
+            pid,
+            presents_page: false,
+            slot: None,
+        };
+        let registered = self.node.register(NOW, client, (1, &register), peer, None);
+        assert!(registered.is_some());
+        while self.node.poll_effect().is_some() {}
+    }
+
+    fn page(&mut self, of: Listing, from: Cursor) -> (Rows, Option<Cursor>) {
+        let reply = self.ask(&Control::Page { of, from });
+        let mut frame = Vec::new();
+        encode(1, &reply, &mut frame).expect("each page fits a frame");
+        match reply {
+            ControlReply::Page { rows, next } => (rows, next),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All pages; between them, `meanwhile`.
+    fn pages(&mut self, of: Listing, mut meanwhile: impl FnMut(&mut Self)) -> Vec<Rows> {
+        let (mut from, mut all) = (Cursor::default(), Vec::new());
+        loop {
+            let (rows, next) = self.page(of, from);
+            all.push(rows);
+            assert!(all.len() < 1000, "it ends");
+            let Some(next) = next else {
+                return all;
+            };
+            from = next;
+            meanwhile(self);
+        }
+    }
+}
+
+/// How many processes each container's row has on each device, all pages together.
+fn processes(pages: &[Rows]) -> BTreeMap<(String, [u8; 16]), usize> {
+    let mut all = BTreeMap::new();
+    for rows in pages {
+        let Rows::Containers(rows) = rows else {
+            panic!("{rows:?}")
+        };
+        for row in rows {
+            *all.entry((row.name.clone(), row.device)).or_default() += row.processes.len();
+        }
+    }
+    all
+}
+
+#[test]
+fn every_row_is_in_one_page_and_every_page_in_a_frame() {
+    let mut crowd = Crowd::new();
+    (0..210).for_each(|_| crowd.container());
+    let ControlReply::Containers(whole) = crowd.ask(&Control::List) else {
+        panic!("a list")
+    };
+    let pages = crowd.pages(Listing::Containers, |_| {});
+    assert!(pages.len() > 1);
+    let mut paged = Vec::new();
+    for rows in pages {
+        match rows {
+            Rows::Containers(rows) => paged.extend(rows),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(paged, whole);
+    let ControlReply::Shares(whole) = crowd.ask(&Control::Shares) else {
+        panic!("shares")
+    };
+    let mut paged = Vec::new();
+    for rows in crowd.pages(Listing::Shares, |_| {}) {
+        match rows {
+            Rows::Shares(rows) => paged.extend(rows),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(paged, whole);
+    let ControlReply::Ends(whole) = crowd.ask(&Control::Ends) else {
+        panic!("ends")
+    };
+    assert_eq!(whole.len(), 210);
+    let mut paged = Vec::new();
+    for rows in crowd.pages(Listing::Ends, |_| {}) {
+        match rows {
+            Rows::Ends(rows) => paged.extend(rows),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(paged, whole);
+    let ControlReply::Devices(whole) = crowd.ask(&Control::Devices) else {
+        panic!("devices")
+    };
+    assert_eq!(
+        crowd.pages(Listing::Devices, |_| {}),
+        [Rows::Devices(whole)]
+    );
+}
+
+#[test]
+fn a_row_with_more_processes_than_a_page_goes_on_in_the_next() {
+    let mut crowd = Crowd::new();
+    (0..3).for_each(|_| crowd.container());
+    for container in crowd.made.clone() {
+        (0..512).for_each(|_| crowd.process(container));
+    }
+    let pages = crowd.pages(Listing::Containers, |_| {});
+    assert!(pages.len() > 1);
+    let found = processes(&pages);
+    let devices = found.len() / 3;
+    assert!(devices > 0 && found.len() == 3 * devices);
+    assert!(found.values().all(|count| *count == 512), "{found:?}");
+}
+
+#[test]
+fn what_is_there_throughout_is_listed_once_while_others_come() {
+    let mut crowd = Crowd::new();
+    (0..100).for_each(|_| crowd.container());
+    let first = crowd.made.clone();
+    for container in first {
+        (0..20).for_each(|_| crowd.process(container));
+    }
+    let before = processes(&crowd.pages(Listing::Containers, |_| {}));
+    let during = crowd.pages(Listing::Containers, |crowd| {
+        crowd.container();
+        let last = *crowd.made.last().unwrap();
+        crowd.process(last);
+    });
+    let during = processes(&during);
+    for (key, count) in &before {
+        assert_eq!(during.get(key), Some(count), "{key:?}");
+    }
+}
+
+#[test]
+fn a_cursor_that_means_nothing_ends_the_list() {
+    let mut crowd = Crowd::new();
+    crowd.container();
+    let from = Cursor {
+        container: u64::MAX,
+        device: u32::MAX,
+        process: u64::MAX,
+    };
+    for of in [
+        Listing::Containers,
+        Listing::Devices,
+        Listing::Shares,
+        Listing::Ends,
+    ] {
+        let (rows, next) = crowd.page(of, from);
+        let empty = match rows {
+            Rows::Containers(rows) => rows.is_empty(),
+            Rows::Devices(rows) => rows.is_empty(),
+            Rows::Shares(rows) => rows.is_empty(),
+            Rows::Ends(rows) => rows.is_empty(),
+            other => panic!("{other:?}"),
+        };
+        assert!(empty && next.is_none(), "{of:?}");
+    }
+}
+
+/// Variables that are as long as a container's may be.
+fn long(round: usize) -> Vec<(String, String)> {
+    let name = |at: usize| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_4000_8000_000000000000");
+    let value = format!("{}MiB", 1024 + round % 7);
+    (0..60).map(|at| (name(at), value.clone())).collect()
+}
+
+#[test]
+fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1MiB"),
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+    ];
+    let (mut command, _socket) = daemon.container("one", &limits);
+    for round in 0..1_100 {
+        let set = Control::Set {
+            container: "one".to_owned(),
+            changes: long(round),
+        };
+        assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+    }
+    let mut follower = daemon.command();
+    let follow = follower.ask(&Control::Follow { past: u32::MAX });
+    let end = follower.ask(&Control::Devices);
+    // By the time this is answered the daemon has begun to tell the follower, who has read nothing.
+    let _: ControlReply = command.call(&Control::Devices);
+    let (mut told, mut bytes) = (0, 0);
+    loop {
+        if told == 1024 {
+            break;
+        }
+        let ControlReply::Event(event) = follower.answer(follow) else {
+            panic!("an event")
+        };
+        told += 1;
+        bytes += event.text.len();
+    }
+    assert!(
+        bytes > 2 << 20,
+        "more than a connection may leave unread: {bytes}"
+    );
+    let reply: ControlReply = follower.answer(end);
+    assert!(matches!(reply, ControlReply::Devices(_)), "{reply:?}");
+    let set = Control::Set {
+        container: "one".to_owned(),
+        changes: long(1),
+    };
+    assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+    let live: ControlReply = follower.answer(follow);
+    assert!(matches!(live, ControlReply::Event(_)), "{live:?}");
+}
+
+#[test]
+fn a_follower_that_never_reads_is_cut_off_and_others_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (mut command, _socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut silent = daemon.command();
+    silent.ask(&Control::Follow { past: u32::MAX });
+    let mut closed = false;
+    for round in 0..6_000 {
+        let set = Control::Set {
+            container: "one".to_owned(),
+            changes: long(round),
+        };
+        assert_eq!(command.call::<_, ControlReply>(&set), ControlReply::Done);
+        closed = round % 100 == 0 && hung_up(&silent.socket);
+        if closed {
+            break;
+        }
+    }
+    assert!(closed, "it may not keep the daemon's memory for ever");
+}
+
+fn hung_up(socket: &UnixStream) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+}
+
+/// A command of this minor.
+fn of_minor(daemon: &Daemon, minor: u16) -> Wire {
+    let mut wire = daemon.command();
+    wire.socket = UnixStream::connect(daemon.folder.join("control.sock")).unwrap();
+    let hello = Hello {
+        minor,
+        ..Hello::of_this_build(0)
+    };
+    wire.send(0, &hello);
+    let _: Hello = wire.answer(0);
+    wire
+}
+
+#[test]
+fn a_command_of_before_pages_has_its_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1MiB"),
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+    ];
+    let (_one, _socket) = daemon.container("one", &limits);
+    let mut old = of_minor(&daemon, 2);
+    let ControlReply::Containers(rows) = old.call(&Control::List) else {
+        panic!("a list")
+    };
+    assert_eq!(rows.len(), 1);
+}

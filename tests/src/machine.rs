@@ -1,0 +1,266 @@
+//! A machine of its own: root, other users, and an empty `/run` and `/dev/shm`, in a mount namespace. With a daemon for all users
+//! at `/run/gpushare`, or without.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::unistd::geteuid;
+use serde_json::Value;
+
+use crate::gpu::{Gpu, links};
+use crate::guest::{Guest, clean};
+use crate::runnable::not_runnable_here;
+use crate::{artefacts, clients};
+
+/// Root.
+pub const ROOT: u32 = 0;
+/// A user without a name of their own.
+pub const ALICE: u32 = 65_534;
+/// Another.
+pub const BOB: u32 = 65_533;
+
+/// Mounts what is the machine's own, says so, and keeps it until standard input ends.
+const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
+
+/// See the module's page. All that it started and that still runs is killed when it is dropped.
+#[derive(Debug)]
+pub struct Machine {
+    gpu: Gpu,
+    keeper: Child,
+    daemon: Option<Child>,
+}
+
+impl Machine {
+    /// One whose daemon serves; `None`, noted under `test`, where one cannot be made.
+    pub fn start(test: &str) -> Option<Self> {
+        let mut machine = Self::bare(test)?;
+        machine.start_daemon(&[]);
+        Some(machine)
+    }
+
+    /// One without a daemon.
+    pub fn bare(test: &str) -> Option<Self> {
+        if !geteuid().is_root() {
+            not_runnable_here(test, "only root can be several users");
+            return None;
+        }
+        let mut command = clean("unshare".as_ref());
+        command
+            .args(["--mount", "sh", "-c", KEEP])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut keeper = command.spawn().expect("unshare is in util-linux");
+        let mut said = String::new();
+        let mut lines = BufReader::new(keeper.stdout.take().expect("piped"));
+        lines.read_line(&mut said).expect("it writes text");
+        if said.trim() != "kept" {
+            let refused = keeper
+                .wait_with_output()
+                .expect("a child can be waited for");
+            not_runnable_here(test, &String::from_utf8_lossy(&refused.stderr));
+            return None;
+        }
+        let machine = Self {
+            gpu: Gpu::new("mem=16GiB"),
+            keeper,
+            daemon: None,
+        };
+        let mut sees = machine.as_user(ALICE, "test");
+        let sees = sees.arg("-x").arg(artefacts::gpushare()).status();
+        if !sees.expect("setpriv is in util-linux").success() {
+            not_runnable_here(test, "other users cannot read the build");
+            return None;
+        }
+        Some(machine)
+    }
+
+    /// Its GPU.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Starts root's daemon with these further flags, and waits until it serves.
+    #[track_caller]
+    pub fn start_daemon(&mut self, flags: &[&str]) {
+        let daemon = self.daemon_command(flags);
+        self.daemon = Some(serving(daemon).expect("it serves"));
+    }
+
+    /// What [`Machine::start_daemon`] runs.
+    pub fn daemon_command(&self, flags: &[&str]) -> Command {
+        let program = artefacts::gpushared();
+        let mut command = self.as_user(ROOT, &program.to_string_lossy());
+        command.args(flags).stderr(Stdio::piped());
+        command
+    }
+
+    /// Kills root's daemon.
+    pub fn kill_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+
+    /// A program on this machine as a user types it.
+    pub fn as_user(&self, user: u32, program: &str) -> Command {
+        let mut command = clean("nsenter".as_ref());
+        command
+            .args(["--mount", "--target", &self.keeper.id().to_string()])
+            .args([
+                "setpriv",
+                &format!("--reuid={user}"),
+                &format!("--regid={user}"),
+            ])
+            .args(["--clear-groups", program])
+            .env_remove("XDG_RUNTIME_DIR")
+            .env("LD_LIBRARY_PATH", links())
+            .env("SOFTGPU", self.gpu.spec());
+        command
+    }
+
+    /// A line of a shell, as a user types it; it has to succeed. What it printed.
+    #[track_caller]
+    pub fn sh(&self, user: u32, line: &str) -> String {
+        let done = self.as_user(user, "sh").args(["-c", line]).output();
+        let done = done.expect("nsenter is in util-linux");
+        assert!(done.status.success(), "{line}: {done:?}");
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    }
+
+    /// `gpushare` with these arguments.
+    pub fn gpushare(&self, user: u32, arguments: &[&str]) -> Command {
+        let program = artefacts::gpushare();
+        let mut command = self.as_user(user, &program.to_string_lossy());
+        command.args(arguments);
+        command
+    }
+
+    /// The same, to its end.
+    pub fn run(&self, user: u32, arguments: &[&str]) -> Output {
+        let done = self.gpushare(user, arguments).output();
+        done.expect("nsenter is in util-linux")
+    }
+
+    /// The quota client under `gpushare run`.
+    pub fn guest(&self, user: u32, flags: &[&str]) -> Guest {
+        let mut command = self.gpushare(user, &["run", "--daemon", "on"]);
+        command.args(flags).arg("--").arg(quota());
+        Guest::start(command)
+    }
+
+    /// The quota client in the container of this name, as one that the library alone takes there.
+    pub fn into_it(&self, user: u32, container: &str) -> Guest {
+        Guest::start(self.quota_in(user, container))
+    }
+
+    /// What [`Machine::into_it`] starts.
+    pub fn quota_in(&self, user: u32, container: &str) -> Command {
+        let mut command = self.as_user(user, &quota().to_string_lossy());
+        command.env("LD_PRELOAD", artefacts::interposer()).env(
+            "GPUSHARE_SOCKET",
+            format!("/run/gpushare/sockets/{container}"),
+        );
+        command
+    }
+
+    /// A container's row in `gpushare ps --json` of this user.
+    #[track_caller]
+    pub fn row(&self, user: u32, name: &str) -> Option<Value> {
+        let output = self.run(user, &["ps", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
+        rows.into_iter().find(|row| row["name"] == name)
+    }
+}
+
+/// Waits until a daemon whose standard error is piped serves; else what it said.
+///
+/// # Errors
+/// All that it said, if it ended before.
+pub fn serving(mut daemon: Command) -> Result<Child, String> {
+    let mut child = daemon.spawn().expect("the program is there");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let mut said = String::new();
+    for line in lines.by_ref().map_while(Result::ok) {
+        said.push_str(&line);
+        said.push('\n');
+        if line.contains("serving") {
+            // The rest is read and dropped, so that it never waits for us.
+            std::thread::spawn(move || lines.count());
+            return Ok(child);
+        }
+    }
+    let _ = child.wait();
+    Err(said)
+}
+
+fn quota() -> PathBuf {
+    clients::compile("quota", &[])
+}
+
+/// A cgroup as a container runtime makes one; removed when dropped.
+#[derive(Debug)]
+pub struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// `None`, noted under `test`, where no cgroup can be made.
+    pub fn new(test: &str) -> Option<Self> {
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+        let unified = mounts
+            .iter()
+            .find(|mount| Path::new(mount).join("cgroup.procs").exists());
+        let Some(unified) = unified else {
+            not_runnable_here(test, "there is no unified cgroup hierarchy");
+            return None;
+        };
+        let own = std::process::id();
+        let folder = Path::new(unified).join(format!("docker-{own:064x}.scope"));
+        if let Err(error) = std::fs::create_dir(&folder) {
+            not_runnable_here(test, &format!("{}: {error}", folder.display()));
+            return None;
+        }
+        Some(Self(folder))
+    }
+
+    /// A command that runs in it what `command` runs.
+    pub fn around(&self, command: &Command) -> Command {
+        let enter = "echo $$ > \"$0\" && exec \"$@\"";
+        let mut inside = Command::new("sh");
+        inside
+            .args(["-c", enter])
+            .arg(self.0.join("cgroup.procs"))
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Processes leave it when they are reaped; one that is not yet keeps it until the next boot.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while std::fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill_daemon();
+        if let Some(mut input) = self.keeper.stdin.take() {
+            let _ = input.flush();
+        }
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}

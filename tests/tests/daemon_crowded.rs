@@ -1,0 +1,161 @@
+//! A daemon with hundreds of tenants: what commands list is longer than any one message, and commands show all of it. Commands of before
+//! pages are told why they cannot, and commands of today ask a daemon of before pages as it can answer.
+
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex};
+
+use gpushare_protocol::wire::{
+    ContainerRow, Control, ControlReply, Decoder, DeviceRow, Hello, decode, encode,
+};
+use gpushare_tests::{Container, Daemon, Gpu, Home};
+use serde_json::Value;
+
+const TENANTS: usize = 210;
+const DEVICES: usize = 16;
+
+fn name(at: usize) -> String {
+    format!("{:-<60}{at:04}", "a-tenant-with-a-long-name")
+}
+
+/// A daemon with that many tenants, and a user whose commands find it.
+fn crowded() -> (Daemon, Vec<Container>, Home) {
+    let daemon = Daemon::start(&Gpu::new(&format!("count={DEVICES}")));
+    let tenants = (0..TENANTS).map(|at| daemon.container(&name(at), &[]));
+    let tenants = tenants.collect();
+    let home = Home::new("");
+    let own = home.folder().join("gpushare/d");
+    std::fs::create_dir_all(&own).expect("the folder is writable");
+    let mut closed = std::fs::metadata(home.folder())
+        .expect("it is there")
+        .permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut closed, 0o700);
+    std::fs::set_permissions(home.folder().join("gpushare"), closed).expect("it is ours");
+    let control = daemon.control();
+    let folder = control.parent().expect("it lies in a folder");
+    symlink(folder, own.join("gpu")).expect("the folder is writable");
+    (daemon, tenants, home)
+}
+
+#[test]
+fn ps_and_devices_show_all_of_hundreds_of_tenants() {
+    let (daemon, _tenants, home) = crowded();
+    let rows = home.ps();
+    assert_eq!(rows.len(), TENANTS * DEVICES);
+    let bytes: usize = rows.iter().map(|row| row["name"].to_string().len()).sum();
+    assert!(bytes > 200 << 10, "longer than a message: {bytes}");
+    for at in 0..TENANTS {
+        let own = rows.iter().filter(|row| row["name"] == name(at).as_str());
+        let mut devices: Vec<_> = own.map(|row| row["device"].to_string()).collect();
+        devices.sort();
+        devices.dedup();
+        assert_eq!(devices.len(), DEVICES, "tenant {at}");
+    }
+    assert!(rows.iter().all(|row| row["time"].is_object()));
+    let table = home.gpushare(&["ps"]);
+    let lines = String::from_utf8_lossy(&table.stdout).lines().count();
+    assert_eq!(lines, 1 + TENANTS * DEVICES);
+    let devices = home.gpushare(&["devices", "--json"]);
+    let devices: Vec<Value> = serde_json::from_slice(&devices.stdout).expect("a list");
+    assert_eq!(devices.len(), DEVICES);
+    let events = home.gpushare(&["events", "--json"]);
+    let admitted = String::from_utf8_lossy(&events.stdout)
+        .lines()
+        .filter(|line| line.contains("\"admitted\""))
+        .count();
+    assert_eq!(admitted, TENANTS);
+
+    // As a command of before pages asks.
+    let mut old = daemon.commands();
+    match old.ask(&Control::List) {
+        ControlReply::Error(error) => assert!(error.message.contains("too long"), "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+    let reply = old.ask(&Control::Devices);
+    assert!(matches!(reply, ControlReply::Devices(_)), "it is served on");
+}
+
+fn say<T: serde::Serialize>(mut socket: &UnixStream, id: u32, message: &T) -> Option<()> {
+    let mut bytes = Vec::new();
+    encode(id, message, &mut bytes).ok()?;
+    std::io::Write::write_all(&mut socket, &bytes).ok()
+}
+
+/// A daemon of before pages, as far as commands that only look can tell.
+fn answer(socket: &UnixStream, asked: &Mutex<Vec<Control>>) -> Option<()> {
+    let mut decoder = Decoder::default();
+    loop {
+        let Some((id, body)) = decoder.next_frame().ok()? else {
+            let mut bytes = [0; 4096];
+            let read = std::io::Read::read(&mut &*socket, &mut bytes).ok()?;
+            (read > 0).then_some(())?;
+            decoder.push(&bytes[..read]);
+            continue;
+        };
+        if id == 0 {
+            let hello = Hello {
+                minor: 2,
+                ..Hello::of_this_build(7)
+            };
+            say(socket, id, &hello)?;
+            continue;
+        }
+        let request: Control = decode(id, &body).ok()?;
+        asked.lock().expect("nobody panics").push(request.clone());
+        let reply = match request {
+            Control::List => ControlReply::Containers(vec![ContainerRow {
+                name: "old".to_owned(),
+                device: [7; 16],
+                request: 1,
+                limit: 2,
+                grant: 0,
+                charged: 0,
+                overhead: 0,
+                limbo: 0,
+                processes: vec![],
+            }]),
+            Control::Devices => ControlReply::Devices(vec![DeviceRow {
+                uuid: [7; 16],
+                name: "Old".to_owned(),
+                capacity: 1 << 30,
+                reserve: 0,
+                granted: 0,
+                overhead: 0,
+                limbo: 0,
+                unmanaged: 0,
+                capabilities: vec![],
+            }]),
+            Control::Shares => ControlReply::Shares(vec![]),
+            Control::Ends => ControlReply::Ends(vec![]),
+            _ => ControlReply::Done,
+        };
+        say(socket, id, &reply)?;
+    }
+}
+
+#[test]
+fn a_daemon_of_before_pages_is_asked_as_it_can_answer() {
+    let home = Home::new("");
+    let folder = home.folder().join("gpushare/d/gpu");
+    std::fs::create_dir_all(&folder).unwrap();
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(home.folder().join("gpushare"), closed).unwrap();
+    let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
+    let asked = Arc::<Mutex<Vec<Control>>>::default();
+    let notes = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            answer(&socket, &notes);
+        }
+    });
+    let rows = home.ps();
+    assert_eq!((rows.len(), &rows[0]["name"]), (1, &"old".into()));
+    let devices = home.gpushare(&["devices", "--json"]);
+    assert!(String::from_utf8_lossy(&devices.stdout).contains("Old"));
+    let asked = asked.lock().unwrap();
+    let pages = asked
+        .iter()
+        .filter(|one| matches!(one, Control::Page { .. }));
+    assert_eq!(pages.count(), 0, "{asked:?}");
+    assert!(asked.contains(&Control::List) && asked.contains(&Control::Ends));
+}
