@@ -41,6 +41,7 @@ driver! {
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
+    fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> CUresult;
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
@@ -68,12 +69,13 @@ driver! {
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
+    fn cuStreamCreate(stream: *mut CUstream, flags: u32) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult;
     fn cuStreamGetId_ptsz(stream: CUstream, id: *mut u64) -> CUresult;
-    fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
+    fn cuStreamQuery(stream: CUstream) -> CUresult;
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;

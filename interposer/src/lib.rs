@@ -16,7 +16,6 @@ mod dlsym;
 mod driver;
 mod entry;
 mod fork;
-#[allow(dead_code, reason = "the gate thread takes these into use")]
 mod gate;
 mod hooks;
 mod linker;

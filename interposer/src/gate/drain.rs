@@ -16,7 +16,8 @@ use super::column::{self, Column, Told};
 use super::futex::Bed;
 use super::window::Lane;
 use super::{Key, Passage, Place, clock, thread};
-use crate::contexts;
+use crate::contexts::{self, Here};
+use crate::hooks::Ordered;
 use crate::session::Notice;
 
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
@@ -42,7 +43,7 @@ thread_local! {
 }
 
 /// A number of the calling thread's own while it lives, never 0.
-fn thread_number() -> usize {
+pub(super) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
@@ -116,18 +117,45 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
     }
 }
 
-/// A context is about to be destroyed or reset; nothing marks in it any more, and it is still whole.
-pub(crate) fn context_going(context: CUcontext) {
+/// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
+pub(super) fn context_going(context: CUcontext) {
     for column in column::all() {
         column.context_going(context);
     }
 }
 
-/// A stream is about to be destroyed; nothing marks it any more, and it is still whole.
-pub(crate) fn stream_going(stream: CUstream) {
+/// What was about to go has gone, or not.
+pub(super) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
-        column.stream_going(stream);
+        column.context_went(context, gone);
     }
+}
+
+/// A stream is about to be destroyed: the driver finishes in its own time what it holds.
+pub(super) fn stream_going(here: Here, stream: CUstream) {
+    if let Some(column) = column::of(here.device.index()) {
+        column.stream_going(lane_of(here.handle, stream, false));
+    }
+}
+
+/// Nothing marks the stream any more; its handle may soon be another's.
+pub(super) fn stream_gone(stream: CUstream) {
+    for column in column::all() {
+        column.stream_gone(stream);
+    }
+}
+
+/// A stream is about to capture.
+pub(super) fn capture_begins(here: Here, stream: Ordered) {
+    if let Some(column) = column::of(here.device.index()) {
+        let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
+        column.capture_begins(lane);
+    }
+}
+
+/// Whether anything may ever bind in this process.
+pub(super) fn may_bind() -> bool {
+    !column::all().is_empty()
 }
 
 /// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.

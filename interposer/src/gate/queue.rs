@@ -19,6 +19,22 @@ pub(super) struct Lane {
     pub(super) thread: usize,
 }
 
+impl Lane {
+    /// What stands for all work of a context, in whatever stream.
+    pub(super) fn of_context(context: usize) -> Self {
+        Self {
+            context,
+            stream: usize::MAX,
+            thread: 0,
+        }
+    }
+
+    /// Whether it stands for a whole context.
+    pub(super) fn is_context(&self) -> bool {
+        self.stream == usize::MAX
+    }
+}
+
 /// A run is learned from once what it took is known to one part in so many: a short one soon, and beside it a long one, over a whole
 /// turn if need be, so exactly that the end of a drain is foreseen to a few hundredths of a millisecond.
 const CLOSE: [u64; 2] = [24, 256];
@@ -42,8 +58,8 @@ pub(super) struct Batch<M> {
     first: u64,
     /// `None` while the mark is being made.
     pub(super) mark: Option<M>,
-    /// The mark is in the context's legacy stream: threads' own default streams are done up to it too.
-    pub(super) for_threads: bool,
+    /// The mark is behind all work of the context: its other streams are done up to it too.
+    pub(super) for_context: bool,
 }
 
 /// The work of one stream.
@@ -72,8 +88,8 @@ pub(super) struct Seen {
     pub(super) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(super) until: u64,
-    /// The last operation that a mark for threads' streams covers; 0 for none.
-    pub(super) for_threads: u64,
+    /// The last operation that a mark behind the whole context covers; 0 for none.
+    pub(super) for_context: u64,
 }
 
 impl<M> Queue<M> {
@@ -123,7 +139,7 @@ impl<M> Queue<M> {
             first: if mix.count == 0 { now } else { self.since },
             mix,
             mark: None,
-            for_threads: false,
+            for_context: false,
         };
         let at = self.marked.len();
         self.marked.push_back(batch);
@@ -167,8 +183,8 @@ impl<M> Queue<M> {
                 paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
-                if batch.for_threads {
-                    seen.for_threads = batch.last;
+                if batch.for_context {
+                    seen.for_context = batch.last;
                 }
                 batch.mark.into_iter().for_each(&mut *passed);
             }

@@ -123,7 +123,7 @@ impl Ordered {
         if answer.is_success() {
             return StreamId::Number(number);
         }
-        let own = self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread;
+        let own = self.is_own();
         // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
         let thread = own.then(|| unsafe { libc::syscall(libc::SYS_gettid) });
         let context = here.map_or(0, |here| here.handle.0.addr());
@@ -150,6 +150,11 @@ impl Ordered {
     /// Whether the program called the twin.
     pub(crate) fn is_per_thread(self) -> bool {
         self.per_thread
+    }
+
+    /// Whether it is the calling thread's own default stream.
+    pub(crate) fn is_own(self) -> bool {
+        self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread
     }
 
     /// Records an event of ours behind everything the stream has been given.
