@@ -12,6 +12,7 @@
 //! | `ctx` | memory a process's context takes on a device | `64MiB` |
 //! | `seed` | picks one of the legal orders and delays | 1 |
 //! | `linger` | how many operations more a dead process's memory stays taken, 0–10000 | 0 |
+//! | `exit` | a call after the driver's teardown at exit: `abort`s the process, or is `refuse`d | `abort` |
 
 use std::fmt;
 
@@ -45,6 +46,26 @@ pub struct Spec {
     pub seed: u64,
     /// How many operations more the memory of a dead process stays taken.
     pub linger: u32,
+    /// What a call comes to that is made after the driver's teardown.
+    pub exit: Exit,
+}
+
+/// What a call comes to that is made after the driver's teardown, when the process exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The process aborts: to a real driver such a call is undefined.
+    Abort,
+    /// `CUDA_ERROR_DEINITIALIZED`.
+    Refuse,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Abort => "abort",
+            Self::Refuse => "refuse",
+        })
+    }
 }
 
 impl Default for Spec {
@@ -60,6 +81,7 @@ impl Default for Spec {
             ctx: 64 << 20,
             seed: 1,
             linger: 0,
+            exit: Exit::Abort,
         }
     }
 }
@@ -104,10 +126,11 @@ impl fmt::Display for Spec {
             ctx,
             seed,
             linger,
+            exit,
         } = self;
         write!(
             f,
-            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},linger={linger}"
+            "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},linger={linger},exit={exit}"
         )
     }
 }
@@ -195,9 +218,16 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         "linger" => {
             spec.linger = number(value, 0, 10_000).ok_or("a number of operations, 0 to 10000")?
         }
+        "exit" => {
+            spec.exit = match value {
+                "abort" => Exit::Abort,
+                "refuse" => Exit::Refuse,
+                _ => return Err("abort or refuse"),
+            }
+        }
         _ => {
             return Err(
-                "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger",
+                "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, exit",
             );
         }
     }
@@ -261,7 +291,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let spec: Spec =
-            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20"
+            "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,exit=refuse"
                 .parse()
                 .unwrap();
         let expected = Spec {
@@ -275,6 +305,7 @@ mod tests {
             ctx: 0,
             seed: 7,
             linger: 20,
+            exit: Exit::Refuse,
         };
         assert_eq!(spec, expected);
         assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
@@ -309,6 +340,7 @@ mod tests {
             "sm=1,sm=1",
             "ctx=17GiB",
             "linger=-1",
+            "exit=1",
             "mem=1.GiB",
             "mem=.5GiB",
         ] {

@@ -21,6 +21,7 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
             return error.ok();
         }
         if entry == Entry::Ready {
+            world::still_there(symbol)?;
             world::process()?;
             if exec::in_host_function() {
                 return Err(CUresult::NOT_PERMITTED);
