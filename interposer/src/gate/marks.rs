@@ -21,6 +21,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::streams::{self, Marked};
 use crate::driver;
+use crate::green::Green;
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -135,12 +136,14 @@ impl Mark {
 }
 
 /// Where a mark is put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Behind {
     /// A stream of the program's that is not a legacy one; `CU_STREAM_PER_THREAD` means the calling thread's own.
     Stream(CUstream),
     /// The context's legacy stream.
     Legacy,
+    /// Everything in a green context of it.
+    Green(Green),
     /// Everything in the context.
     All,
 }
@@ -160,6 +163,12 @@ pub(super) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Pu
                 driver::cuEventRecord(event, own)
             }),
             Err(why) => refused(why, spare),
+        }),
+        Behind::Green(green) => streams::marking_green(&green, || {
+            // SAFETY: a green context that is kept from being destroyed, and an event of its primary context.
+            record(context, spare, |event| unsafe {
+                driver::cuGreenCtxRecordEvent(green.handle, event)
+            })
         }),
         Behind::All => streams::marking_all(context, || {
             // SAFETY: a context that is kept from being destroyed, and an event of it.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::estimate::{Estimates, Mix};
+use crate::green::Green;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub(super) struct Lane {
     pub(super) context: usize,
     /// The stream's handle.
     pub(super) stream: usize,
-    /// Whose, for the default stream of a thread; 0 otherwise.
+    /// Whose, for the default stream of a thread, or a number for that of a green context; 0 otherwise.
     pub(super) thread: usize,
 }
 
@@ -26,6 +27,16 @@ impl Lane {
             context,
             stream: usize::MAX,
             thread: 0,
+        }
+    }
+
+    /// The default stream of a green context. As with a thread's own one, another thread cannot name it.
+    pub(super) fn of_green(green: &Green) -> Self {
+        let converted = green.converted.0.addr();
+        Self {
+            context: green.primary.0.addr(),
+            stream: converted,
+            thread: converted | 1,
         }
     }
 

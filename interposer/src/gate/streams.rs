@@ -17,10 +17,13 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::*;
 
 mod captures;
+mod greens;
 
 use captures::Origin;
 pub(super) use captures::own_stream_runs;
 pub(crate) use captures::{beginning_capture, joining_capture};
+pub(crate) use greens::destroying_green;
+pub(super) use greens::marking_green;
 
 use super::{drain, marks};
 use crate::contexts::{self, Here};

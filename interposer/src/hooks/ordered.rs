@@ -10,7 +10,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::contexts::{self, Here};
 use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::{driver, green};
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -173,15 +173,22 @@ impl Ordered {
     /// A new event behind everything the stream has been given, made in the stream's context.
     pub(crate) fn mark(self, context: CUcontext) -> Option<CUevent> {
         let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
+        // The default stream of a green context is only that while the green context is current.
+        let is_default = [CUstream::NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD];
+        let pushes = !is_default.contains(&self.stream) || green::current().is_none();
         // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
         unsafe {
-            driver::cuCtxPushCurrent_v2(context).ok().ok()?;
+            if pushes {
+                driver::cuCtxPushCurrent_v2(context).ok().ok()?;
+            }
             let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0).ok();
             let recorded = made.and_then(|()| self.record(event));
             if made.is_ok() && recorded.is_err() {
                 let _ = driver::cuEventDestroy_v2(event);
             }
-            let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
+            if pushes {
+                let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
+            }
             recorded.ok().map(|()| event)
         }
     }

@@ -11,6 +11,7 @@ use gpushare_cuda_abi::cuda::*;
 use super::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate::streams;
+use crate::green;
 
 hooks! {
     fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult = create;
@@ -57,14 +58,20 @@ fn create_green(
 fn made(stream: *const CUstream, answer: CUresult) -> CUresult {
     if answer.is_success() {
         // SAFETY: the driver wrote it.
-        streams::stream_made(unsafe { *stream });
+        let stream = unsafe { *stream };
+        green::stream_made(stream);
+        streams::stream_made(stream);
     }
     answer
 }
 
 fn destroy(real: cuStreamDestroy, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    streams::destroying_stream(stream, || unsafe { real(stream) })
+    let answer = streams::destroying_stream(stream, || unsafe { real(stream) });
+    if answer.is_success() {
+        green::stream_gone(stream);
+    }
+    answer
 }
 
 /// A stream that waits for an event of a capture joins it: as the begin of one.

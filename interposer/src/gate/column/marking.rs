@@ -8,6 +8,7 @@ use super::{Column, clock, streams};
 use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
 use crate::gate::mirror::Stand;
 use crate::gate::window::{BATCH_AGE, Lane};
+use crate::green;
 
 /// What is known of work after an attempt to put a mark behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +141,9 @@ impl Column {
             };
             done &= !matches!(self.mark_blindly(lane), Known::Nothing);
         }
+        for green in green::all_in(context) {
+            done &= !matches!(self.mark_blindly(Lane::of_green(&green)), Known::Nothing);
+        }
         done
     }
 
@@ -218,6 +222,8 @@ fn behind(lane: Lane) -> Behind {
         Behind::All
     } else if lane.stream == CU_STREAM_LEGACY.0.addr() {
         Behind::Legacy
+    } else if let Some(green) = green::of_default(lane.stream) {
+        Behind::Green(green)
     } else {
         Behind::Stream(CUstream(core::ptr::without_provenance_mut(lane.stream)))
     }

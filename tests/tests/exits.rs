@@ -1,0 +1,110 @@
+//! Programs that end while the gate thread is at work: it calls the driver no more once the driver is torn down (the software GPU would
+//! abort them), none is kept from ending, and what they may do on their way out they do.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use gpushare_protocol::page::lease::Turn;
+use gpushare_tests::gpu::links;
+use gpushare_tests::{Alone, Dealer, Ended, Gpu, Guest, clients};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// Ends of one kind.
+const EXITS: u32 = 200;
+
+/// A process that ends in this way under a cap, which its gate thread keeps.
+fn capped(cap: &str, arguments: &[String]) -> Ended {
+    let gpu = Gpu::new("");
+    let alone = Alone::on(&gpu);
+    let mut command = alone.command(&["--sm-limit", cap], &clients::compile("exits", &[]));
+    command.args(arguments);
+    Guest::start(command).finish()
+}
+
+fn words(how: &str, numbers: &[u64]) -> Vec<String> {
+    let numbers = numbers.iter().map(u64::to_string);
+    std::iter::once(how.to_owned()).chain(numbers).collect()
+}
+
+#[test]
+fn no_exit_of_a_capped_program_meets_the_drivers_teardown() {
+    let ended = capped("20", &words("exits", &[EXITS.into(), 50 * US]));
+    assert_eq!(ended.silently(), format!("exits {EXITS} 0\n"));
+}
+
+#[test]
+fn no_exit_of_a_program_whose_turns_change_meets_the_drivers_teardown() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut command: Command = dealer.command(&clients::compile("exits", &[]));
+    command.env("LD_LIBRARY_PATH", links());
+    command.args(words("exits", &[EXITS.into(), 50 * US]));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let ended = Guest::start(command).finish();
+            done.store(true, Ordering::Relaxed);
+            ended
+        });
+        for epoch in (1..).step_by(1) {
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+            dealer.open(epoch);
+            std::thread::sleep(Duration::from_micros(700));
+            dealer.close(epoch);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        dealer.deal(&Turn::default());
+        let ended = ended.join().expect("nothing fails there");
+        assert_eq!(ended.silently(), format!("exits {EXITS} 0\n"));
+    });
+}
+
+#[test]
+fn an_exit_handler_of_the_programs_still_uses_the_device() {
+    let ended = capped("50", &words("handlers", &[10 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_handler_of_quick_exit_still_uses_the_device() {
+    let ended = capped("50", &words("quick", &[10 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_thread_goes_on_when_main_has_left_it_alone() {
+    let ended = capped("50", &words("main", &[40, MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_forked_childs_exit_stops_nothing_of_its_parents() {
+    let ended = capped("50", &words("child", &[20 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_child_that_begins_cuda_itself_ends_like_any() {
+    for _ in 0..5 {
+        let ended = capped("20", &words("anew", &[50 * US]));
+        assert_eq!(ended.silently(), "");
+    }
+}
+
+#[test]
+fn a_program_ends_while_a_thread_waits_for_its_turn() {
+    // 200 ms at one percent are paid for after twenty seconds.
+    let ended = capped("1", &words("waits", &[MS, 200 * MS]));
+    assert_eq!(ended.silently(), "");
+}
+
+#[test]
+fn a_handler_that_joins_a_waiting_thread_is_not_kept_for_ever() {
+    // CUDA_ERROR_DEINITIALIZED.
+    let ended = capped("1", &words("joins", &[MS, 200 * MS]));
+    assert_eq!(ended.silently(), "result 4\n");
+}
