@@ -135,13 +135,20 @@ fn row((device, row): &Known) -> String {
     )
 }
 
+/// Variables that name libraries the system or the driver loads into a program: tools for the program, not for the question.
+const LETS_IN: &[&str] = &[
+    "LD_PRELOAD",
+    "CUDA_INJECTION64_PATH",
+    "CUDA_INJECTION32_PATH",
+];
+
 /// Asks a child started in `environment`, without our library or any other, so that neither a limit nor a driver that
 /// hangs stands in the way.
 pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
     let executable = own_executable().map_err(|failure| failure.message)?;
     let plain = environment
         .iter()
-        .filter(|(name, _)| *name != OsStr::new("LD_PRELOAD"));
+        .filter(|(name, _)| LETS_IN.iter().all(|other| *name != OsStr::new(other)));
     let mut child = Command::new(executable)
         .args(["devices", "--driver-only"])
         .env_clear()

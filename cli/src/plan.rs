@@ -98,6 +98,7 @@ fn check_devices(
     let mut probed = environment.clone();
     // Faults injected into the program are not meant for the question asked before it starts.
     probed.remove(OsStr::new("SOFTGPU_FAIL"));
+    probed.remove(OsStr::new("SOFTGPU_LOCK"));
     let devices = gpu.devices(&probed)?;
     for device in &devices {
         limits.for_device(device.ordinal, &device.uuid, device.memory)?;

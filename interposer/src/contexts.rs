@@ -1,7 +1,7 @@
 //! Contexts: which device one belongs to, and a small number that a pointer's record has room for.
 //!
 //! A context is noticed the first time an allocation is made in it. Its number is given out again only when everything that carries it
-//! has been credited.
+//! has been credited. A green context is not one of its own here: what is asked about it is answered for its primary context.
 //!
 //! # Safety
 //! `unsafe` calls the driver with out parameters that outlive the calls.
@@ -15,8 +15,8 @@ use gpushare_cuda_abi::cuda::CUcontext;
 
 use crate::device::{self, DeviceKey};
 use crate::fork::ForkLocal;
-use crate::gate::streams;
-use crate::{driver, objects, table};
+use crate::gate::{self, streams};
+use crate::{driver, green, objects, table};
 
 /// Number of a context in this process; 0 is one that has none, because more than 4095 contexts are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ static EPOCH: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     // Const and without a destructor: allocations are made in other libraries' destructors too.
-    static LAST: Cell<Option<(u64, Here)>> = const { Cell::new(None) };
+    static LAST: Cell<Option<(u64, CUcontext, Here)>> = const { Cell::new(None) };
 }
 
 /// The calling thread's current context. `None` without one: the driver will say so itself.
@@ -64,7 +64,7 @@ pub(crate) fn here() -> Option<Here> {
         return None;
     }
     match LAST.get() {
-        Some((epoch, here)) if here.handle == handle && epoch == EPOCH.load(Ordering::Acquire) => {
+        Some((epoch, asked, here)) if asked == handle && epoch == EPOCH.load(Ordering::Acquire) => {
             Some(here)
         }
         _ => look_up(handle, false),
@@ -99,11 +99,18 @@ pub(crate) fn gone(handle: CUcontext) {
         table::drain_context(here.context);
         objects::drain_context(here.context);
     }
+    green::primary_gone(handle);
     // Only now may the number mean another context.
     let mut registry = registry();
     if let Some(at) = position(&registry) {
         registry.known.swap_remove(at);
     }
+}
+
+/// A green context is gone: its handle may soon be another context's.
+pub(crate) fn green_gone(gone: &green::Green) {
+    green::gone(gone);
+    EPOCH.fetch_add(1, Ordering::AcqRel);
 }
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -114,26 +121,31 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 #[cold]
-fn look_up(handle: CUcontext, switch: bool) -> Option<Here> {
+fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
     let epoch = EPOCH.load(Ordering::Acquire);
-    let known = registry()
-        .known
-        .iter()
-        .find(|known| known.handle == handle)
-        .copied();
-    let here = match known {
-        Some(here) => here,
-        None => {
-            let device = if switch {
-                device_of(handle)
-            } else {
-                current_device()
-            }?;
-            enter(handle, device)
-        }
+    let here = match (known(asked), green::converted(asked)) {
+        (Some(here), _) => here,
+        (None, Some(green)) => in_primary(&green)?,
+        (None, None) if switch => enter(asked, device_of(asked)?),
+        (None, None) => match green::notice(asked) {
+            Some(green) => in_primary(&green)?,
+            None => enter(asked, current_device()?),
+        },
     };
-    LAST.set(Some((epoch, here)));
+    LAST.set(Some((epoch, asked, here)));
     Some(here)
+}
+
+fn known(handle: CUcontext) -> Option<Here> {
+    let registry = registry();
+    let mut known = registry.known.iter();
+    known.find(|known| known.handle == handle).copied()
+}
+
+/// The primary context of a green one.
+fn in_primary(green: &green::Green) -> Option<Here> {
+    let device = || device::of_ordinal(green.ordinal);
+    known(green.primary).or_else(|| Some(enter(green.primary, device()?)))
 }
 
 /// Gives a context a number, unless another thread did meanwhile.
@@ -155,6 +167,8 @@ fn enter(handle: CUcontext, device: DeviceKey) -> Here {
     };
     registry.known.push(here);
     drop(registry);
+    // Its making may have been seen by nobody: a tool's, while the driver started.
+    gate::follow_leases();
     streams::context_seen(here);
     here
 }

@@ -1,7 +1,8 @@
-//! Driver functions that this library calls for itself: each always the driver's own, never a hook.
+//! Driver functions that this library calls for itself: each always the driver's own, never a hook. Its own threads call none any more
+//! once the process leaves ([`exit`](crate::exit)).
 //!
 //! # Safety
-//! Each function here has the contract of the C function of its name, and answers `NOT_FOUND` where the driver has none.
+//! Each function here has the contract of the C function of its name, and answers `NOT_FOUND` where the driver has none, or may not be called.
 #![allow(unsafe_code, reason = "declares and calls C functions")]
 #![allow(
     dead_code,
@@ -25,6 +26,9 @@ macro_rules! driver {
             static SLOT: $crate::real::Slot<unsafe extern "C" fn($($ty),*) -> $ret> =
                 // SAFETY: the type is the C function's, spelled next to its name.
                 unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
+            if $crate::exit::forbids() {
+                return <$ret as $crate::entry::Status>::MISSING;
+            }
             match SLOT.get() {
                 // SAFETY: the caller keeps the C function's contract.
                 Some(real) => unsafe { real($($arg),*) },
@@ -37,10 +41,12 @@ macro_rules! driver {
 driver! {
     fn cuArrayDestroy(array: CUarray) -> CUresult;
     fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
+    fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) -> CUresult;
     fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
     fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
+    fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> CUresult;
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
@@ -49,6 +55,8 @@ driver! {
     fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
+    fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
     fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut u32, active: *mut i32) -> CUresult;
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
     fn cuEventCreate(event: *mut CUevent, flags: u32) -> CUresult;
@@ -60,6 +68,7 @@ driver! {
     fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult;
     fn cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CUresult;
     fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) -> CUresult;
+    fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) -> CUresult;
     fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
     fn cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) -> CUresult;
     fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
@@ -68,12 +77,14 @@ driver! {
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
+    fn cuStreamCreate(stream: *mut CUstream, flags: u32) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult;
     fn cuStreamGetId_ptsz(stream: CUstream, id: *mut u64) -> CUresult;
-    fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> CUresult;
+    fn cuStreamGetGreenCtx(stream: CUstream, green: *mut CUgreenCtx) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
+    fn cuStreamQuery(stream: CUstream) -> CUresult;
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
     fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;

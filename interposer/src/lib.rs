@@ -15,9 +15,10 @@ mod device;
 mod dlsym;
 mod driver;
 mod entry;
+mod exit;
 mod fork;
-#[allow(dead_code, reason = "the gate thread takes these into use")]
 mod gate;
+mod green;
 mod hooks;
 mod linker;
 mod log;

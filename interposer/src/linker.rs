@@ -94,6 +94,51 @@ pub(crate) fn precedes_us(address: *const c_void) -> bool {
     search.met == Some(Met::Address)
 }
 
+/// An address in each object that was loaded after the one that holds `address`, in that order.
+pub(crate) fn behind(address: *const c_void) -> Vec<*const c_void> {
+    let mut search = Behind {
+        address: address.addr() as u64,
+        met: false,
+        found: Vec::new(),
+    };
+    // SAFETY: the callback keeps to its contract, the data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(follow), (&raw mut search).cast()) };
+    search.found
+}
+
+struct Behind {
+    address: u64,
+    met: bool,
+    found: Vec<*const c_void>,
+}
+
+/// Notes the objects behind the one that holds the address.
+unsafe extern "C" fn follow(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker hands out a valid description; `data` is the `Behind` of `behind`.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<Behind>()) };
+    // SAFETY: the object's own program headers, as many as it says.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let mut loaded = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD)
+        .map(|header| (info.dlpi_addr.wrapping_add(header.p_vaddr), header.p_memsz));
+    if search.met {
+        let first = loaded
+            .next()
+            .and_then(|(from, _)| usize::try_from(from).ok());
+        search
+            .found
+            .extend(first.map(ptr::without_provenance::<c_void>));
+    } else {
+        search.met = loaded.any(|(from, bytes)| search.address.wrapping_sub(from) < bytes);
+    }
+    0
+}
+
 #[derive(PartialEq)]
 enum Met {
     Address,

@@ -173,8 +173,21 @@ fn next(lookup: &Lookup) -> Verdict {
         .open()
         .map_or(ptr::null_mut(), |scope| lookup.find(scope.handle()));
     if lookup.is_drivers(first) && Object::of(first) != Some(caller) {
-        lookup.judge(first)
-    } else {
-        Verdict::forward(lookup.real)
+        return lookup.judge(first);
     }
+    // A wrapper whose next one is the driver's own gets our hook: what it passes on is charged, too.
+    match after(lookup) {
+        Some(found) if lookup.is_drivers(found) => lookup.judge(found),
+        _ => Verdict::forward(lookup.real),
+    }
+}
+
+/// The first definition in an object that was loaded after the caller's.
+fn after(lookup: &Lookup) -> Option<*mut c_void> {
+    let own = |address: *const c_void| {
+        let object = Object::of(address)?;
+        let found = lookup.find(object.open()?.handle());
+        (Object::of(found) == Some(object)).then_some(found)
+    };
+    linker::behind(lookup.caller).into_iter().find_map(own)
 }

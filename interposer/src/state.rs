@@ -96,6 +96,14 @@ pub(crate) fn work_unseen() {
     INSIDE.set(true);
 }
 
+/// Runs `body`, in which the driver may let a tool in that calls it as the program does: those calls are admitted like any.
+pub(crate) fn for_tools<R>(body: impl FnOnce() -> R) -> R {
+    let was_inside = INSIDE.replace(false);
+    let answer = body();
+    INSIDE.set(was_inside);
+    answer
+}
+
 /// The driver's own `cuInit` has succeeded, in this thread: opens the account.
 pub(crate) fn driver_started() -> Result<(), Aside> {
     advance(Need::Account, &|| true)

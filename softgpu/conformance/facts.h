@@ -58,6 +58,7 @@ void capture_facts(void);
 void launch_facts(void);
 void fault_facts(void);
 void graph_facts(void);
+void green_facts(void);
 void ipc_facts(void);
 void values_facts(void);
 

@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
         {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
         {"launch", launch_facts},   {"fault", fault_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
-        {"graph", graph_facts},     {"ipc", ipc_facts},         {"values", values_facts},
+        {"graph", graph_facts},     {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},
         {"foreign", foreign_facts},
     };
     library = dlopen(argc > 1 ? argv[1] : "libcuda.so.1", RTLD_NOW);

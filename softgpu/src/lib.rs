@@ -19,6 +19,7 @@ pub mod fail;
 pub mod graph;
 pub mod handle;
 pub mod inspect;
+pub mod lock;
 pub mod memory;
 pub mod module;
 pub mod pids;

@@ -17,8 +17,9 @@
 //! | `preempt` | the same when a context follows one that has work left | 0 |
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
+//! | `exit` | a call after the driver's teardown at exit: `abort`s the process, or is `refuse`d | `abort` |
 //!
-//! The last five are unverified on hardware: no driver documents them.
+//! `slice` to `load` are unverified on hardware: no driver documents them.
 
 use std::fmt;
 
@@ -64,6 +65,26 @@ pub struct Spec {
     pub launch: u64,
     /// Time in which a module's code is loaded (ns).
     pub load: u64,
+    /// What a call comes to that is made after the driver's teardown.
+    pub exit: Exit,
+}
+
+/// What a call comes to that is made after the driver's teardown, when the process exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The process aborts: to a real driver such a call is undefined.
+    Abort,
+    /// `CUDA_ERROR_DEINITIALIZED`.
+    Refuse,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Abort => "abort",
+            Self::Refuse => "refuse",
+        })
+    }
 }
 
 impl Default for Spec {
@@ -84,6 +105,7 @@ impl Default for Spec {
             preempt: 0,
             launch: 0,
             load: 0,
+            exit: Exit::Abort,
         }
     }
 }
@@ -133,11 +155,12 @@ impl fmt::Display for Spec {
             preempt,
             launch,
             load,
+            exit,
         } = self;
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns"
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,exit={exit}"
         )
     }
 }
@@ -237,10 +260,17 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
             spec.load =
                 at_most(value, 60_000 * MILLISECOND).ok_or("a time up to 60s, such as 50ms")?
         }
+        "exit" => {
+            spec.exit = match value {
+                "abort" => Exit::Abort,
+                "refuse" => Exit::Refuse,
+                _ => return Err("abort or refuse"),
+            }
+        }
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load",
+                slice, switch, preempt, launch, load, exit",
             );
         }
     }
@@ -329,7 +359,7 @@ mod tests {
     fn every_key_is_read() {
         let spec: Spec =
             "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-            slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s"
+            slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,exit=refuse"
                 .parse()
                 .unwrap();
         let expected = Spec {
@@ -348,6 +378,7 @@ mod tests {
             preempt: 100_000,
             launch: 5_000,
             load: 1_000_000_000,
+            exit: Exit::Refuse,
         };
         assert_eq!(spec, expected);
         assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
@@ -391,6 +422,7 @@ mod tests {
             "preempt=-1us",
             "launch=5 us",
             "load=1m",
+            "exit=1",
             "mem=1.GiB",
             "mem=.5GiB",
         ] {

@@ -1,45 +1,110 @@
-//! A process that ends soon after it began does not wait for what the library asked of the kernel: a thread that registers the process
-//! for a barrier among its threads is kept by the kernel for ten milliseconds and more, and a process ends with its last thread.
+//! Programs that end while the gate thread is at work: it calls the driver no more once the driver is torn down (the software GPU would
+//! abort them), none is kept from ending, and what they may do on their way out they do.
 
-use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Daemon, Gpu, Guest, clients};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// Whether the process was registered after `cuInit`, with a context, and after a launch.
-fn registered(how: &str) -> [bool; 3] {
+use gpushare_protocol::page::lease::Turn;
+use gpushare_tests::gpu::links;
+use gpushare_tests::{Alone, Dealer, Ended, Gpu, Guest, clients};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// Ends of one kind.
+const EXITS: u32 = 200;
+
+/// A process that ends in this way under a cap, which its gate thread keeps.
+fn capped(cap: &str, arguments: &[String]) -> Ended {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
-    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
-    let mut command = container.command(&clients::compile("barred", &[]));
-    command.arg(how);
-    let mut guest = Guest::start(command);
-    let steps = ["init", "context", "launched"].map(|step| match guest.line().split_once(' ') {
-        Some((said, answer)) if said == step => answer == "1",
-        other => panic!("{step}: {other:?}"),
+    let alone = Alone::on(&gpu);
+    let mut command = alone.command(&["--sm-limit", cap], &clients::compile("exits", &[]));
+    command.args(arguments);
+    Guest::start(command).finish()
+}
+
+fn words(how: &str, numbers: &[u64]) -> Vec<String> {
+    let numbers = numbers.iter().map(u64::to_string);
+    std::iter::once(how.to_owned()).chain(numbers).collect()
+}
+
+#[test]
+fn no_exit_of_a_capped_program_meets_the_drivers_teardown() {
+    let ended = capped("20", &words("exits", &[EXITS.into(), 50 * US]));
+    assert_eq!(ended.silently(), format!("exits {EXITS} 0\n"));
+}
+
+#[test]
+fn no_exit_of_a_program_whose_turns_change_meets_the_drivers_teardown() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut command: Command = dealer.command(&clients::compile("exits", &[]));
+    command.env("LD_LIBRARY_PATH", links());
+    command.args(words("exits", &[EXITS.into(), 50 * US]));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let ended = Guest::start(command).finish();
+            done.store(true, Ordering::Relaxed);
+            ended
+        });
+        for epoch in (1..).step_by(1) {
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+            dealer.open(epoch);
+            std::thread::sleep(Duration::from_micros(700));
+            dealer.close(epoch);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        dealer.deal(&Turn::default());
+        let ended = ended.join().expect("nothing fails there");
+        assert_eq!(ended.silently(), format!("exits {EXITS} 0\n"));
     });
-    assert_eq!(guest.finish().stdout, "");
-    steps
-}
-
-/// Whether this kernel has the barrier at all.
-fn is_offered(test: &str) -> bool {
-    let output = std::process::Command::new(clients::compile("barrier_offered", &[])).status();
-    let offered = output.is_ok_and(|status| status.success());
-    if !offered {
-        not_runnable_here(test, "the kernel offers no membarrier");
-    }
-    offered
 }
 
 #[test]
-fn a_process_of_one_thread_is_registered_at_its_first_call() {
-    if is_offered("a_process_of_one_thread_is_registered_at_its_first_call") {
-        assert_eq!(registered("alone"), [true; 3]);
+fn an_exit_handler_of_the_programs_still_uses_the_device() {
+    let ended = capped("50", &words("handlers", &[10 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_handler_of_quick_exit_still_uses_the_device() {
+    let ended = capped("50", &words("quick", &[10 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_thread_goes_on_when_main_has_left_it_alone() {
+    let ended = capped("50", &words("main", &[40, MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_forked_childs_exit_stops_nothing_of_its_parents() {
+    let ended = capped("50", &words("child", &[20 * MS]));
+    assert_eq!(ended.silently(), "result 0\n");
+}
+
+#[test]
+fn a_child_that_begins_cuda_itself_ends_like_any() {
+    for _ in 0..5 {
+        let ended = capped("20", &words("anew", &[50 * US]));
+        assert_eq!(ended.silently(), "");
     }
 }
 
 #[test]
-fn a_process_of_several_threads_is_not_registered_while_it_is_alone() {
-    if is_offered("a_process_of_several_threads_is_not_registered_while_it_is_alone") {
-        assert_eq!(registered("threads"), [false; 3]);
-    }
+fn a_program_ends_while_a_thread_waits_for_its_turn() {
+    // 200 ms at one percent are paid for after twenty seconds.
+    let ended = capped("1", &words("waits", &[MS, 200 * MS]));
+    assert_eq!(ended.silently(), "");
+}
+
+#[test]
+fn a_handler_that_joins_a_waiting_thread_is_not_kept_for_ever() {
+    // CUDA_ERROR_DEINITIALIZED.
+    let ended = capped("1", &words("joins", &[MS, 200 * MS]));
+    assert_eq!(ended.silently(), "result 4\n");
 }

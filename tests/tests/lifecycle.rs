@@ -6,7 +6,8 @@ use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
 /// The client's output without the library, then with it: by a plain preload, under `gpushare run`, in a daemon's container.
 fn outputs(moment: &str) -> [String; 4] {
     let client = clients::compile("lifecycle", &[]);
-    let gpu = Gpu::new("");
+    // A library's destructor calls the driver after its teardown.
+    let gpu = Gpu::new("exit=refuse");
     let mut bare = plain(&gpu, &client);
     bare.arg(moment);
     let mut preloaded = plain(&gpu, &client);

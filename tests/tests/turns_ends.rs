@@ -32,7 +32,8 @@ fn nothing_is_left(daemon: &Daemon, name: &str) {
 /// Six programs one after the other leave amid their work while a neighbour works.
 #[track_caller]
 fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> bool) {
-    let gpu = Gpu::new("");
+    // Its threads launch on while the driver is torn down.
+    let gpu = Gpu::new("exit=refuse");
     let daemon = Daemon::configured(&gpu, STRICT);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let mut other = storming(&two);

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
+use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::lease::Turn;
 
+mod marking;
+
 use super::clock;
-use super::marks::{self, Asker, Mark, Put, Relaxed};
+use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
 use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
 use super::{streams, thread};
@@ -44,6 +46,8 @@ pub(super) struct Inner {
     /// Marks for that were tried since the gate closed.
     swept: bool,
     spare: Vec<Mark>,
+    /// Contexts that may just be going: their marks are not asked.
+    going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
     gone: u64,
 }
@@ -93,6 +97,7 @@ impl Column {
                 unseen: true,
                 swept: false,
                 spare: Vec::new(),
+                going: Vec::new(),
                 gone: 0,
             }),
         }
@@ -151,7 +156,9 @@ impl Column {
         let (wants_mark, landed) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            let wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
+            let mut wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
+            // Nobody else could mark it later.
+            wants_mark |= lane.thread != 0 && !streams::can_mark_all();
             let landed = inner.window.is_last(now, bounds) && inner.mirror.land(now);
             if landed {
                 super::close(self.index);
@@ -160,121 +167,11 @@ impl Column {
         };
         if wants_mark {
             let _relaxed = Relaxed::enter();
-            self.mark(lane);
+            let _ = self.mark(lane);
         }
         if landed {
             thread::wake();
         }
-    }
-
-    /// Puts a mark behind the work of `lane`.
-    fn mark(&self, lane: Lane) {
-        let (number, spare, gone) = {
-            let mut inner = self.lock();
-            let Some(number) = inner.window.close_batch(lane, clock::now()) else {
-                return;
-            };
-            (number, inner.take_spare(lane.context), inner.gone)
-        };
-        self.put(lane, number, spare, gone);
-    }
-
-    /// Puts a mark behind work in `lane` that nobody noted, or in a legacy stream for threads' own streams. `true` if nothing of
-    /// that can still be under way without a mark.
-    fn mark_blindly(&self, lane: Lane) -> bool {
-        let is_legacy = lane.stream == CU_STREAM_LEGACY.0.addr();
-        let (number, spare, gone) = {
-            let mut inner = self.lock();
-            let now = clock::now();
-            let number = inner.window.close_blindly(lane, now, is_legacy);
-            (number, inner.take_spare(lane.context), inner.gone)
-        };
-        self.put(lane, number, spare, gone)
-    }
-
-    fn put(&self, lane: Lane, number: u64, spare: Option<Mark>, gone: u64) -> bool {
-        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
-        let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
-        let put = marks::put(context, stream, spare);
-        let mut inner = self.lock();
-        match put {
-            Put::Made(mark) => {
-                if let Err(mark) = inner.window.marked(lane, number, mark)
-                    && inner.gone == gone
-                {
-                    inner.keep(mark);
-                }
-                true
-            }
-            Put::Gone => {
-                // Threads' own streams are marked by way of the legacy one: what it cannot take, a failed context's, they cannot.
-                let is_legacy = lane.stream == CU_STREAM_LEGACY.0.addr();
-                let covered = |known: &Lane| known.context == lane.context && known.thread != 0;
-                let gone = |known: &Lane| *known == lane || is_legacy && covered(known);
-                inner.window.forget(gone, drop);
-                true
-            }
-            Put::Later(mark) => {
-                inner.window.unmarked(lane, number);
-                if let (Some(mark), true) = (mark, inner.gone == gone) {
-                    inner.keep(mark);
-                }
-                false
-            }
-        }
-    }
-
-    /// Puts marks behind all work that has none. `thread` is the calling one's number; other threads' own streams, once what is
-    /// in them is older than `age`, are marked by way of the legacy stream.
-    pub(super) fn mark_rest(&self, thread: usize, age: u64) {
-        let now = clock::now();
-        let lanes: Vec<(Lane, u64)> = self.lock().window.unmarked_lanes().collect();
-        let mut contexts = Vec::new();
-        for (lane, since) in lanes {
-            if lane.thread == 0 || lane.thread == thread {
-                self.mark(lane);
-            } else if now.saturating_sub(since) >= age && !contexts.contains(&lane.context) {
-                contexts.push(lane.context);
-            }
-        }
-        for context in contexts {
-            self.mark_blindly(legacy(context));
-        }
-    }
-
-    /// Makes room for a launching thread outside the gate: marks what nobody marked, and looks at the marks.
-    pub(super) fn make_room(&self, thread: usize) {
-        let _relaxed = Relaxed::enter();
-        self.mark_rest(thread, BATCH_AGE);
-        self.lock().look(clock::now());
-    }
-
-    /// The gate has been closed and nobody is inside: puts a mark behind everything that may be under way.
-    fn mark_all(&self) {
-        let unseen = {
-            let mut inner = self.lock();
-            inner.window.nobody_inside();
-            // What could not be marked is tried again, but not while marks are on their way already.
-            let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
-            inner.unseen && due
-        };
-        if unseen {
-            let mut covered = true;
-            let whole = streams::with_streams(self.index, &mut |context, stream| {
-                let lane = Lane {
-                    context: context.0.addr(),
-                    stream: stream.0.addr(),
-                    thread: 0,
-                };
-                let marked = self.mark_blindly(lane);
-                covered &= marked;
-                marked
-            });
-            if whole && covered {
-                self.lock().unseen = false;
-            }
-        }
-        self.mark_rest(0, 0);
     }
 
     /// For [`step`](Self::step): taken before the turn is read.
@@ -394,41 +291,42 @@ impl Column {
         window.waited_for(now, is_lane, stamp, blocked, |mark| keep(spare, mark));
     }
 
-    /// Forgets a context that is about to go, and gives its events back.
+    /// A context is about to go, perhaps: until that is known its marks are left alone.
     pub(super) fn context_going(&self, context: CUcontext) {
-        let mut inner = self.lock();
-        inner.gone += 1;
-        // Perhaps it is only released, and what is under way in it goes on.
-        inner.unseen = true;
-        let of_context = |lane: &Lane| lane.context == context.0.addr();
-        inner.window.forget(of_context, Mark::destroy);
-        inner.spare.retain(|mark| {
-            let stays = mark.context != context;
-            if !stays {
-                mark.destroy();
-            }
-            stays
-        });
+        self.lock().going.push(context);
     }
 
-    /// Forgets a stream that is about to go: the driver finishes its work in its own time.
-    pub(super) fn stream_going(&self, stream: CUstream) {
+    /// The context has gone, its events with it; or it is there as before.
+    pub(super) fn context_went(&self, context: CUcontext, gone: bool) {
         let mut inner = self.lock();
-        let Inner { window, spare, .. } = &mut *inner;
-        let is_it = |lane: &Lane| lane.stream == stream.0.addr();
-        window.forget(is_it, |mark| keep(spare, mark));
+        let at = inner.going.iter().position(|going| *going == context);
+        if let Some(at) = at {
+            inner.going.swap_remove(at);
+        }
+        if gone {
+            inner.gone += 1;
+            let of_context = |lane: &Lane| lane.context == context.0.addr();
+            inner.window.forget(of_context, drop);
+            inner.spare.retain(|mark| mark.context != context);
+        }
     }
 }
 
 impl Inner {
     /// Asks the marks. In relaxed mode, or by a thread that always is.
     fn look(&mut self, now: u64) {
-        let Self { window, spare, .. } = self;
+        let Self {
+            window,
+            spare,
+            going,
+            ..
+        } = self;
         if window.is_drained() {
             return;
         }
         let mut asker = Asker::new();
-        window.look(now, |mark| asker.is_passed(mark), |mark| keep(spare, mark));
+        let is_passed = |mark: &Mark| !going.contains(&mark.context) && asker.is_passed(mark);
+        window.look(now, is_passed, |mark| keep(spare, mark));
     }
 
     fn look_relaxed(&mut self, now: u64) {
@@ -455,14 +353,5 @@ fn keep(spare: &mut Vec<Mark>, mark: Mark) {
         spare.push(mark);
     } else {
         mark.destroy();
-    }
-}
-
-/// The legacy stream of a context.
-fn legacy(context: usize) -> Lane {
-    Lane {
-        context,
-        stream: CU_STREAM_LEGACY.0.addr(),
-        thread: 0,
     }
 }

@@ -16,7 +16,10 @@ use super::column::{self, Column, Told};
 use super::futex::Bed;
 use super::window::Lane;
 use super::{Key, Passage, Place, clock, thread};
-use crate::contexts;
+use crate::contexts::{self, Here};
+use crate::exit;
+use crate::green::{self, Green};
+use crate::hooks::Ordered;
 use crate::session::Notice;
 
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
@@ -42,7 +45,7 @@ thread_local! {
 }
 
 /// A number of the calling thread's own while it lives, never 0.
-fn thread_number() -> usize {
+pub(super) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
@@ -58,6 +61,9 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
     let mut end = None;
     loop {
         passage.wait_while_closed(place.column, &mut || knock(column, place.column));
+        if exit::is_leaving() {
+            return Ticket(None);
+        }
         let insists = end.is_some_and(|end| clock::now() >= end);
         match column.ask(key, insists) {
             Told::Free => return Ticket(None),
@@ -116,18 +122,53 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
     }
 }
 
-/// A context is about to be destroyed or reset; nothing marks in it any more, and it is still whole.
-pub(crate) fn context_going(context: CUcontext) {
+/// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
+pub(super) fn context_going(context: CUcontext) {
     for column in column::all() {
         column.context_going(context);
     }
 }
 
-/// A stream is about to be destroyed; nothing marks it any more, and it is still whole.
-pub(crate) fn stream_going(stream: CUstream) {
+/// What was about to go has gone, or not.
+pub(super) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
-        column.stream_going(stream);
+        column.context_went(context, gone);
     }
+}
+
+/// A stream is about to be destroyed: the driver finishes in its own time what it holds.
+pub(super) fn stream_going(here: Here, stream: CUstream) {
+    if let Some(column) = column::of(here.device.index()) {
+        column.stream_going(lane_of(here.handle, stream, false));
+    }
+}
+
+/// Nothing marks the stream any more; its handle may soon be another's.
+pub(super) fn stream_gone(stream: CUstream) {
+    for column in column::all() {
+        column.stream_gone(stream);
+    }
+}
+
+/// A green context is about to be destroyed: the driver finishes in its own time what its default stream holds.
+pub(super) fn green_going(green: &Green) {
+    let primary = contexts::of(green.primary);
+    if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
+        column.stream_going(Lane::of_green(green));
+    }
+}
+
+/// A stream is about to capture.
+pub(super) fn capture_begins(here: Here, stream: Ordered) {
+    if let Some(column) = column::of(here.device.index()) {
+        let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
+        column.capture_begins(lane);
+    }
+}
+
+/// Whether anything may ever bind in this process.
+pub(super) fn may_bind() -> bool {
+    !column::all().is_empty()
 }
 
 /// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.
@@ -178,18 +219,31 @@ impl Wait {
         })
     }
 
+    /// The green context that is waited for, if it is one: not for its primary context's other work.
+    fn green(&self) -> Option<Green> {
+        match self.what {
+            Awaited::Context(context) if !context.is_null() => green::converted(context),
+            Awaited::Context(_) => green::current(),
+            Awaited::Stream(..) => None,
+        }
+    }
+
     /// After the wait.
     pub(crate) fn end(self, answer: CUresult) {
         if !answer.is_success() {
             return;
         }
+        let green = self.green();
         let here = match self.what {
             Awaited::Context(context) if !context.is_null() => context,
             _ => contexts::here().map_or(CUcontext::NULL, |here| here.handle),
         };
         let blocked = clock::now().saturating_sub(self.began) >= BLOCKED;
         let is_lane = |lane: &Lane| match self.what {
-            Awaited::Context(_) => lane.context == here.0.addr(),
+            Awaited::Context(_) => match &green {
+                Some(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
+                None => lane.context == here.0.addr(),
+            },
             Awaited::Stream(stream, per_thread) => {
                 let awaited = lane_of(here, stream, per_thread);
                 let is_default = is_default(stream);
@@ -212,6 +266,12 @@ fn is_default(stream: CUstream) -> bool {
 
 /// The lane of a stream as the program names it.
 fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
+    if is_default(stream)
+        && let Some(green) = green::current()
+        && green.primary == context
+    {
+        return Lane::of_green(&green);
+    }
     let is_threads = stream == CU_STREAM_PER_THREAD || (stream.is_null() && per_thread);
     let stream = if is_threads {
         CU_STREAM_PER_THREAD

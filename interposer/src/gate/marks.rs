@@ -1,8 +1,13 @@
 //! Marks: events of ours behind work in the program's streams, without timing, and asked instead of waited for.
 //!
 //! A capture must not notice: whoever asks or records does so in [`Relaxed`] mode, and a mark is put into a stream only through
-//! [`streams::marking`], which keeps captures, destructions and marks apart. A context that has failed answers every question with its error:
-//! nothing runs there any more, so its marks count as passed.
+//! [`streams::marking`], which keeps captures, destructions and marks apart. A context that has failed or is destroyed answers with that:
+//! nothing runs there any more, so its marks count as passed. Any other error leaves it open what runs; it is logged once.
+//!
+//! No mark makes one stream of the program's wait for another. So none is put into a legacy stream, which all blocking streams and
+//! threads' own ones wait for: a blocking stream of ours stands behind it. All work of a context, in streams that no other thread
+//! can name or that nobody saw made, is marked at once by `cuCtxRecordEvent`, which drivers have from 12.5 on, and only while nothing
+//! captures: it would invalidate the capture. Why: ADR 36.
 //!
 //! # Safety
 //! `unsafe` makes, records, asks and destroys events of ours. They are destroyed by nobody else, but for their context's end,
@@ -10,11 +15,13 @@
 #![allow(unsafe_code, reason = "calls the driver with events of ours")]
 
 use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
 
 use super::streams::{self, Marked};
 use crate::driver;
+use crate::green::Green;
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -32,10 +39,12 @@ pub(super) struct Mark {
 pub(super) enum Put {
     /// It is in its stream.
     Made(Mark),
-    /// The stream or its context is gone, or has failed: nothing is under way there.
+    /// The context is destroyed, or has failed: nothing is under way there.
     Gone,
-    /// Not now: a capture is in the way, or the driver is short of something. The event, if there is one.
-    Later(Option<Mark>),
+    /// The stream records: nothing is under way in it but what was submitted before. The event, if there is one.
+    Captures(Option<Mark>),
+    /// Not now, or not at all: what is under way there stays unknown. The event, if there is one.
+    Unmarked(Option<Mark>),
 }
 
 /// This thread disturbs no capture, as long as this lives.
@@ -80,20 +89,27 @@ impl Asker {
 
     /// Whether all work before the mark is complete, or never will be.
     pub(super) fn is_passed(&mut self, mark: &Mark) -> bool {
-        self.enter(mark.context);
+        if let Err(why) = self.enter(mark.context) {
+            return is_over(why) || report(why);
+        }
         // SAFETY: an event of ours, known only while its context lives.
-        let answer = unsafe { driver::cuEventQuery(mark.event) };
-        answer != CUresult::NOT_READY && !CAPTURE_ERRORS.contains(&answer.0)
+        match unsafe { driver::cuEventQuery(mark.event) } {
+            CUresult::SUCCESS => true,
+            CUresult::NOT_READY => false,
+            why => is_over(why) || report(why),
+        }
     }
 
-    fn enter(&mut self, context: CUcontext) {
+    fn enter(&mut self, context: CUcontext) -> Result<(), CUresult> {
         if self.current == context {
-            return;
+            return Ok(());
         }
         self.leave();
-        // SAFETY: a context that lives as long as its marks are known. One that cannot be entered has failed: so will the question.
-        self.pushed = unsafe { driver::cuCtxPushCurrent_v2(context) }.is_success();
-        self.current = context;
+        self.current = CUcontext::NULL;
+        // SAFETY: a context that lives as long as its marks are known.
+        unsafe { driver::cuCtxPushCurrent_v2(context) }.ok()?;
+        (self.current, self.pushed) = (context, true);
+        Ok(())
     }
 
     fn leave(&mut self) {
@@ -119,34 +135,132 @@ impl Mark {
     }
 }
 
-/// Puts a mark behind everything that was submitted to `stream`, with the event of `spare` if there is one.
-pub(super) fn put(context: CUcontext, stream: CUstream, spare: Option<Mark>) -> Put {
-    let put = || record(context, stream, spare);
-    match streams::marking(context, stream, false, put) {
+/// Where a mark is put.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Behind {
+    /// A stream of the program's that is not a legacy one; `CU_STREAM_PER_THREAD` means the calling thread's own.
+    Stream(CUstream),
+    /// The context's legacy stream.
+    Legacy,
+    /// Everything in a green context of it.
+    Green(Green),
+    /// Everything in the context.
+    All,
+}
+
+/// Puts a mark behind everything that was submitted there, with the event of `spare` if there is one.
+pub(super) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
+    let marked = match behind {
+        Behind::Stream(stream) => streams::marking(context, stream, false, || {
+            // SAFETY: the stream is kept from being destroyed; the event is of the same context, or the driver refuses.
+            record(context, spare, |event| unsafe {
+                driver::cuEventRecord(event, stream)
+            })
+        }),
+        Behind::Legacy => streams::marking_legacy(context, |own| match own {
+            // SAFETY: a stream of ours, which lives as long as its context.
+            Ok(own) => record(context, spare, |event| unsafe {
+                driver::cuEventRecord(event, own)
+            }),
+            Err(why) => refused(why, spare),
+        }),
+        Behind::Green(green) => streams::marking_green(&green, || {
+            // SAFETY: a green context that is kept from being destroyed, and an event of its primary context.
+            record(context, spare, |event| unsafe {
+                driver::cuGreenCtxRecordEvent(green.handle, event)
+            })
+        }),
+        Behind::All => streams::marking_all(context, || {
+            // SAFETY: a context that is kept from being destroyed, and an event of it.
+            record(context, spare, |event| unsafe {
+                driver::cuCtxRecordEvent(context, event)
+            })
+        }),
+    };
+    match marked {
         Marked::Done(put) => put,
+        Marked::Captures => Put::Captures(spare),
         Marked::Gone => Put::Gone,
-        Marked::Captures => Put::Later(spare),
+        Marked::Unknown => Put::Unmarked(spare),
     }
 }
 
-fn record(context: CUcontext, stream: CUstream, spare: Option<Mark>) -> Put {
+/// Whether everything that was submitted to a stream of the program's is complete. Not in a stream that records.
+pub(super) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
+    let ask = || {
+        // SAFETY: the stream is kept from being destroyed.
+        unsafe { driver::cuStreamQuery(stream) }
+    };
+    match streams::marking(context, stream, false, ask) {
+        Marked::Done(answer) => answer.is_success() || is_over(answer),
+        Marked::Gone => true,
+        Marked::Captures | Marked::Unknown => false,
+    }
+}
+
+/// Records an event by `call`.
+fn record(context: CUcontext, spare: Option<Mark>, call: impl FnOnce(CUevent) -> CUresult) -> Put {
     let mark = match spare.map_or_else(|| make(context), Ok) {
         Ok(mark) => mark,
-        Err(why) if passes(why) => return Put::Later(None),
-        Err(_) => return Put::Gone,
+        Err(why) => return refused(why, None),
     };
-    // SAFETY: the stream is kept from being destroyed; the event is of the same context, or the driver refuses.
-    match unsafe { driver::cuEventRecord(mark.event, stream) } {
+    match call(mark.event) {
         CUresult::SUCCESS => Put::Made(mark),
-        why if passes(why) => Put::Later(Some(mark)),
-        _ => Put::Gone,
+        why => refused(why, Some(mark)),
     }
 }
 
-/// Whether what the driver refuses now it may do later.
-fn passes(why: CUresult) -> bool {
-    CAPTURE_ERRORS.contains(&why.0)
-        || matches!(why, CUresult::OUT_OF_MEMORY | CUresult::NOT_PERMITTED)
+fn refused(why: CUresult, mark: Option<Mark>) -> Put {
+    if is_over(why) {
+        return Put::Gone;
+    }
+    if CAPTURE_ERRORS.contains(&why.0) {
+        return Put::Captures(mark);
+    }
+    if matches!(why, CUresult::NOT_SUPPORTED | CUresult::NOT_FOUND) {
+        streams::is_older();
+    } else {
+        let _ = report(why);
+    }
+    Put::Unmarked(mark)
+}
+
+/// Whether this says that the context is destroyed, or has failed: nothing runs in it any more.
+pub(super) fn is_over(why: CUresult) -> bool {
+    matches!(
+        why,
+        CUresult::DEINITIALIZED
+            | CUresult::INVALID_CONTEXT
+            | CUresult::CONTEXT_IS_DESTROYED
+            | CUresult::ECC_UNCORRECTABLE
+            | CUresult::NVLINK_UNCORRECTABLE
+            | CUresult::CONTAINED
+            | CUresult::ILLEGAL_ADDRESS
+            | CUresult::LAUNCH_TIMEOUT
+            | CUresult::ASSERT
+            | CUresult::HARDWARE_STACK_ERROR
+            | CUresult::ILLEGAL_INSTRUCTION
+            | CUresult::MISALIGNED_ADDRESS
+            | CUresult::INVALID_ADDRESS_SPACE
+            | CUresult::INVALID_PC
+            | CUresult::LAUNCH_FAILED
+            | CUresult::TENSOR_MEMORY_LEAK
+            | CUresult::MPS_CLIENT_TERMINATED
+    )
+}
+
+/// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is not known to be over.
+fn report(why: CUresult) -> bool {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let is_usual = CAPTURE_ERRORS.contains(&why.0)
+        || matches!(why, CUresult::OUT_OF_MEMORY | CUresult::NOT_PERMITTED);
+    if !is_usual && !SAID.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            ?why,
+            "the driver refused a mark: work cannot be followed, and turns end late"
+        );
+    }
+    false
 }
 
 /// A new event in the context, which is current.

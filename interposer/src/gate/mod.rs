@@ -46,6 +46,7 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::MAX_DEVICES;
 
+use crate::exit;
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
@@ -123,6 +124,12 @@ pub(crate) fn started() {
         FENCED
     };
     GATE.word.change(NOT_READY, fenced);
+    exit::watch();
+}
+
+/// The process ends: the gate thread stops calling the driver, launches pass. Those that wait now are not made ([`Passage`]).
+pub(crate) fn leave() {
+    thread::stop();
 }
 
 /// The gate of a forked child, before its first call. Stores only.
@@ -230,7 +237,7 @@ pub(crate) fn is_inside() -> bool {
 
 /// Makes a launch by `call` when its devices let it.
 pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUresult {
-    if is_inside() {
+    if is_inside() || exit::is_leaving() {
         return call();
     }
     passage::pass(&GATE, work, &mut call)

@@ -12,9 +12,12 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::futex::Bed;
 use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
 use crate::background::Uncancelled;
+use crate::exit;
 
 use super::{Gate, Place, Work, drain, place, tls};
 
+/// How long a launch that waited when the process began to leave is kept. A handler of the program's may wait for its thread.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long one sleep at a closed gate lasts at most before the word is read again.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -101,11 +104,23 @@ impl Passage {
     /// may open the gate and say what else than its opening to sleep on.
     pub(super) fn wait_while_closed(&mut self, column: usize, knock: Knock<'_>) {
         self.step_in();
-        while self.is_closed(column) {
+        while self.is_closed(column) && !exit::is_leaving() {
             self.step_out();
             self.gate.sleep(column, knock);
             self.step_in();
         }
+    }
+
+    /// The process has begun to leave while a launch waited: the driver is or will soon be torn down, and is not called. The thread is
+    /// kept for a moment, in which most processes end: it must not do now what it would have done earlier or never. `None` while
+    /// the process stays.
+    fn is_over(&mut self) -> Option<CUresult> {
+        if !exit::is_leaving() {
+            return None;
+        }
+        self.step_out();
+        std::thread::sleep(LAST_WAIT);
+        Some(CUresult::DEINITIALIZED)
     }
 
     fn is_slow(&self, column: usize) -> bool {
@@ -176,6 +191,10 @@ fn submit(passage: &mut Passage, places: &[Place], call: &mut dyn FnMut() -> CUr
         [place] if !passage.is_slow(place.column) => call(),
         [place] => {
             let ticket = drain::admit(place, passage);
+            if let Some(over) = passage.is_over() {
+                drain::withdrawn(ticket);
+                return over;
+            }
             let answer = call();
             drain::submitted(ticket, answer);
             answer
@@ -198,10 +217,14 @@ fn submit_to_several(
             }
         }
         passage.step_in();
-        if !places.iter().any(|place| passage.is_closed(place.column)) {
+        if !places.iter().any(|place| passage.is_closed(place.column)) || exit::is_leaving() {
             break;
         }
         tickets.drain(..).for_each(drain::withdrawn);
+    }
+    if let Some(over) = passage.is_over() {
+        tickets.into_iter().for_each(drain::withdrawn);
+        return over;
     }
     let answer = call();
     for ticket in tickets {

@@ -4,6 +4,7 @@ use gpushare_cuda_abi::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
+use super::streams;
 use crate::hooks::Ordered;
 
 /// What is launched, for estimates.
@@ -76,7 +77,10 @@ fn place(stream: Ordered, key: Key) -> Option<Place> {
     if !stream.runs() {
         return None;
     }
-    let here = stream.place()?;
+    let here = streams::locate(stream)?;
+    if stream.is_own() {
+        streams::own_stream_runs();
+    }
     Some(Place {
         context: here.handle,
         stream: stream.handle(),

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::estimate::{Estimates, Mix};
+use crate::green::Green;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +16,34 @@ pub(super) struct Lane {
     pub(super) context: usize,
     /// The stream's handle.
     pub(super) stream: usize,
-    /// Whose, for the default stream of a thread; 0 otherwise.
+    /// Whose, for the default stream of a thread, or a number for that of a green context; 0 otherwise.
     pub(super) thread: usize,
+}
+
+impl Lane {
+    /// What stands for all work of a context, in whatever stream.
+    pub(super) fn of_context(context: usize) -> Self {
+        Self {
+            context,
+            stream: usize::MAX,
+            thread: 0,
+        }
+    }
+
+    /// The default stream of a green context. As with a thread's own one, another thread cannot name it.
+    pub(super) fn of_green(green: &Green) -> Self {
+        let converted = green.converted.0.addr();
+        Self {
+            context: green.primary.0.addr(),
+            stream: converted,
+            thread: converted | 1,
+        }
+    }
+
+    /// Whether it stands for a whole context.
+    pub(super) fn is_context(&self) -> bool {
+        self.stream == usize::MAX
+    }
 }
 
 /// A run is learned from once what it took is known to one part in so many: a short one soon, and beside it a long one, over a whole
@@ -42,8 +69,8 @@ pub(super) struct Batch<M> {
     first: u64,
     /// `None` while the mark is being made.
     pub(super) mark: Option<M>,
-    /// The mark is in the context's legacy stream: threads' own default streams are done up to it too.
-    pub(super) for_threads: bool,
+    /// The mark is behind all work of the context: its other streams are done up to it too.
+    pub(super) for_context: bool,
 }
 
 /// The work of one stream.
@@ -72,8 +99,8 @@ pub(super) struct Seen {
     pub(super) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(super) until: u64,
-    /// The last operation that a mark for threads' streams covers; 0 for none.
-    pub(super) for_threads: u64,
+    /// The last operation that a mark behind the whole context covers; 0 for none.
+    pub(super) for_context: u64,
 }
 
 impl<M> Queue<M> {
@@ -123,7 +150,7 @@ impl<M> Queue<M> {
             first: if mix.count == 0 { now } else { self.since },
             mix,
             mark: None,
-            for_threads: false,
+            for_context: false,
         };
         let at = self.marked.len();
         self.marked.push_back(batch);
@@ -167,8 +194,8 @@ impl<M> Queue<M> {
                 paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
-                if batch.for_threads {
-                    seen.for_threads = batch.last;
+                if batch.for_context {
+                    seen.for_context = batch.last;
                 }
                 batch.mark.into_iter().for_each(&mut *passed);
             }

@@ -1,8 +1,8 @@
 //! The program's contexts and streams, and what keeps a mark of ours out of their way.
 //!
 //! A stream or context is not destroyed while something is put into it ([`marking`]): the hook of its destruction takes it out of here
-//! first, and waits. No capture begins while a mark is made, and no mark is made in a capturing stream. All waits are bounded; what
-//! is bounded is a few calls of the driver.
+//! first, and waits. No capture begins while a mark is made, and no mark is made in a capturing stream; what it holds is marked just
+//! before its capture begins. All waits are bounded; what is bounded is a few calls of the driver.
 //!
 //! # Safety
 //! `unsafe` asks the driver about streams that are kept from being destroyed, or that the program has just named.
@@ -12,11 +12,20 @@ use core::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::drain;
+mod captures;
+mod greens;
+
+use captures::Origin;
+pub(super) use captures::own_stream_runs;
+pub(crate) use captures::{beginning_capture, joining_capture};
+pub(crate) use greens::destroying_green;
+pub(super) use greens::marking_green;
+
+use super::{drain, marks};
 use crate::contexts::{self, Here};
 use crate::driver;
 use crate::fork::ForkLocal;
@@ -31,10 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) enum Marked<R> {
     /// It was made: what its closure answered.
     Done(R),
-    /// The stream or its context is gone, or going.
+    /// The context is destroyed, or has failed.
     Gone,
-    /// The stream records, or is the legacy one of a context in which a stream records that waits for it.
+    /// The stream records, or a mark behind all of its context would disturb one that does.
     Captures,
+    /// Nobody knows the stream, or its context is going, perhaps.
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +55,13 @@ struct Context {
     going: bool,
     /// Marks being made in it.
     busy: u32,
+    /// A blocking stream of ours, for marks behind the legacy one; it goes with the context.
+    own: Option<CUstream>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     here: Here,
-    /// Waits for the legacy stream, and that one for it.
-    blocking: bool,
     /// Marks being made in it.
     busy: u32,
 }
@@ -63,6 +74,8 @@ struct Registry {
     marking: u32,
     /// Captures about to begin.
     beginning: u32,
+    /// Captures that have begun and, as far as is known, have not ended.
+    capturing: Vec<Origin>,
 }
 
 #[derive(Debug, Default)]
@@ -74,8 +87,8 @@ struct Shared {
 static SHARED: ForkLocal<Shared> = ForkLocal::new();
 /// Rises when a stream or context goes, so that no thread's remembered one outlives it.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
-/// A capture has begun, some time.
-static CAPTURED: AtomicBool = AtomicBool::new(false);
+/// The driver has no `cuCtxRecordEvent`.
+static OLDER: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     // Const and without a destructor: launches are made in other libraries' destructors too.
@@ -119,6 +132,7 @@ pub(crate) fn context_seen(here: Here) {
         column: here.device.index(),
         going: false,
         busy: 0,
+        own: None,
     };
     Shared::get()
         .lock()
@@ -135,19 +149,11 @@ pub(crate) fn stream_made(stream: CUstream) {
 }
 
 fn enter(stream: CUstream, here: Here) {
-    let mut flags = 0;
-    // SAFETY: a stream of the program's, and an out parameter that outlives the call.
-    let known = unsafe { driver::cuStreamGetFlags(stream, &raw mut flags) }.is_success();
-    let non_blocking = CUstream_flags::NON_BLOCKING.0;
-    let made = Stream {
-        here,
-        blocking: !known || flags & non_blocking == 0,
-        busy: 0,
-    };
+    let made = Stream { here, busy: 0 };
     Shared::get().lock().streams.insert(stream, made);
 }
 
-/// The context and device of a stream that the program launches in.
+/// The context and device of a stream that the program launches in. One that no hook saw made is known from now on.
 pub(super) fn locate(stream: Ordered) -> Option<Here> {
     let handle = stream.handle();
     if is_default(handle) {
@@ -180,12 +186,19 @@ pub(crate) fn destroying_stream(stream: CUstream, call: impl FnOnce() -> CUresul
         let stream = registry.streams.get(&stream);
         stream.is_some_and(|stream| stream.busy > 0)
     };
+    let known = shared.lock().streams.get(&stream).copied();
+    if let Some(known) = known {
+        drain::stream_going(known.here, stream);
+    }
     let taken = {
         let mut registry = shared.wait(shared.lock(), busy);
+        registry
+            .capturing
+            .retain(|origin| *origin != Origin::Stream(stream));
         registry.streams.remove(&stream)
     };
     EPOCH.fetch_add(1, Ordering::AcqRel);
-    drain::stream_going(stream);
+    drain::stream_gone(stream);
     let answer = call();
     if let (false, Some(back)) = (answer.is_success(), taken) {
         shared.lock().streams.entry(stream).or_insert(back);
@@ -214,12 +227,23 @@ pub(crate) fn destroying_context(
     drain::context_going(context);
     let answer = call();
     let ended = gone(answer);
+    drain::context_went(context, ended);
     let mut registry = shared.lock();
     if ended {
-        registry.contexts.remove(&context);
-        registry
-            .streams
-            .retain(|_, stream| stream.here.handle != context);
+        let Registry {
+            contexts,
+            streams,
+            capturing,
+            ..
+        } = &mut *registry;
+        contexts.remove(&context);
+        streams.retain(|handle, stream| {
+            let stays = stream.here.handle != context;
+            if !stays {
+                capturing.retain(|origin| *origin != Origin::Stream(*handle));
+            }
+            stays
+        });
         EPOCH.fetch_add(1, Ordering::AcqRel);
     } else if let Some(known) = registry.contexts.get_mut(&context) {
         known.going = false;
@@ -227,55 +251,73 @@ pub(crate) fn destroying_context(
     answer
 }
 
-/// Begins or joins a capture by `call` while no mark is made.
-pub(crate) fn beginning_capture(call: impl FnOnce() -> CUresult) -> CUresult {
-    let shared = Shared::get();
-    {
-        let mut registry = shared.lock();
-        registry.beginning += 1;
-        drop(shared.wait(registry, |registry| registry.marking > 0));
+/// Whether a mark behind all work of a context can be made now, as far as is known.
+pub(super) fn can_mark_all() -> bool {
+    !OLDER.load(Ordering::Relaxed) && !captures::may_go_on()
+}
+
+/// The driver cannot put a mark behind all work of a context.
+pub(super) fn is_older() {
+    if !OLDER.swap(true, Ordering::Relaxed) {
+        tracing::info!(
+            "no cuCtxRecordEvent here: threads' own streams are marked by their threads"
+        );
     }
-    CAPTURED.store(true, Ordering::Release);
-    let answer = call();
-    shared.lock().beginning -= 1;
-    shared.changed.notify_all();
-    answer
 }
 
-/// Whether this process has ever begun a capture that a stream may join.
-pub(crate) fn has_captured() -> bool {
-    CAPTURED.load(Ordering::Acquire)
+/// The contexts of a column, and whether one of them is being destroyed, or perhaps only released.
+pub(super) fn contexts_on(column: usize) -> Vec<(CUcontext, bool)> {
+    let registry = Shared::get().lock();
+    let here = registry.contexts.iter();
+    here.filter(|(_, known)| known.column == column)
+        .map(|(context, known)| (*context, known.going))
+        .collect()
 }
 
-/// Shows the streams of a column to `visit`: of each context first the legacy one, then those that do not wait for it; and where
-/// `visit` says it could do nothing with the legacy one, all others too. `false` if a context was left out because it is being
-/// destroyed, or perhaps only released.
-pub(crate) fn with_streams(
-    column: usize,
-    visit: &mut dyn FnMut(CUcontext, CUstream) -> bool,
-) -> bool {
-    let (contexts, streams): (Vec<_>, Vec<_>) = {
-        let registry = Shared::get().lock();
-        let here = |known: &Context| known.column == column;
-        let contexts = registry.contexts.iter().filter(|(_, known)| here(known));
-        let on = |stream: &Stream| stream.here.device.index() == column;
-        let streams = registry.streams.iter().filter(|(_, known)| on(known));
-        (
-            contexts
-                .map(|(context, known)| (*context, known.going))
-                .collect(),
-            streams.map(|(stream, known)| (*stream, *known)).collect(),
-        )
+/// The program's streams of a context, but for the default ones.
+pub(super) fn streams_of(context: CUcontext) -> Vec<CUstream> {
+    let registry = Shared::get().lock();
+    let here = registry.streams.iter();
+    here.filter(|(_, known)| known.here.handle == context)
+        .map(|(stream, _)| *stream)
+        .collect()
+}
+
+/// Runs `body`, which records an event in the stream that it is given, one of ours that stands behind the context's legacy stream.
+pub(super) fn marking_legacy<R>(
+    context: CUcontext,
+    body: impl FnOnce(Result<CUstream, CUresult>) -> R,
+) -> Marked<R> {
+    let held = match Hold::take(context, CUstream::NULL) {
+        Ok(held) => held,
+        Err(why) => return why.into(),
     };
-    for (context, _) in contexts.iter().filter(|(_, going)| !going) {
-        let covers = visit(*context, CU_STREAM_LEGACY);
-        for (stream, known) in &streams {
-            if known.here.handle == *context && !(known.blocking && covers) {
-                visit(*context, *stream);
-            }
-        }
+    let _current = match Current::make(context) {
+        Ok(current) => current,
+        Err(why) if marks::is_over(why) => return Marked::Gone,
+        Err(_) => return Marked::Unknown,
+    };
+    Marked::Done(body(held.own()))
+}
+
+/// Runs `body`, which records an event behind everything in the context, while nothing captures.
+pub(super) fn marking_all<R>(context: CUcontext, body: impl FnOnce() -> R) -> Marked<R> {
+    if OLDER.load(Ordering::Relaxed) {
+        return Marked::Unknown;
     }
-    contexts.iter().all(|(_, going)| !going)
+    let _held = match Hold::take(context, CUstream::NULL) {
+        Ok(held) => held,
+        Err(why) => return why.into(),
+    };
+    let _current = match Current::make(context) {
+        Ok(current) => current,
+        Err(why) if marks::is_over(why) => return Marked::Gone,
+        Err(_) => return Marked::Unknown,
+    };
+    if captures::go_on() {
+        return Marked::Captures;
+    }
+    Marked::Done(body())
 }
 
 /// Runs `body`, which puts an event or the like into a stream, while neither the stream nor its context can go and no capture can
@@ -286,11 +328,14 @@ pub(crate) fn marking<R>(
     per_thread: bool,
     body: impl FnOnce() -> R,
 ) -> Marked<R> {
-    let Some(_held) = Hold::take(context, stream) else {
-        return Marked::Gone;
+    let _held = match Hold::take(context, stream) {
+        Ok(held) => held,
+        Err(why) => return why.into(),
     };
-    let Some(_current) = Current::make(context) else {
-        return Marked::Gone;
+    let _current = match Current::make(context) {
+        Ok(current) => current,
+        Err(why) if marks::is_over(why) => return Marked::Gone,
+        Err(_) => return Marked::Unknown,
     };
     let ordered = if per_thread {
         Ordered::per_thread(stream)
@@ -309,26 +354,71 @@ struct Hold {
     stream: CUstream,
 }
 
-impl Hold {
-    fn take(context: CUcontext, stream: CUstream) -> Option<Self> {
-        let shared = Shared::get();
-        let end = Instant::now() + PATIENCE;
-        let mut registry = shared.lock();
-        while registry.beginning > 0 && Instant::now() < end {
-            registry = shared.wait(registry, |registry| registry.beginning > 0);
+/// Why neither can be kept.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    /// The context is no more.
+    Context,
+    /// Its context is going, or nobody knows the stream.
+    Stream,
+}
+
+impl<R> From<Lost> for Marked<R> {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Context => Self::Gone,
+            Lost::Stream => Self::Unknown,
         }
-        let known = registry.contexts.get_mut(&context);
-        let known = known.filter(|known| !known.going)?;
+    }
+}
+
+impl Hold {
+    fn take(context: CUcontext, stream: CUstream) -> Result<Self, Lost> {
+        let shared = Shared::get();
+        let mut registry = shared.lock();
+        if registry.beginning > 0 {
+            registry = shared.wait(registry, |registry| registry.beginning > 0);
+            if registry.beginning > 0 {
+                // Whoever counted it has left it by a jump, or is held up: it is not waited for again.
+                registry.beginning = 0;
+            }
+        }
+        let known = registry.contexts.get_mut(&context).ok_or(Lost::Context)?;
+        if known.going {
+            return Err(Lost::Stream);
+        }
         known.busy += 1;
         if !is_default(stream) {
             let Some(stream) = registry.streams.get_mut(&stream) else {
                 release(&mut registry, context, CUstream::NULL);
-                return None;
+                return Err(Lost::Stream);
             };
             stream.busy += 1;
         }
         registry.marking += 1;
-        Some(Self { context, stream })
+        Ok(Self { context, stream })
+    }
+
+    /// The stream of ours that stands behind the context's legacy stream, made at first use. The context is current.
+    fn own(&self) -> Result<CUstream, CUresult> {
+        let shared = Shared::get();
+        let known = shared
+            .lock()
+            .contexts
+            .get(&self.context)
+            .and_then(|known| known.own);
+        if let Some(own) = known {
+            return Ok(own);
+        }
+        let mut made = CUstream::NULL;
+        // SAFETY: an out parameter that outlives the call.
+        unsafe { driver::cuStreamCreate(&raw mut made, CUstream_flags::DEFAULT.0) }.ok()?;
+        let mut registry = shared.lock();
+        if let Some(known) = registry.contexts.get_mut(&self.context) {
+            // Where another thread was faster, this one is left to the context.
+            made = *known.own.get_or_insert(made);
+        }
+        Ok(made)
     }
 }
 
@@ -358,16 +448,16 @@ struct Current {
 }
 
 impl Current {
-    fn make(context: CUcontext) -> Option<Self> {
+    fn make(context: CUcontext) -> Result<Self, CUresult> {
         let mut now = CUcontext::NULL;
         // SAFETY: an out parameter that outlives the call.
         let known = unsafe { driver::cuCtxGetCurrent(&raw mut now) }.is_success();
         if known && now == context {
-            return Some(Self { pushed: false });
+            return Ok(Self { pushed: false });
         }
         // SAFETY: a context that is kept from being destroyed.
-        unsafe { driver::cuCtxPushCurrent_v2(context) }.ok().ok()?;
-        Some(Self { pushed: true })
+        unsafe { driver::cuCtxPushCurrent_v2(context) }.ok()?;
+        Ok(Self { pushed: true })
     }
 }
 

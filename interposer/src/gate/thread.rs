@@ -14,21 +14,21 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::Turn;
 
 use super::cap::{Bucket, Duty};
 use super::column::{self, Column};
-use super::futex::Bed;
+use super::futex::{Bed, wake_all};
 use super::marks::Relaxed;
 use super::mirror::{AT_ONCE, Act, NEVER, Stand};
 use super::{barrier, clock};
 use crate::account::{self, Compute};
-use crate::background;
 use crate::fork::ForkLocal;
 use crate::session::Notice;
 use crate::state;
+use crate::{background, exit};
 
 /// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
 const LONGEST: u64 = 1_000_000_000;
@@ -49,6 +49,13 @@ static BELL: AtomicU32 = AtomicU32::new(0);
 static BED: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
 /// What it sleeps on without a daemon.
 static ALONE: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the thread calls nothing any more: the process leaves.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+/// How long the process's end waits for the thread, which may be held up in the driver.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+/// After so long it is woken again.
+const WAKE_AGAIN: Duration = Duration::from_millis(10);
 
 /// What the thread keeps for one device.
 #[derive(Debug, Default)]
@@ -87,6 +94,31 @@ pub(crate) fn follow_leases() {
 pub(super) fn after_fork_in_child() {
     BED.store(ptr::null_mut(), Ordering::Relaxed);
     BELL.store(0, Ordering::Relaxed);
+    STOPPED.store(0, Ordering::Relaxed);
+    exit::after_fork_in_child();
+}
+
+/// The process leaves: waits until the thread, if there is one, calls the driver no more, or for [`STOPS_WITHIN`]. One that is held up
+/// in the driver for longer calls nothing else when it comes back.
+pub(super) fn stop() {
+    let started = STARTED
+        .get()
+        .is_some_and(|started| started.load(Ordering::Acquire));
+    let end = Instant::now() + STOPS_WITHIN;
+    while started && STOPPED.load(Ordering::Acquire) == 0 && Instant::now() < end {
+        let stopped = Bed::own(&STOPPED);
+        wake();
+        stopped.sleep(WAKE_AGAIN);
+    }
+}
+
+/// The thread's last call.
+fn rest() -> ! {
+    STOPPED.store(1, Ordering::Release);
+    wake_all(&STOPPED);
+    loop {
+        Bed::own(&STOPPED).sleep(Duration::from_secs(3600));
+    }
 }
 
 /// When the thread last stirred.
@@ -137,17 +169,19 @@ pub(crate) fn wake() {
 
 fn run(mut rounds: Rounds) {
     state::work_unseen();
+    exit::is_ours();
     // What it sleeps for is often shorter than the system's usual slack.
     // SAFETY: a number for this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
     let _relaxed = Relaxed::enter();
-    loop {
+    while !exit::is_leaving() {
         // A defect here must not take the program with it, nor leave its gates shut.
         let round = catch_unwind(AssertUnwindSafe(|| rounds.one()));
         if round.is_err() {
             std::thread::sleep(Duration::from_nanos(LONGEST));
         }
     }
+    rest()
 }
 
 /// The thread's own memory.
@@ -199,6 +233,10 @@ impl Rounds {
             let stands = column.stands();
             let (turn, again) = self.turn(compute, index, column, now);
             let act = column.step(&turn, stands);
+            if exit::is_leaving() {
+                // What it could not ask, it does not know.
+                return now;
+            }
             match act {
                 Act::Sleep(until) => return until.min(again),
                 Act::Ending(epoch, left) => {

@@ -219,13 +219,13 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with `for_threads`, for the legacy stream
-    /// that waits for threads' own ones.
-    pub(super) fn close_blindly(&mut self, lane: Lane, now: u64, for_threads: bool) -> u64 {
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with `for_context`, for a lane that
+    /// stands for all work of its context.
+    pub(super) fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
         let batch = self.queue(lane, now).close(number, now, covers);
-        batch.for_threads = for_threads;
+        batch.for_context = for_context;
         number
     }
 
@@ -272,9 +272,9 @@ impl<M> Window<M> {
             );
             let context = queue.lane.context;
             self.note(seen);
-            if seen.for_threads > 0 {
-                let is_threads = |lane: &Lane| lane.context == context && lane.thread != 0;
-                self.finish_until(now, is_threads, seen.for_threads, false, &mut passed);
+            if seen.for_context > 0 {
+                let is_beside = |lane: &Lane| lane.context == context;
+                self.finish_until(now, is_beside, seen.for_context, false, &mut passed);
             }
         }
         if self.queues.iter().any(|queue| queue.seen_running == now) {
@@ -345,7 +345,8 @@ impl<M> Window<M> {
 
     /// Streams that share the device, at least one.
     fn beside(&self) -> u64 {
-        (self.queues.len() as u64).max(1)
+        let streams = self.queues.iter().filter(|queue| !queue.lane.is_context());
+        (streams.count() as u64).max(1)
     }
 
     /// Expected nanoseconds until everything under way, and what was admitted, is complete. What takes longer than expected is
@@ -392,18 +393,27 @@ impl<M> Window<M> {
             .map(|queue| (queue.lane, queue.since))
     }
 
-    /// Whether a mark in the legacy stream stands for a thread's own stream.
+    /// Whether a mark behind all work of its context stands for a stream.
     fn is_covered(&self, queue: &Queue<M>) -> bool {
         let beside = |other: &&Queue<M>| other.lane.context == queue.lane.context;
-        let batches = self
+        let mut batches = self
             .queues
             .iter()
             .filter(beside)
             .flat_map(|other| &other.marked);
-        queue.lane.thread != 0
-            && batches
-                .into_iter()
-                .any(|batch| batch.for_threads && batch.last >= queue.last)
+        batches.any(|batch| batch.for_context && batch.last >= queue.last)
+    }
+
+    /// Lanes with work that is not known to be complete.
+    pub(super) fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
+        self.queues.iter().map(|queue| queue.lane)
+    }
+
+    /// The work of `lane` is known under another name from now on.
+    pub(super) fn rename(&mut self, lane: Lane, name: Lane) {
+        if let Some(queue) = self.known(lane) {
+            queue.lane = name;
+        }
     }
 
     /// Whether nothing is under way or about to be.

@@ -374,23 +374,45 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
 }
 
 #[test]
-fn a_mark_in_the_legacy_stream_stands_for_the_threads_own_streams() {
+fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
     let mut window: Window<u64> = Window::default();
     let own = |thread| Lane { thread, ..LANE };
-    let legacy = Lane { stream: 0, ..LANE };
-    for thread in [1, 2] {
+    let context = Lane::of_context(LANE.context);
+    let elsewhere = Lane {
+        context: LANE.context + 1,
+        ..LANE
+    };
+    for lane in [own(0), own(1), own(2), elsewhere] {
         window.admit(0, BOUNDS, 1);
-        window.submitted(0, BOUNDS, own(thread), 1, 100);
+        window.submitted(0, BOUNDS, lane, 1, 100);
     }
-    assert_eq!(window.unmarked_lanes().count(), 2);
-    let number = window.close_blindly(legacy, 0, true);
-    window.marked(legacy, number, 7).unwrap();
-    assert_eq!(window.unmarked_lanes().count(), 0);
+    assert_eq!(window.unmarked_lanes().count(), 4);
+    let number = window.close_blindly(context, 0, true);
+    window.marked(context, number, 7).unwrap();
+    assert_eq!(window.unmarked_lanes().count(), 1);
     window.admit(0, BOUNDS, 1);
     window.submitted(0, BOUNDS, own(2), 1, 100);
     window.look(1_000, |mark| *mark == 7, drop);
     let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
-    assert_eq!(left, [own(2)], "what came after the mark");
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.contains(&own(2)), "what came after the mark");
+    assert!(left.contains(&elsewhere), "another context's");
+}
+
+#[test]
+fn work_keeps_its_marks_under_another_name() {
+    let mut window: Window<u64> = Window::default();
+    let name = Lane { stream: 9, ..LANE };
+    window.admit(0, BOUNDS, 1);
+    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.marked(LANE, number, 7).unwrap();
+    window.rename(LANE, name);
+    window.look(10, |_| false, drop);
+    assert!(!window.is_drained());
+    assert_eq!(window.close_batch(LANE, 0), None, "nothing is known of it");
+    window.look(20, |mark| *mark == 7, drop);
+    assert!(window.is_drained());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::gate::streams;
 use crate::objects::Map;
-use crate::{account, contexts, driver, overhead};
+use crate::{account, contexts, driver, green, overhead};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -75,14 +75,10 @@ fn create_v4(
 /// Makes a context by `call` and measures what it took.
 fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let device = device::of_ordinal(ordinal);
-    if let Some(refused) = device.and_then(|device| account::open(device).err()) {
-        return refused.into();
-    }
-    let (answer, took) = overhead::measured(device, || match device {
-        // What a context takes is known to the daemon alone.
-        Some(device) => reclaim::insist(device, 0, &call),
-        None => call(),
-    });
+    let (answer, took) = match begun(device, call) {
+        Ok(begun) => begun,
+        Err(refused) => return refused,
+    };
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.
         let made = unsafe { *context };
@@ -91,6 +87,21 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
         overhead::book_context(made, device, took);
     }
     answer
+}
+
+/// Makes a context by `call`: what the driver said, and what that took. `Err` if the device has no room for one.
+fn begun(
+    device: Option<DeviceKey>,
+    call: impl Fn() -> CUresult,
+) -> Result<(CUresult, i64), CUresult> {
+    if let Some(refused) = device.and_then(|device| account::open(device).err()) {
+        return Err(refused.into());
+    }
+    Ok(overhead::measured(device, || match device {
+        // What a context takes is known to the daemon alone.
+        Some(device) => reclaim::insist(device, 0, &call),
+        None => call(),
+    }))
 }
 
 fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
@@ -139,6 +150,14 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(context, device) };
     if is_active(device) {
+        // Somebody whom no hook saw has made it: a tool that the driver lets in while it starts.
+        let is_news = PRIMARY
+            .with(u64::from(device.cast_unsigned()), |_| ())
+            .is_none();
+        let refused = is_news.then(|| account::open(device::of_ordinal(device)?).err());
+        if let Some(refused) = refused.flatten() {
+            return refused.into();
+        }
         return remembered(device, context, call());
     }
     let answer = creating(context, device, call);
@@ -191,6 +210,7 @@ fn ending_primary(
     streams::destroying_context(context, call, ended)
 }
 
+/// A green context retains the primary one, and is perhaps the first to.
 fn create_green(
     real: cuGreenCtxCreate,
     context: *mut CUgreenCtx,
@@ -199,23 +219,61 @@ fn create_green(
     flags: u32,
 ) -> CUresult {
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
+    let begins = !is_active(ordinal);
     // SAFETY: the program's own arguments.
-    let (answer, took) = overhead::measured(device, || unsafe {
-        real(context, resources, ordinal, flags)
-    });
+    let call = || unsafe { real(context, resources, ordinal, flags) };
+    let (answer, took) = match begun(device, call) {
+        Ok(begun) => begun,
+        Err(refused) => return refused,
+    };
     if let (true, Some(device)) = (answer.is_success(), device) {
         // SAFETY: the driver wrote it.
         let made = unsafe { *context };
-        overhead::book_context(CUcontext(made.0), device, took);
+        let primary = note_green(made, ordinal, device, begins.then_some(took));
+        let took = if begins { 0 } else { took };
+        overhead::book(number(made), primary, device, took.max(1));
     }
     answer
 }
 
+/// Notes what a green context is a part of, and answers that; `took` is what that took if it began with it.
+fn note_green(
+    made: CUgreenCtx,
+    ordinal: CUdevice,
+    device: DeviceKey,
+    took: Option<i64>,
+) -> CUcontext {
+    let Some(green) = green::made(made, ordinal) else {
+        return CUcontext(made.0);
+    };
+    PRIMARY.insert(u64::from(ordinal.cast_unsigned()), green.primary);
+    contexts::of(green.primary);
+    if let Some(took) = took {
+        overhead::book_context(green.primary, device, took);
+    }
+    green.primary
+}
+
+/// It releases the primary context, perhaps as the last one to. Its streams stay, detached: nothing can be put into them any more, and
+/// what they were given is still done.
 fn destroy_green(real: cuGreenCtxDestroy, context: CUgreenCtx) -> CUresult {
     // SAFETY: the program's own argument.
-    let answer = unsafe { real(context) };
-    if answer.is_success() {
-        overhead::forget(context.0.addr() as u64);
-    }
-    answer
+    let call = || unsafe { real(context) };
+    let Some(green) = green::of(context) else {
+        return call();
+    };
+    let destroyed = || {
+        let answer = streams::destroying_green(&green, call);
+        if answer.is_success() {
+            overhead::forget(number(context));
+            contexts::green_gone(&green);
+        }
+        answer
+    };
+    ending_primary(green.ordinal, destroyed, || !is_active(green.ordinal))
+}
+
+/// The number a green context is known by in our maps.
+fn number(handle: CUgreenCtx) -> u64 {
+    handle.0.addr() as u64
 }

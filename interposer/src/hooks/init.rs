@@ -16,7 +16,7 @@ hooks! {
 
 fn init(real: cuInit, flags: u32) -> CUresult {
     // SAFETY: the program's own argument.
-    let answer = unsafe { real(flags) };
+    let answer = state::for_tools(|| unsafe { real(flags) });
     if answer.is_success() && state::driver_started().is_err() {
         return CUresult::REFUSED;
     }

@@ -10,7 +10,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::contexts::{self, Here};
 use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::{driver, green};
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -123,7 +123,7 @@ impl Ordered {
         if answer.is_success() {
             return StreamId::Number(number);
         }
-        let own = self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread;
+        let own = self.is_own();
         // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
         let thread = own.then(|| unsafe { libc::syscall(libc::SYS_gettid) });
         let context = here.map_or(0, |here| here.handle.0.addr());
@@ -152,6 +152,11 @@ impl Ordered {
         self.per_thread
     }
 
+    /// Whether it is the calling thread's own default stream.
+    pub(crate) fn is_own(self) -> bool {
+        self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread
+    }
+
     /// Records an event of ours behind everything the stream has been given.
     pub(crate) fn record(self, event: CUevent) -> Result<(), CUresult> {
         // SAFETY: the program's stream, and an event of ours in the same context (or the driver refuses).
@@ -168,15 +173,22 @@ impl Ordered {
     /// A new event behind everything the stream has been given, made in the stream's context.
     pub(crate) fn mark(self, context: CUcontext) -> Option<CUevent> {
         let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
+        // The default stream of a green context is only that while the green context is current.
+        let is_default = [CUstream::NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD];
+        let pushes = !is_default.contains(&self.stream) || green::current().is_none();
         // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
         unsafe {
-            driver::cuCtxPushCurrent_v2(context).ok().ok()?;
+            if pushes {
+                driver::cuCtxPushCurrent_v2(context).ok().ok()?;
+            }
             let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0).ok();
             let recorded = made.and_then(|()| self.record(event));
             if made.is_ok() && recorded.is_err() {
                 let _ = driver::cuEventDestroy_v2(event);
             }
-            let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
+            if pushes {
+                let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
+            }
             recorded.ok().map(|()| event)
         }
     }

@@ -8,8 +8,10 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
+use super::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate::streams;
+use crate::green;
 
 hooks! {
     fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult = create;
@@ -56,14 +58,20 @@ fn create_green(
 fn made(stream: *const CUstream, answer: CUresult) -> CUresult {
     if answer.is_success() {
         // SAFETY: the driver wrote it.
-        streams::stream_made(unsafe { *stream });
+        let stream = unsafe { *stream };
+        green::stream_made(stream);
+        streams::stream_made(stream);
     }
     answer
 }
 
 fn destroy(real: cuStreamDestroy, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    streams::destroying_stream(stream, || unsafe { real(stream) })
+    let answer = streams::destroying_stream(stream, || unsafe { real(stream) });
+    if answer.is_success() {
+        green::stream_gone(stream);
+    }
+    answer
 }
 
 /// A stream that waits for an event of a capture joins it: as the begin of one.
@@ -74,17 +82,17 @@ fn wait_event(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    let call = || unsafe { real(stream, event, flags) };
-    if streams::has_captured() {
-        streams::beginning_capture(call)
-    } else {
-        call()
-    }
+    streams::joining_capture(capturing(stream), || unsafe { real(stream, event, flags) })
+}
+
+/// A stream as captures know it: stream 0, where it can capture at all, is the thread's own.
+fn capturing(stream: CUstream) -> Ordered {
+    Ordered::per_thread(stream)
 }
 
 fn begin(real: cuStreamBeginCapture, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    streams::beginning_capture(|| unsafe { real(stream) })
+    streams::beginning_capture(capturing(stream), || unsafe { real(stream) })
 }
 
 fn begin_v2(
@@ -93,7 +101,7 @@ fn begin_v2(
     mode: CUstreamCaptureMode,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    streams::beginning_capture(|| unsafe { real(stream, mode) })
+    streams::beginning_capture(capturing(stream), || unsafe { real(stream, mode) })
 }
 
 fn begin_to_graph(
@@ -106,7 +114,9 @@ fn begin_to_graph(
     mode: CUstreamCaptureMode,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    streams::beginning_capture(|| unsafe { real(stream, graph, after, data, count, mode) })
+    streams::beginning_capture(capturing(stream), || unsafe {
+        real(stream, graph, after, data, count, mode)
+    })
 }
 
 fn begin_to_cig(
@@ -115,7 +125,7 @@ fn begin_to_cig(
     params: *mut CUstreamCigCaptureParams,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    streams::beginning_capture(|| unsafe { real(stream, params) })
+    streams::beginning_capture(capturing(stream), || unsafe { real(stream, params) })
 }
 
 fn begin_again(
@@ -127,5 +137,7 @@ fn begin_again(
     data: *mut c_void,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    streams::beginning_capture(|| unsafe { real(stream, mode, graph, callback, data) })
+    streams::beginning_capture(capturing(stream), || unsafe {
+        real(stream, mode, graph, callback, data)
+    })
 }

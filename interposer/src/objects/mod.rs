@@ -50,6 +50,19 @@ impl<V: Send + 'static> Map<V> {
         self.shard(handle).get_mut(&handle).map(look)
     }
 
+    /// Everything that is in it.
+    pub(crate) fn all(&self) -> Vec<V>
+    where
+        V: Copy,
+    {
+        let mut all = Vec::new();
+        for shard in self.shards() {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.values().copied());
+        }
+        all
+    }
+
     /// Takes out everything that `wanted` accepts.
     pub(crate) fn drain_if(&self, wanted: impl Fn(u64, &V) -> bool) -> Vec<(u64, V)> {
         let mut taken = Vec::new();

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
-use softgpu::{Result, exec, fail, trace, world};
+use softgpu::{Result, exec, fail, lock, trace, world};
 
 /// When a function may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +17,12 @@ pub(crate) enum Entry {
 /// Runs one call: injected faults, the state of the driver, the body, a panic as `CUDA_ERROR_UNKNOWN`, the trace.
 pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> Result) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        lock::pass();
         if let Some(error) = fail::injected(symbol) {
             return error.ok();
         }
         if entry == Entry::Ready {
+            world::still_there(symbol)?;
             world::process()?;
             if exec::in_host_function() {
                 return Err(CUresult::NOT_PERMITTED);

@@ -9,4 +9,5 @@ mod driver;
 mod abi;
 mod api;
 mod attributes;
+mod injection;
 mod names;

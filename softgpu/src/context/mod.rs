@@ -1,9 +1,11 @@
 //! Contexts: primary and user contexts, the stack of each thread, sticky errors, destruction.
 
+pub mod green;
 mod hooks;
 mod overhead;
 pub mod peer;
 pub mod primary;
+pub mod resource;
 mod settings;
 mod stack;
 
@@ -18,8 +20,9 @@ use crate::handle::{self, Handles};
 use crate::memory::pool;
 use crate::world::{Device, Ext};
 
+pub use green::{Green, Named, detached, named};
 pub use settings::{CTX_FLAGS, Settings};
-pub use stack::{current, current_unchecked, pop, push, set_current};
+pub use stack::{current, current_green, current_named, current_unchecked, pop, push, set_current};
 
 static CONTEXTS: Handles<Context> = Handles::new();
 
@@ -68,14 +71,12 @@ pub fn destroy(handle: CUcontext) -> Result<Arc<Context>> {
     Ok(context)
 }
 
-/// The context behind a handle.
+/// The context behind a handle: of a converted green context, its primary context.
 ///
 /// # Errors
 /// `INVALID_CONTEXT` if there is none (any more).
 pub fn lookup(handle: CUcontext) -> Result<Arc<Context>> {
-    CONTEXTS
-        .get(handle.0.addr())
-        .ok_or(CUresult::INVALID_CONTEXT)
+    named(handle).map(|named| named.context)
 }
 
 /// Every context of this process that can be used or has a sticky error, oldest first.
@@ -117,6 +118,7 @@ impl Context {
         // Errors of the work are lost with the context.
         let _ = hooks::drain(self);
         self.destroyed.store(true, Ordering::Release);
+        green::primary_gone(self);
         hooks::gone(self);
         self.ext.clear();
         peer::forget(self.handle);

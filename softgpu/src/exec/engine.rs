@@ -100,6 +100,8 @@ pub(super) struct Recording {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) context: u64,
+    /// The streams it shares implicit order with: its context's number, or its green context's.
+    pub(super) domain: u64,
     /// The last operation submitted, 0 for none.
     pub(super) last: OpId,
     /// Operations not finished.
@@ -117,9 +119,9 @@ pub(super) struct Timeline {
     pub(super) lanes: HashMap<LaneKey, (Words, Lane)>,
     chains: Chains,
     pub(super) queues: HashMap<StreamId, Queue>,
-    /// The legacy default stream of each context that has one.
+    /// The legacy default stream of each domain that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
-    /// What all later work of a context comes after (`cuCtxWaitEvent`).
+    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green contexts' too.
     pub(super) barriers: HashMap<u64, Vec<OpId>>,
     pub(super) events: HashMap<EventId, Recording>,
     /// Finished and not applied, by when they are at the latest.
@@ -162,12 +164,15 @@ impl Timeline {
             return Vec::new();
         };
         let mut after = vec![queue.last];
-        after.extend(self.barriers.get(&queue.context).into_iter().flatten());
-        match self.legacy.get(&queue.context) {
+        after.extend(self.barriers.get(&queue.domain).into_iter().flatten());
+        if queue.domain != queue.context {
+            after.extend(self.barriers.get(&queue.context).into_iter().flatten());
+        }
+        match self.legacy.get(&queue.domain) {
             Some(&legacy) if legacy == stream => after.extend(
                 self.queues
                     .values()
-                    .filter(|other| other.blocking && other.context == queue.context)
+                    .filter(|other| other.blocking && other.domain == queue.domain)
                     .map(|other| other.last),
             ),
             Some(legacy) if queue.blocking => {
@@ -413,6 +418,15 @@ impl Timeline {
             .collect()
     }
 
+    /// The last operations of the streams of a domain.
+    pub(super) fn of_domain(&self, domain: u64) -> Vec<OpId> {
+        self.queues
+            .values()
+            .filter(|queue| queue.domain == domain)
+            .map(|queue| queue.last)
+            .collect()
+    }
+
     /// Drops what is kept for a context that has no operations any more.
     pub(super) fn drop_context(&mut self, context: u64) {
         self.lanes.retain(|(owner, engine), (words, lane)| {
@@ -422,9 +436,18 @@ impl Timeline {
             }
             stays
         });
-        self.queues.retain(|_, queue| queue.context != context);
-        self.legacy.remove(&context);
-        self.barriers.remove(&context);
+        let gone = |queue: &Queue| queue.context == context;
+        let queues = self.queues.values();
+        let mut domains: Vec<u64> = queues
+            .filter(|queue| gone(queue))
+            .map(|queue| queue.domain)
+            .collect();
+        domains.push(context);
+        self.queues.retain(|_, queue| !gone(queue));
+        for domain in domains {
+            self.legacy.remove(&domain);
+            self.barriers.remove(&domain);
+        }
     }
 
     /// The call that `op` makes into the application, and for which context; `None` if it is none.

@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{CUevent, CUevent_flags, CUresult};
 use super::engine::{Item, OpId, Work};
 use super::stream::StreamRef;
 use super::{enqueue, lock, threads, wait};
-use crate::context::Context;
+use crate::context::{Context, Green, Named};
 use crate::error::Result;
 use crate::graph::capture;
 use crate::handle::{self, Handles};
@@ -133,29 +133,32 @@ pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     Ok(())
 }
 
-/// Puts the event behind everything submitted in a context, in whatever stream.
+/// Puts the event behind everything submitted in a context and its green contexts, in whatever stream; or in a green context alone.
 ///
 /// # Errors
 /// `INVALID_HANDLE` if the event belongs to another context; `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
-pub fn record_context(event: &Event, context: &Arc<Context>) -> Result {
+pub fn record_context(event: &Event, named: &Named) -> Result {
+    let Named { context, green } = named;
     if event.context.id() != context.id() {
         return Err(CUresult::INVALID_HANDLE);
     }
-    capture::check_drain(context)?;
+    check_captures(context, green.as_deref())?;
     capture::event_gone(event.id);
     threads::ensure()?;
     let mut timeline = lock();
     let now = timeline.catch_up();
-    let (context, after) = (Arc::clone(context), timeline.of_context(context.id()));
-    let records = Some(event.id);
+    let after = match green {
+        Some(green) => timeline.of_domain(green.domain()),
+        None => timeline.of_context(context.id()),
+    };
     timeline.add(
         now,
         Item {
-            context,
+            context: Arc::clone(context),
             after,
             work: Work::Instant,
             effect: None,
-            records,
+            records: Some(event.id),
             stream: 0,
         },
     );
@@ -163,22 +166,30 @@ pub fn record_context(event: &Event, context: &Arc<Context>) -> Result {
     Ok(())
 }
 
-/// Makes all later work of a context wait for the last recording of the event.
+fn check_captures(context: &Arc<Context>, green: Option<&Green>) -> Result {
+    match green {
+        Some(green) => capture::check_green(green.domain()),
+        None => capture::check_drain(context),
+    }
+}
+
+/// Makes all later work of a context and its green contexts, or of a green context alone, wait for the last recording of the event.
 ///
 /// # Errors
 /// `CAPTURED_EVENT` for one recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
-pub fn wait_context(event: &Event, context: &Arc<Context>) -> Result {
+pub fn wait_context(event: &Event, named: &Named) -> Result {
     capture::check_event(event)?;
-    capture::check_drain(context)?;
+    check_captures(&named.context, named.green.as_deref())?;
     let op = event.recorded();
     let mut timeline = lock();
     let pending = timeline.nodes.contains_key(&op);
-    let mut barriers = timeline.barriers.remove(&context.id()).unwrap_or_default();
+    let domain = named.domain();
+    let mut barriers = timeline.barriers.remove(&domain).unwrap_or_default();
     barriers.retain(|barrier| timeline.nodes.contains_key(barrier));
     if pending {
         barriers.push(op);
     }
-    timeline.barriers.insert(context.id(), barriers);
+    timeline.barriers.insert(domain, barriers);
     Ok(())
 }
 

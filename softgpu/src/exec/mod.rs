@@ -34,7 +34,7 @@ pub(crate) use engine::{Item, OpId, Work};
 pub(crate) use op::nanoseconds;
 pub(crate) use value::ValueWait;
 
-use crate::context::Context;
+use crate::context::{Context, Green};
 use crate::error::Result;
 use crate::graph::capture;
 use bell::Bell;
@@ -303,6 +303,17 @@ pub fn drain(context: &Arc<Context>) -> Result {
     capture::check_drain(context)?;
     settle(context.id());
     context.check()
+}
+
+/// Waits until everything submitted in a green context is complete.
+///
+/// # Errors
+/// As [`drain`].
+pub fn drain_green(green: &Green) -> Result {
+    capture::check_green(green.domain())?;
+    let work = lock().of_domain(green.domain());
+    wait::complete(&work);
+    green.check()
 }
 
 /// Waits until everything this process submitted on the device with this ordinal is complete, whatever comes of it: what freeing

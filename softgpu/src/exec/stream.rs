@@ -11,7 +11,7 @@ use gpushare_cuda_abi::cuda::{
 
 use super::engine::Queue;
 use super::{DefaultStream, lock};
-use crate::context::Context;
+use crate::context::{self, Context, Green};
 use crate::error::Result;
 use crate::handle::{self, Handles};
 
@@ -31,6 +31,7 @@ static STREAMS: Handles<Stream> = Handles::new();
 pub struct Stream {
     id: StreamId,
     context: Arc<Context>,
+    green: Option<Arc<Green>>,
     flags: u32,
     priority: i32,
     legacy: bool,
@@ -40,6 +41,23 @@ pub struct Stream {
 /// An attribute's value as it lies in memory.
 pub type AttributeBytes = [c_char; 64];
 
+/// Where a stream is made: a context, or a green context of it.
+#[derive(Debug)]
+struct Home {
+    context: Arc<Context>,
+    green: Option<Arc<Green>>,
+}
+
+impl Home {
+    /// The calling thread's part of `context`.
+    fn here(context: &Arc<Context>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            green: context::current_green().filter(|green| Arc::ptr_eq(green.primary(), context)),
+        }
+    }
+}
+
 /// The default streams of a context, made when first used.
 #[derive(Debug, Default)]
 struct Defaults {
@@ -48,10 +66,15 @@ struct Defaults {
 }
 
 impl Stream {
-    fn new(context: &Arc<Context>, flags: u32, priority: i32, legacy: bool) -> StreamRef {
+    fn new(home: &Home, flags: u32, priority: i32, legacy: bool) -> StreamRef {
         let id = handle::fresh() as u64;
+        let Home { context, green } = home;
+        let domain = green
+            .as_ref()
+            .map_or_else(|| context.id(), |green| green.domain());
         let queue = Queue {
             context: context.id(),
+            domain,
             last: 0,
             unfinished: 0,
             blocking: flags & CUstream_flags::NON_BLOCKING.0 == 0,
@@ -60,12 +83,13 @@ impl Stream {
         let mut timeline = lock();
         timeline.queues.insert(id, queue);
         if legacy {
-            timeline.legacy.insert(context.id(), id);
+            timeline.legacy.insert(domain, id);
         }
         drop(timeline);
         Arc::new(Self {
             id,
             context: Arc::clone(context),
+            green: green.clone(),
             flags,
             priority,
             legacy,
@@ -81,6 +105,32 @@ impl Stream {
     /// The context its work runs in.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// The green context it belongs to, if any.
+    pub fn green(&self) -> Option<&Arc<Green>> {
+        self.green.as_ref()
+    }
+
+    /// The streams it shares implicit order with.
+    pub fn domain(&self) -> u64 {
+        let green = self.green.as_ref();
+        green.map_or_else(|| self.context.id(), |green| green.domain())
+    }
+
+    /// Whether it can still be used.
+    ///
+    /// # Errors
+    /// The state of its context; what calls answer on a stream whose green context is destroyed.
+    fn check(&self) -> Result {
+        if self
+            .green
+            .as_ref()
+            .is_some_and(|green| green.is_destroyed())
+        {
+            return Err(context::detached(&self.context));
+        }
+        self.context.check()
     }
 
     /// The flags it was made with.
@@ -167,7 +217,8 @@ fn is_stream_attribute(id: CUlaunchAttributeID) -> Result {
     }
 }
 
-/// Makes a stream; a priority outside the range becomes the nearest one in it.
+/// Makes a stream in the calling thread's current context, which is `context` or a green context of it. A priority outside the range
+/// becomes the nearest one in it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for unknown flags.
@@ -175,7 +226,27 @@ pub fn create(context: &Arc<Context>, flags: u32, priority: i32) -> Result<CUstr
     if flags & !CUstream_flags::NON_BLOCKING.0 != 0 {
         return Err(CUresult::INVALID_VALUE);
     }
-    let stream = Stream::new(context, flags, priority.clamp(GREATEST_PRIORITY, 0), false);
+    enter(&Home::here(context), flags, priority)
+}
+
+/// Makes a stream in a green context, whatever is current.
+///
+/// # Errors
+/// `INVALID_VALUE` for other flags than `NON_BLOCKING`; the state of the green context.
+pub fn create_in(green: &Arc<Green>, flags: u32, priority: i32) -> Result<CUstream> {
+    if flags != CUstream_flags::NON_BLOCKING.0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    green.check()?;
+    let home = Home {
+        context: Arc::clone(green.primary()),
+        green: Some(Arc::clone(green)),
+    };
+    enter(&home, flags, priority)
+}
+
+fn enter(home: &Home, flags: u32, priority: i32) -> Result<CUstream> {
+    let stream = Stream::new(home, flags, priority.clamp(GREATEST_PRIORITY, 0), false);
     let value = usize::try_from(stream.id).map_err(|_| CUresult::UNKNOWN)?;
     STREAMS.insert_at(value, stream);
     Ok(CUstream(std::ptr::without_provenance_mut(value)))
@@ -197,7 +268,8 @@ pub fn destroy(stream: CUstream) -> Result {
 /// The stream behind a handle, in `context` where the handle names a default stream.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no stream (any more); the state of its context, if that is lost.
+/// `INVALID_HANDLE` for what is no stream (any more), and for the thread's own one where a green context is current; the state of its
+/// context, if that is lost.
 pub fn resolve(
     context: &Arc<Context>,
     stream: CUstream,
@@ -211,18 +283,23 @@ pub fn resolve(
             let found = STREAMS
                 .get(created.0.addr())
                 .ok_or(CUresult::INVALID_HANDLE)?;
-            found.context.check()?;
+            found.check()?;
             return Ok(found);
         }
     };
-    let defaults = context.ext::<Defaults>();
+    let home = Home::here(context);
+    let defaults = match &home.green {
+        Some(_) if which == DefaultStream::PerThread => return Err(CUresult::INVALID_HANDLE),
+        Some(green) => green.ext::<Defaults>(),
+        None => context.ext::<Defaults>(),
+    };
     Ok(match which {
         DefaultStream::Legacy => {
             let mut legacy = defaults
                 .legacy
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(legacy.get_or_insert_with(|| Stream::new(context, 0, 0, true)))
+            Arc::clone(legacy.get_or_insert_with(|| Stream::new(&home, 0, 0, true)))
         }
         DefaultStream::PerThread => {
             let mut threads = defaults
@@ -232,7 +309,7 @@ pub fn resolve(
             Arc::clone(
                 threads
                     .entry(thread::current().id())
-                    .or_insert_with(|| Stream::new(context, 0, 0, false)),
+                    .or_insert_with(|| Stream::new(&home, 0, 0, false)),
             )
         }
     })

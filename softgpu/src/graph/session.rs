@@ -21,6 +21,8 @@ pub(super) type Tail = Vec<(NodeId, CUgraphEdgeData)>;
 pub(super) struct Member {
     pub(super) tail: Tail,
     pub(super) context: u64,
+    /// The streams it shares implicit order with.
+    pub(super) domain: u64,
     pub(super) blocking: bool,
     /// What `cuStreamGetCaptureInfo` last pointed to.
     pub(super) told: (Vec<CUgraphNode>, Vec<CUgraphEdgeData>),
@@ -99,6 +101,7 @@ impl Captures {
         let member = Member {
             tail,
             context: stream.context().id(),
+            domain: stream.domain(),
             blocking: stream.is_blocking(),
             told: (Vec::new(), Vec::new()),
         };
@@ -113,13 +116,13 @@ impl Captures {
         if !stream.is_legacy() {
             return Ok(());
         }
-        let context = stream.context().id();
+        let domain = stream.domain();
         let mut refused = false;
         for session in self.sessions.values_mut() {
             if session
                 .members
                 .values()
-                .any(|member| member.blocking && member.context == context)
+                .any(|member| member.blocking && member.domain == domain)
             {
                 session.valid &= !invalidates;
                 refused = true;

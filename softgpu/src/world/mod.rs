@@ -20,6 +20,6 @@ mod visible;
 pub use device::{Device, Kind, PageRun, uuid, uuid_text};
 pub use ext::Ext;
 pub use folder::PRIVATE;
-pub use process::{Process, init, process};
+pub use process::{Process, init, process, still_there};
 pub use share::{MAX_TAG, Share};
 pub use visible::VARIABLE as VISIBLE;

@@ -9,7 +9,7 @@ use super::device::{Device, uuid, uuid_text};
 use super::machine::{Machine, Part};
 use super::{sys, visible};
 use crate::error::Result;
-use crate::spec::Spec;
+use crate::spec::{Exit, Spec};
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
@@ -38,6 +38,29 @@ pub fn process() -> Result<&'static Process> {
         ENDED => Err(CUresult::DEINITIALIZED),
         _ => Err(CUresult::NOT_INITIALIZED),
     }
+}
+
+/// Refuses a call of the function `symbol` once the driver is torn down, which it is when the process exits. What a real driver does
+/// then is undefined: so the process is ended with a line that names the function, or with `exit=refuse` in SPEC the answer is the one
+/// that drivers have been seen to give.
+///
+/// # Errors
+/// `DEINITIALIZED`, with `exit=refuse`.
+pub fn still_there(symbol: &str) -> Result {
+    if STAGE.load(Ordering::Acquire) != ENDED {
+        return Ok(());
+    }
+    let refuses = PROCESS
+        .get()
+        .is_some_and(|process| process.spec().exit == Exit::Refuse);
+    if refuses {
+        return Err(CUresult::DEINITIALIZED);
+    }
+    let name = sys::thread_name();
+    eprintln!(
+        "softgpu: {symbol} is called by thread `{name}` after the driver's teardown, in a process that exits"
+    );
+    std::process::abort()
 }
 
 /// Initialises the process: opens the machine SPEC describes. Does nothing the second time.

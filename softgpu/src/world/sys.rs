@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 
 use super::device::PageRun;
 
@@ -14,6 +15,15 @@ use super::device::PageRun;
 pub fn thread_id() -> i32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::gettid() }
+}
+
+/// The calling thread's name, as the kernel has it.
+pub(super) fn thread_name() -> String {
+    let mut name = [0_u8; 16];
+    // SAFETY: a buffer of the size that this question fills at most.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let length = name.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&name[..length.unwrap_or(name.len())]).into_owned()
 }
 
 /// The user this process acts as.
@@ -82,6 +92,25 @@ pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
     unsafe {
         libc::pthread_atfork(None, None, Some(child));
         libc::atexit(end);
+    }
+}
+
+/// Has `end` called when the calling thread ends, and not when the process does: exit handlers still find what the thread has.
+/// `end` is the same in every call.
+pub(crate) fn at_thread_end(end: extern "C" fn()) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    extern "C" fn ended(end: *mut libc::c_void) {
+        // SAFETY: what was set below, a function.
+        unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(end)() }
+    }
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a local of the type the call fills, and a function of this library, which is never unloaded.
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0).then_some(key)
+    });
+    if let Some(key) = *key {
+        // SAFETY: a key that is never deleted.
+        unsafe { libc::pthread_setspecific(key, end as *const libc::c_void) };
     }
 }
 

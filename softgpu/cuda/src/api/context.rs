@@ -6,7 +6,7 @@ use gpushare_cuda_abi::cuda::{
     CUcontext, CUctx_flags, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUexecAffinityType,
     CUlimit, CUresult,
 };
-use softgpu::context::{self, CTX_FLAGS, Context, peer, primary};
+use softgpu::context::{self, CTX_FLAGS, Context, Named, peer, primary};
 use softgpu::{Result, world};
 
 use crate::abi::{input, out, out_if, required};
@@ -96,12 +96,10 @@ driver! {
     fn cuCtxPopCurrent(pctx: *mut CUcontext) { pop(pctx) }
     fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) { pop(pctx) }
     fn cuCtxSetCurrent(ctx: CUcontext) {
-        let context = if ctx.is_null() { None } else { Some(context::lookup(ctx)?) };
-        context::set_current(context);
-        Ok(())
+        context::set_current(if ctx.is_null() { None } else { Some(context::named(ctx)?) })
     }
     fn cuCtxGetCurrent(pctx: *mut CUcontext) {
-        out(pctx, context::current_unchecked().map_or(CUcontext::NULL, |context| context.handle()))
+        out(pctx, context::current_named().map_or(CUcontext::NULL, |named| named.handle()))
     }
     fn cuCtxGetDevice(device: *mut CUdevice) { required(device)?; out(device, ordinal(&*context::current()?)) }
     fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) { required(device)?; out(device, ordinal(&*named(ctx)?)) }
@@ -111,8 +109,8 @@ driver! {
         named(ctx)?;
         out(version, API_VERSION)
     }
-    fn cuCtxSynchronize() { context::current()?.synchronize() }
-    fn cuCtxSynchronize_v2(ctx: CUcontext) { named(ctx)?.synchronize() }
+    fn cuCtxSynchronize() { named_or_current(CUcontext::NULL)?.synchronize() }
+    fn cuCtxSynchronize_v2(ctx: CUcontext) { named_or_current(ctx)?.synchronize() }
 }
 
 driver! {
@@ -182,7 +180,7 @@ fn valid(flags: u32) -> Result<u32> {
 fn create(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> Result {
     required(pctx)?;
     let context = context::create(world::process()?.device(dev)?, valid(flags)?)?;
-    context::push(Arc::clone(&context));
+    context::push(Arc::clone(&context).into())?;
     out(pctx, context.handle())
 }
 
@@ -196,8 +194,7 @@ fn destroy(ctx: CUcontext) -> Result {
 }
 
 fn push(ctx: CUcontext) -> Result {
-    context::push(context::lookup(ctx)?);
-    Ok(())
+    context::push(context::named(ctx)?)
 }
 
 fn pop(pctx: *mut CUcontext) -> Result {
@@ -208,12 +205,18 @@ fn pop(pctx: *mut CUcontext) -> Result {
 
 /// The context a handle names, usable; the null handle names the current one.
 fn named(ctx: CUcontext) -> Result<Arc<Context>> {
-    if ctx.is_null() {
-        return context::current();
-    }
-    let context = context::lookup(ctx)?;
-    context.check()?;
-    Ok(context)
+    named_or_current(ctx).map(|named| named.context)
+}
+
+/// As [`named`], green contexts told apart.
+pub(super) fn named_or_current(ctx: CUcontext) -> Result<Named> {
+    let named = if ctx.is_null() {
+        context::current_named().ok_or(CUresult::INVALID_CONTEXT)?
+    } else {
+        context::named(ctx)?
+    };
+    named.check()?;
+    Ok(named)
 }
 
 fn ordinal(context: &Context) -> CUdevice {

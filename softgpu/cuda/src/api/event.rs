@@ -5,7 +5,7 @@ use softgpu::Result;
 use softgpu::context;
 use softgpu::exec::{DefaultStream, event};
 
-use super::graph::context_of;
+use super::context::named_or_current;
 use super::stream::here;
 use crate::abi::{out, required};
 
@@ -55,11 +55,11 @@ driver! {
     }
 
     fn cuCtxRecordEvent(context: CUcontext, event: CUevent) {
-        event::record_context(&*event::lookup(event)?, &context_of(context)?)
+        event::record_context(&*event::lookup(event)?, &named_or_current(context)?)
     }
 
     fn cuCtxWaitEvent(context: CUcontext, event: CUevent) {
-        event::wait_context(&*event::lookup(event)?, &context_of(context)?)
+        event::wait_context(&*event::lookup(event)?, &named_or_current(context)?)
     }
 
     fn cuEventQuery(event: CUevent) {

@@ -5,6 +5,7 @@ use softgpu::spec::Spec;
 use softgpu::world;
 
 use crate::abi::out;
+use crate::injection;
 
 driver! {
     /// Opens the machine SPEC describes.
@@ -12,7 +13,9 @@ driver! {
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        world::init()
+        world::init()?;
+        injection::inject();
+        Ok(())
     }
 
     /// Says the version of the simulated driver, initialised or not.

@@ -17,6 +17,7 @@ mod graph_exec;
 mod graph_nodes;
 mod graph_objects;
 mod graph_params;
+mod green;
 mod host;
 mod init;
 mod ipc;

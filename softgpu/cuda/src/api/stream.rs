@@ -81,12 +81,14 @@ driver! {
     }
 
     fn cuStreamGetCtx twin cuStreamGetCtx_ptsz (d: DefaultStream; stream: CUstream, context: *mut CUcontext) {
-        out(context, here(d, stream)?.context().handle())
+        let stream = here(d, stream)?;
+        out(context, stream.green().map_or_else(|| stream.context().handle(), |green| green.convert()))
     }
 
     fn cuStreamGetCtx_v2 twin cuStreamGetCtx_v2_ptsz (d: DefaultStream; stream: CUstream, context: *mut CUcontext, green: *mut CUgreenCtx) {
-        out_if(green, CUgreenCtx::NULL);
-        out(context, here(d, stream)?.context().handle())
+        let stream = here(d, stream)?;
+        out_if(green, stream.green().map_or(CUgreenCtx::NULL, |green| green.handle()));
+        out(context, stream.context().handle())
     }
 
     fn cuStreamAddCallback twin cuStreamAddCallback_ptsz (d: DefaultStream; stream: CUstream, callback: CUstreamCallback, data: *mut c_void, flags: u32) {

@@ -39,6 +39,7 @@ macro_rules! driver {
 
 driver! {
     fn cuInit(flags: u32);
+    fn cuDriverGetVersion(version: *mut i32);
     fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     fn cuDevicePrimaryCtxReset_v2(device: CUdevice);
     fn cuCtxSetCurrent(context: CUcontext);
@@ -120,6 +121,16 @@ driver! {
     fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
     fn cuUserObjectCreate(object: *mut CUuserObject, argument: *mut c_void, destroy: CUhostFn, count: u32, flags: u32);
     fn cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: u32, flags: u32);
+    fn cuDeviceGetDevResource(device: CUdevice, resource: *mut CUdevResource, kind: CUdevResourceType);
+    fn cuDevResourceGenerateDesc(desc: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: u32);
+    fn cuGreenCtxCreate(green: *mut CUgreenCtx, desc: CUdevResourceDesc, device: CUdevice, flags: u32);
+    fn cuGreenCtxDestroy(green: CUgreenCtx);
+    fn cuGreenCtxStreamCreate(stream: *mut CUstream, green: CUgreenCtx, flags: u32, priority: i32);
+    fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent);
+    fn cuGreenCtxWaitEvent(green: CUgreenCtx, event: CUevent);
+    fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx);
+    fn cuCtxPushCurrent_v2(context: CUcontext);
+    fn cuCtxPopCurrent_v2(context: *mut CUcontext);
     fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
     fn cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, data: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode);
     fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);

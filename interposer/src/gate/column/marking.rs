@@ -1,0 +1,230 @@
+//! Marks behind a device's work: which streams get one when, and what is known of those that could not.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
+
+use super::{Column, clock, streams};
+use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
+use crate::gate::mirror::Stand;
+use crate::gate::window::{BATCH_AGE, Lane};
+use crate::green;
+
+/// What is known of work after an attempt to put a mark behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It has a mark behind it, or there is none any more.
+    All,
+    /// Its stream captures: what is under way there was submitted before.
+    ItCaptures,
+    /// It has no mark.
+    Nothing,
+}
+
+impl Column {
+    /// Puts a mark behind the work of `lane`. `true` if none of it is left without one.
+    pub(super) fn mark(&self, lane: Lane) -> bool {
+        let (number, spare, gone) = {
+            let mut inner = self.lock();
+            let Some(number) = inner.window.close_batch(lane, clock::now()) else {
+                return true;
+            };
+            (number, inner.take_spare(lane.context), inner.gone)
+        };
+        matches!(self.put(lane, number, spare, gone), Known::All)
+    }
+
+    /// Puts a mark behind work in `lane` that nobody noted.
+    fn mark_blindly(&self, lane: Lane) -> Known {
+        let (number, spare, gone) = {
+            let mut inner = self.lock();
+            let now = clock::now();
+            let number = inner.window.close_blindly(lane, now, lane.is_context());
+            (number, inner.take_spare(lane.context), inner.gone)
+        };
+        self.put(lane, number, spare, gone)
+    }
+
+    /// Puts a mark behind all work of a context, if that can be done now.
+    fn mark_context(&self, context: usize) -> bool {
+        matches!(self.mark_blindly(Lane::of_context(context)), Known::All)
+    }
+
+    fn put(&self, lane: Lane, number: u64, spare: Option<Mark>, gone: u64) -> Known {
+        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
+        let put = marks::put(context, behind(lane), spare);
+        let mut inner = self.lock();
+        let (mark, known) = match put {
+            Put::Made(mark) => {
+                let lost = inner.window.marked(lane, number, mark).err();
+                (lost, Known::All)
+            }
+            Put::Gone => {
+                let of_context = |known: &Lane| known.context == lane.context;
+                inner.window.forget(of_context, drop);
+                (None, Known::All)
+            }
+            Put::Captures(mark) => {
+                inner.window.unmarked(lane, number);
+                (mark, Known::ItCaptures)
+            }
+            Put::Unmarked(mark) => {
+                inner.window.unmarked(lane, number);
+                (mark, Known::Nothing)
+            }
+        };
+        if let (Some(mark), true) = (mark, inner.gone == gone) {
+            inner.keep(mark);
+        }
+        known
+    }
+
+    /// Puts marks behind all work that has none. `thread` is the calling one's number; what it cannot mark, other threads' own streams
+    /// above all, is marked with its whole context once it is older than `age`.
+    pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) {
+        let now = clock::now();
+        let lanes: Vec<(Lane, u64)> = self.lock().window.unmarked_lanes().collect();
+        let mut contexts = Vec::new();
+        for (lane, since) in lanes {
+            let can_mark = lane.thread == 0 || lane.thread == thread;
+            let is_old = now.saturating_sub(since) >= age;
+            if !(can_mark && self.mark(lane)) && is_old && !contexts.contains(&lane.context) {
+                contexts.push(lane.context);
+            }
+        }
+        for context in contexts {
+            let _ = self.mark_context(context);
+        }
+    }
+
+    /// Makes room for a launching thread outside the gate: marks what nobody marked, and looks at the marks.
+    pub(in crate::gate) fn make_room(&self, thread: usize) {
+        let _relaxed = Relaxed::enter();
+        self.mark_rest(thread, BATCH_AGE);
+        self.lock().look(clock::now());
+    }
+
+    /// The gate has been closed and nobody is inside: puts a mark behind everything that may be under way.
+    pub(super) fn mark_all(&self) {
+        let unseen = {
+            let mut inner = self.lock();
+            inner.window.nobody_inside();
+            // What could not be marked is tried again, but not while marks are on their way already.
+            let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
+            inner.unseen && due
+        };
+        if unseen && self.mark_unseen() {
+            self.lock().unseen = false;
+        }
+        self.mark_rest(0, 0);
+    }
+
+    /// Puts marks behind everything that may be under way without anybody having noted it. `true` if that was done. What a stream
+    /// holds that captures now was marked before it began to.
+    fn mark_unseen(&self) -> bool {
+        let mut done = true;
+        for (context, going) in streams::contexts_on(self.index) {
+            done &= !going && (self.mark_context(context.0.addr()) || self.mark_streams(context));
+        }
+        done
+    }
+
+    /// The same for one context where that cannot be done at once. Threads' own streams are left out: nobody can name them.
+    fn mark_streams(&self, context: CUcontext) -> bool {
+        let mut done = true;
+        let all = streams::streams_of(context).into_iter();
+        for stream in all.chain([CU_STREAM_LEGACY]) {
+            let lane = Lane {
+                context: context.0.addr(),
+                stream: stream.0.addr(),
+                thread: 0,
+            };
+            done &= !matches!(self.mark_blindly(lane), Known::Nothing);
+        }
+        for green in green::all_in(context) {
+            done &= !matches!(self.mark_blindly(Lane::of_green(&green)), Known::Nothing);
+        }
+        done
+    }
+
+    /// A stream is about to capture, by the calling thread: what it holds is marked while it can be.
+    pub(in crate::gate) fn capture_begins(&self, lane: Lane) {
+        let _relaxed = Relaxed::enter();
+        if !self.is_unseen() {
+            let _ = self.mark(lane);
+            let others =
+                |(other, _): &(Lane, u64)| other.thread != lane.thread && other.thread != 0;
+            let left = self
+                .lock()
+                .window
+                .unmarked_lanes()
+                .any(|other| others(&other));
+            if left {
+                let _ = self.mark_context(lane.context);
+            }
+        } else if !self.mark_context(lane.context) {
+            let _ = self.mark_blindly(lane);
+        }
+    }
+
+    /// Whether work may be under way that nobody noted. Marks that are passed are forgotten: while the gate is free nobody else looks.
+    fn is_unseen(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.mirror.stand() == Stand::Free {
+            inner.look(clock::now());
+            return true;
+        }
+        inner.unseen
+    }
+
+    /// A stream is about to be destroyed: what it holds is marked while it can be.
+    pub(in crate::gate) fn stream_going(&self, lane: Lane) {
+        let _relaxed = Relaxed::enter();
+        let noted = self
+            .lock()
+            .window
+            .unmarked_lanes()
+            .any(|(other, _)| other == lane);
+        if noted {
+            let _ = self.mark(lane);
+        } else if self.is_unseen() {
+            let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
+            let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
+            if !marks::is_idle(context, stream) {
+                let _ = self.mark_blindly(lane);
+            }
+        }
+    }
+
+    /// A stream goes: its work is known by a name that no other stream will have.
+    pub(in crate::gate) fn stream_gone(&self, stream: CUstream) {
+        static NAMES: AtomicUsize = AtomicUsize::new(0);
+        let mut inner = self.lock();
+        let lanes = inner.window.lanes();
+        let going: Vec<Lane> = lanes
+            .filter(|lane| lane.stream == stream.0.addr())
+            .collect();
+        for lane in going {
+            // Handles are addresses, and even; the default streams' are small.
+            let number = NAMES.fetch_add(2, Ordering::Relaxed);
+            let name = Lane {
+                stream: number.wrapping_add(1 << 32) | 1,
+                ..lane
+            };
+            inner.window.rename(lane, name);
+        }
+    }
+}
+
+/// Where a mark for `lane` belongs.
+fn behind(lane: Lane) -> Behind {
+    if lane.is_context() {
+        Behind::All
+    } else if lane.stream == CU_STREAM_LEGACY.0.addr() {
+        Behind::Legacy
+    } else if let Some(green) = green::of_default(lane.stream) {
+        Behind::Green(green)
+    } else {
+        Behind::Stream(CUstream(core::ptr::without_provenance_mut(lane.stream)))
+    }
+}

@@ -1,0 +1,315 @@
+//! Parts of a device that green contexts are made of: multiprocessors, how they are counted and split.
+//!
+//! An application holds them as plain structures. Where one came from stands in the bytes that are the driver's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpushare_cuda_abi::cuda::{
+    CUdevResource, CUdevResource_v1, CUdevResource_v1_anon, CUdevResourceDesc, CUdevResourceType,
+    CUdevSmResource, CUdevSmResourceSplitByCount_flags, CUresult,
+};
+
+use crate::error::Result;
+use crate::handle::Handles;
+use crate::world::Device;
+
+/// The fewest multiprocessors of a part and what their number is a multiple of, on compute capability 9.0 and later.
+const GRAIN: u32 = 8;
+/// The same where coscheduling is ignored.
+const FINE_GRAIN: u32 = 2;
+/// What marks a structure as made here.
+const MAGIC: u32 = 0x5105_5e50;
+
+static DESCRIPTORS: Handles<Descriptor> = Handles::new();
+
+/// Where multiprocessors came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// A device, context or green context was asked. May be split.
+    Whole,
+    /// One of the equal parts of a split. May not be split again.
+    Part(u64),
+    /// What was left of a split.
+    Rest(u64),
+}
+
+/// Multiprocessors of a device.
+#[derive(Debug, Clone, Copy)]
+pub struct SmResource {
+    device: u32,
+    count: u32,
+    grain: u32,
+    origin: Origin,
+}
+
+/// What a split comes to.
+#[derive(Debug)]
+pub struct Split {
+    /// The equal parts.
+    pub parts: Vec<SmResource>,
+    /// What is left, if anything is.
+    pub rest: Option<SmResource>,
+}
+
+/// What a green context is made of.
+#[derive(Debug)]
+pub struct Descriptor {
+    device: u32,
+    whole: SmResource,
+}
+
+impl SmResource {
+    /// All multiprocessors of a device.
+    pub fn of_device(device: &Device) -> Self {
+        Self {
+            device: device.ordinal(),
+            count: device.spec().sm,
+            grain: GRAIN,
+            origin: Origin::Whole,
+        }
+    }
+
+    /// The same multiprocessors as a green context tells them.
+    pub fn provisioned(self) -> Self {
+        Self {
+            origin: Origin::Whole,
+            ..self
+        }
+    }
+
+    /// Reads a structure of the application's.
+    ///
+    /// # Errors
+    /// `INVALID_RESOURCE_TYPE` for another type than multiprocessors, `INVALID_RESOURCE_CONFIGURATION` for what was not made here.
+    pub fn read(resource: &CUdevResource) -> Result<Self> {
+        if resource.type_ != CUdevResourceType::SM {
+            return Err(CUresult::INVALID_RESOURCE_TYPE);
+        }
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&resource._internal_padding[at..at + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        let (origin, split) = (number(8), number(16));
+        let parts = [number(0), number(24), number(32), number(40)].map(u32::try_from);
+        let [Ok(MAGIC), Ok(device), Ok(count), Ok(grain)] = parts else {
+            return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        };
+        let origin = match origin {
+            0 => Origin::Whole,
+            1 => Origin::Part(split),
+            _ => Origin::Rest(split),
+        };
+        Ok(Self {
+            device,
+            count,
+            grain,
+            origin,
+        })
+    }
+
+    /// As a structure for the application.
+    pub fn write(self) -> CUdevResource {
+        let (origin, split) = match self.origin {
+            Origin::Whole => (0, 0),
+            Origin::Part(split) => (1, split),
+            Origin::Rest(split) => (2, split),
+        };
+        let numbers = [
+            u64::from(MAGIC),
+            origin,
+            split,
+            u64::from(self.device),
+            u64::from(self.count),
+            u64::from(self.grain),
+        ];
+        let mut own = [0; 92];
+        for (place, number) in own.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        let sm = CUdevSmResource {
+            smCount: self.count,
+            minSmPartitionSize: self.grain,
+            smCoscheduledAlignment: self.grain,
+            flags: 0,
+            localityDomainId: 0,
+        };
+        let mut anon = CUdevResource_v1_anon { _oversize: [0; 40] };
+        anon.sm = sm;
+        CUdevResource_v1 {
+            type_: CUdevResourceType::SM,
+            _internal_padding: own,
+            anon,
+            nextResource: std::ptr::null_mut(),
+        }
+    }
+
+    /// Splits into at most `most` parts of at least `least` multiprocessors each; into as many as there can be without a `most`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for unknown flags, or more than there are; `INVALID_RESOURCE_CONFIGURATION` for a part of an earlier split, and
+    /// where not one part comes out of it.
+    pub fn split(self, most: Option<u32>, flags: u32, least: u32) -> Result<Split> {
+        let ignore = CUdevSmResourceSplitByCount_flags::IGNORE_SM_COSCHEDULING.0;
+        let clusters = CUdevSmResourceSplitByCount_flags::MAX_POTENTIAL_CLUSTER_SIZE.0;
+        if flags & !(ignore | clusters) != 0 || least > self.count {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if matches!(self.origin, Origin::Part(_)) {
+            return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        }
+        let grain = if flags & ignore == 0 {
+            GRAIN
+        } else {
+            FINE_GRAIN
+        };
+        let each = least.max(1).next_multiple_of(grain);
+        let parts = (self.count / each).min(most.unwrap_or(u32::MAX));
+        if parts == 0 {
+            return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        }
+        static SPLITS: AtomicU64 = AtomicU64::new(1);
+        let number = SPLITS.fetch_add(1, Ordering::Relaxed);
+        let part = Self {
+            count: each,
+            grain,
+            origin: Origin::Part(number),
+            ..self
+        };
+        let left = self.count - parts * each;
+        let rest = Self {
+            count: left,
+            grain,
+            origin: Origin::Rest(number),
+            ..self
+        };
+        Ok(Split {
+            parts: vec![part; parts as usize],
+            rest: (left > 0).then_some(rest),
+        })
+    }
+}
+
+/// What stands for no resource at all.
+pub fn none() -> CUdevResource {
+    CUdevResource_v1 {
+        type_: CUdevResourceType::INVALID,
+        _internal_padding: [0; 92],
+        anon: CUdevResource_v1_anon { _oversize: [0; 40] },
+        nextResource: std::ptr::null_mut(),
+    }
+}
+
+/// Makes a descriptor of these resources together.
+///
+/// # Errors
+/// `INVALID_VALUE` for none; `INVALID_RESOURCE_CONFIGURATION` for those of several devices, and for several that are not of one split.
+pub fn describe(resources: &[SmResource]) -> Result<CUdevResourceDesc> {
+    let first = *resources.first().ok_or(CUresult::INVALID_VALUE)?;
+    let split = |resource: &SmResource| match resource.origin {
+        Origin::Whole => None,
+        Origin::Part(split) | Origin::Rest(split) => Some(split),
+    };
+    let fits = |other: &SmResource| {
+        other.device == first.device && other.grain == first.grain && split(other) == split(&first)
+    };
+    if resources.len() > 1 && (split(&first).is_none() || !resources.iter().all(fits)) {
+        return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
+    }
+    let whole = SmResource {
+        count: resources.iter().map(|resource| resource.count).sum(),
+        ..first
+    };
+    let handle = DESCRIPTORS.insert(Arc::new(Descriptor {
+        device: first.device,
+        whole,
+    }));
+    Ok(CUdevResourceDesc(std::ptr::without_provenance_mut(handle)))
+}
+
+/// The multiprocessors of `device` that a descriptor names.
+///
+/// # Errors
+/// `INVALID_VALUE` for what is no descriptor, or one of another device.
+pub fn described(handle: CUdevResourceDesc, device: &Device) -> Result<SmResource> {
+    let known = DESCRIPTORS.get(handle.0.addr());
+    let known = known.filter(|known| known.device == device.ordinal());
+    known
+        .map(|known| known.whole)
+        .ok_or(CUresult::INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(count: u32) -> SmResource {
+        SmResource {
+            device: 0,
+            count,
+            grain: GRAIN,
+            origin: Origin::Whole,
+        }
+    }
+
+    fn counts(split: &Split) -> (Vec<u32>, Option<u32>) {
+        let parts = split.parts.iter().map(|part| part.count).collect();
+        (parts, split.rest.map(|rest| rest.count))
+    }
+
+    #[test]
+    fn a_part_has_a_multiple_of_eight_and_the_rest_what_is_left() {
+        let split = whole(132).split(Some(2), 0, 10).unwrap();
+        assert_eq!(counts(&split), (vec![16, 16], Some(100)));
+        let split = whole(132).split(None, 0, 0).unwrap();
+        assert_eq!(counts(&split), (vec![8; 16], Some(4)));
+        let split = whole(16).split(Some(9), 0, 8).unwrap();
+        assert_eq!(counts(&split), (vec![8, 8], None));
+        let fine = CUdevSmResourceSplitByCount_flags::IGNORE_SM_COSCHEDULING.0;
+        let split = whole(132).split(Some(1), fine, 3).unwrap();
+        assert_eq!(counts(&split), (vec![4], Some(128)));
+    }
+
+    #[test]
+    fn what_cannot_be_split_is_refused() {
+        let error = |resource: SmResource, flags, least| resource.split(None, flags, least).err();
+        assert_eq!(error(whole(132), 0, 133), Some(CUresult::INVALID_VALUE));
+        assert_eq!(error(whole(132), 4, 8), Some(CUresult::INVALID_VALUE));
+        let configuration = Some(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        assert_eq!(error(whole(132), 0, 130), configuration);
+        let part = whole(132).split(Some(1), 0, 16).unwrap().parts[0];
+        assert_eq!(error(part, 0, 8), configuration);
+        assert_eq!(error(part.provisioned(), 0, 8), None);
+    }
+
+    #[test]
+    fn a_structure_says_where_it_came_from_and_a_forged_one_nothing() {
+        let split = whole(132).split(Some(1), 0, 16).unwrap();
+        for resource in [whole(132), split.parts[0], split.rest.unwrap()] {
+            let read = SmResource::read(&resource.write()).unwrap();
+            assert_eq!((read.count, read.origin), (resource.count, resource.origin));
+        }
+        let mut forged = none();
+        assert_eq!(
+            SmResource::read(&forged).err(),
+            Some(CUresult::INVALID_RESOURCE_TYPE)
+        );
+        forged.type_ = CUdevResourceType::SM;
+        assert_eq!(
+            SmResource::read(&forged).err(),
+            Some(CUresult::INVALID_RESOURCE_CONFIGURATION)
+        );
+    }
+
+    #[test]
+    fn several_resources_are_described_together_if_they_are_of_one_split() {
+        let split = whole(132).split(Some(2), 0, 16).unwrap();
+        let other = whole(132).split(Some(1), 0, 16).unwrap();
+        assert!(describe(&[split.parts[0], split.parts[1], split.rest.unwrap()]).is_ok());
+        let configuration = Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
+        assert_eq!(describe(&[split.parts[0], other.parts[0]]), configuration);
+        assert_eq!(describe(&[whole(132), whole(132)]), configuration);
+        assert_eq!(describe(&[]), Err(CUresult::INVALID_VALUE));
+    }
+}

@@ -1,0 +1,45 @@
+//! A process that ends soon after it began does not wait for what the library asked of the kernel: a thread that registers the process
+//! for a barrier among its threads is kept by the kernel for ten milliseconds and more, and a process ends with its last thread.
+
+use gpushare_tests::runnable::not_runnable_here;
+use gpushare_tests::{Daemon, Gpu, Guest, clients};
+
+/// Whether the process was registered after `cuInit`, with a context, and after a launch.
+fn registered(how: &str) -> [bool; 3] {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);
+    let mut command = container.command(&clients::compile("barred", &[]));
+    command.arg(how);
+    let mut guest = Guest::start(command);
+    let steps = ["init", "context", "launched"].map(|step| match guest.line().split_once(' ') {
+        Some((said, answer)) if said == step => answer == "1",
+        other => panic!("{step}: {other:?}"),
+    });
+    assert_eq!(guest.finish().stdout, "");
+    steps
+}
+
+/// Whether this kernel has the barrier at all.
+fn is_offered(test: &str) -> bool {
+    let output = std::process::Command::new(clients::compile("barrier_offered", &[])).status();
+    let offered = output.is_ok_and(|status| status.success());
+    if !offered {
+        not_runnable_here(test, "the kernel offers no membarrier");
+    }
+    offered
+}
+
+#[test]
+fn a_process_of_one_thread_is_registered_at_its_first_call() {
+    if is_offered("a_process_of_one_thread_is_registered_at_its_first_call") {
+        assert_eq!(registered("alone"), [true; 3]);
+    }
+}
+
+#[test]
+fn a_process_of_several_threads_is_not_registered_while_it_is_alone() {
+    if is_offered("a_process_of_several_threads_is_not_registered_while_it_is_alone") {
+        assert_eq!(registered("threads"), [false; 3]);
+    }
+}
