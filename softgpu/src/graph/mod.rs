@@ -7,6 +7,7 @@
 pub mod allocation;
 pub mod capture;
 mod captured;
+pub mod forbidden;
 pub mod instance;
 pub mod node;
 pub mod objects;
