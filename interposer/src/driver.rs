@@ -72,6 +72,7 @@ driver! {
     fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult;
     fn cuStreamGetId_ptsz(stream: CUstream, id: *mut u64) -> CUresult;
     fn cuStreamGetFlags(stream: CUstream, flags: *mut u32) -> CUresult;
+    fn cuStreamQuery(stream: CUstream) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;

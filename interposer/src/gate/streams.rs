@@ -147,6 +147,11 @@ fn enter(stream: CUstream, here: Here) {
     Shared::get().lock().streams.insert(stream, made);
 }
 
+/// Whether a made stream is known, so that [`marking`] keeps it from being destroyed.
+pub(crate) fn knows(stream: CUstream) -> bool {
+    !is_default(stream) && Shared::get().lock().streams.contains_key(&stream)
+}
+
 /// The context and device of a stream that the program launches in.
 pub(super) fn locate(stream: Ordered) -> Option<Here> {
     let handle = stream.handle();

@@ -9,6 +9,7 @@
 
 use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 
+use crate::captures::unnoticed;
 use crate::entry::hooks;
 use crate::views::{self, Memory};
 use crate::{contexts, device, driver};
@@ -71,7 +72,7 @@ fn seen() -> Option<Memory> {
     let here = contexts::here()?;
     let (mut free, mut total) = (0, 0);
     // SAFETY: out parameters that outlive the call. Asked apart, because the program's own pointers may be null.
-    unsafe { driver::cuMemGetInfo_v2(&raw mut free, &raw mut total) }
+    unnoticed(|| unsafe { driver::cuMemGetInfo_v2(&raw mut free, &raw mut total) })
         .ok()
         .ok()?;
     views::memory(here.device, free as u64)

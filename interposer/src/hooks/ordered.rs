@@ -147,6 +147,11 @@ impl Ordered {
         self.stream
     }
 
+    /// Whether it is the context's legacy stream.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.stream == CU_STREAM_LEGACY || self.stream.is_null() && !self.per_thread
+    }
+
     /// Whether the program called the twin.
     pub(crate) fn is_per_thread(self) -> bool {
         self.per_thread
@@ -163,21 +168,5 @@ impl Ordered {
             }
         }
         .ok()
-    }
-
-    /// A new event behind everything the stream has been given, made in the stream's context.
-    pub(crate) fn mark(self, context: CUcontext) -> Option<CUevent> {
-        let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
-        // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
-        unsafe {
-            driver::cuCtxPushCurrent_v2(context).ok().ok()?;
-            let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0).ok();
-            let recorded = made.and_then(|()| self.record(event));
-            if made.is_ok() && recorded.is_err() {
-                let _ = driver::cuEventDestroy_v2(event);
-            }
-            let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
-            recorded.ok().map(|()| event)
-        }
     }
 }

@@ -15,6 +15,7 @@ use super::ordered::StreamId;
 use super::turns::{Turn, Turns};
 use super::{frees, reclaim};
 use crate::account;
+use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::fork::ForkLocal;
@@ -262,7 +263,7 @@ impl Arena for Pool {
         let closed = locked(&self.closed);
         if !*closed {
             // SAFETY: the pool exists while `closed` is locked and false. What is in use stays.
-            let _ = unsafe { driver::cuMemPoolTrimTo(self.handle, 0) };
+            let _ = unnoticed(|| unsafe { driver::cuMemPoolTrimTo(self.handle, 0) });
         }
     }
 }
@@ -271,7 +272,9 @@ impl Arena for Pool {
 fn attribute_of(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut value = 0_u64;
     // SAFETY: no attribute asked for here is wider than `value`; of a narrower one the rest stays zero.
-    let answer = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
+    let answer = unnoticed(|| unsafe {
+        driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
+    });
     answer.is_success().then_some(value)
 }
 
