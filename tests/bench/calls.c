@@ -1,8 +1,8 @@
-/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, or a cuGraphLaunch.
+/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, one of cuMemAllocAsync and cuMemFreeAsync, a cuLaunchKernel, or a cuGraphLaunch.
  *
- *   usage: calls alloc|random|launch|graph ROUNDS [LIVE [NEIGHBOURS]]
+ *   usage: calls alloc|random|async|launch|graph ROUNDS [LIVE [NEIGHBOURS]]
  *
- * alloc makes and frees one allocation beside LIVE others; random replaces one of the LIVE, chosen at random, so that nothing about it
+ * alloc makes and frees one allocation beside LIVE others; async does so in the order of a stream, beside others of the same pool; random replaces one of the LIVE, chosen at random, so that nothing about it
  * is in the caches. NEIGHBOURS processes have initialised the driver and hold
  * memory meanwhile. Prints nanoseconds a round: the median of 21 batches, in this thread's own processor time. None of these calls waits for
  * anything, and by the clock on the wall a busy machine's other programs are measured: seen as 55 to 200 ns for one and the same code. */
@@ -22,6 +22,9 @@ typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigne
 
 static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
+static int (*alloc_async)(uint64_t *, size_t, void *);
+static int (*free_async)(uint64_t, void *);
+static void *stream;
 static launch_fn launch;
 static int (*graph_launch)(void *, void *);
 static uint64_t *live, seed = 88172645463325252ull;
@@ -37,6 +40,14 @@ static void start(void) {
     int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
     void *context;
     if (!mem_alloc || !mem_free || !launch || !graph_launch || !retain || retain(&context, 0)) exit(1);
+}
+
+static void start_async(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    alloc_async = (int (*)(uint64_t *, size_t, void *))dlsym(driver, "cuMemAllocAsync");
+    free_async = (int (*)(uint64_t, void *))dlsym(driver, "cuMemFreeAsync");
+    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))dlsym(driver, "cuStreamCreate");
+    if (!alloc_async || !free_async || !create || create(&stream, 1)) exit(1);
 }
 
 static uint64_t next(void) {
@@ -56,6 +67,12 @@ static void pairs(size_t rounds) {
     uint64_t at;
     while (rounds--)
         if (mem_alloc(&at, 512) || mem_free(at)) exit(1);
+}
+
+static void async_pairs(size_t rounds) {
+    uint64_t at;
+    while (rounds--)
+        if (alloc_async(&at, 512, stream) || free_async(at, stream)) exit(1);
 }
 
 static void launches(size_t rounds) {
@@ -107,13 +124,16 @@ int main(int argc, char **argv) {
     live = aligned_alloc(2 << 20, bytes);
     if (!live) return 1;
     madvise(live, bytes, MADV_HUGEPAGE);
+    int async = !strcmp(argv[1], "async");
+    if (async) start_async();
     for (size_t i = 0; i < count; i++)
-        if (mem_alloc(&live[i], 512)) return 1;
+        if (async ? alloc_async(&live[i], 512, stream) : mem_alloc(&live[i], 512)) return 1;
     for (int batch = 0; batch < BATCHES; batch++) {
         struct timespec from, to;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
         if (!strcmp(argv[1], "alloc")) pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "random")) replace(rounds / BATCHES, count);
+        else if (async) async_pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "graph")) graph_launches(rounds / BATCHES);
         else launches(rounds / BATCHES);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);

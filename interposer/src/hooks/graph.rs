@@ -372,7 +372,7 @@ impl Hold {
             Found::Booked(charge) => (charge, None),
             Found::Otherwise(room) => (account::charge(device, 0)?, Some(room)),
         };
-        memory.held().enter(&charge);
+        let _ = memory.held().enter(&charge);
         Ok(Self {
             memory,
             charge,
