@@ -10,6 +10,7 @@
 
 mod account;
 mod background;
+mod captures;
 mod contexts;
 mod device;
 mod dlsym;

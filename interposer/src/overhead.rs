@@ -13,6 +13,7 @@
 use gpushare_cuda_abi::cuda::CUcontext;
 
 use crate::account::{self, nvml};
+use crate::captures::unnoticed;
 use crate::device::DeviceKey;
 use crate::objects::Map;
 use crate::{contexts, driver};
@@ -66,7 +67,7 @@ fn free_in(context: CUcontext) -> Option<u64> {
         if !here && !driver::cuCtxPushCurrent_v2(context).is_success() {
             return None;
         }
-        let answer = driver::cuMemGetInfo_v2(&raw mut free, &raw mut total);
+        let answer = unnoticed(|| driver::cuMemGetInfo_v2(&raw mut free, &raw mut total));
         if !here {
             let _ = driver::cuCtxPopCurrent_v2(&raw mut current);
         }

@@ -55,6 +55,7 @@ void denied_facts(void);
 void foreign_facts(void);
 void stream_facts(void);
 void capture_facts(void);
+void forbidden_facts(void);
 void launch_facts(void);
 void fault_facts(void);
 void graph_facts(void);

@@ -93,6 +93,7 @@ int main(int argc, char **argv) {
         {"start", start_facts},     {"lookup", lookup_facts},   {"device", device_facts}, {"primary", primary_facts},
         {"context", context_facts}, {"linear", linear_facts},   {"copy", copy_facts},     {"host", host_facts},
         {"pool", pool_facts},       {"vmm", vmm_facts},         {"stream", stream_facts}, {"capture", capture_facts},
+        {"forbidden", forbidden_facts},
         {"launch", launch_facts},   {"fault", fault_facts},     {"denied", denied_facts},
         {"array", array_facts},     {"managed", managed_facts}, {"pointer", pointer_facts},
         {"graph", graph_facts},     {"green", green_facts},     {"ipc", ipc_facts},     {"values", values_facts},

@@ -1,9 +1,9 @@
-/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo,
- * or a cuStreamSynchronize.
+/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, one of cuMemAllocAsync and cuMemFreeAsync, a
+ * cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo, or a cuStreamSynchronize.
  *
- *   usage: calls alloc|random|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
+ *   usage: calls alloc|random|async|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
  *
- * alloc makes and frees one allocation beside LIVE others; random replaces one of the LIVE, chosen at random, so that nothing about it
+ * alloc makes and frees one allocation beside LIVE others; async does so in the order of a stream, beside others of the same pool; random replaces one of the LIVE, chosen at random, so that nothing about it
  * is in the caches. NEIGHBOURS processes have initialised the driver and hold
  * memory meanwhile. Prints nanoseconds a round: the median of 21 batches, in this thread's own processor time. None of these calls waits for
  * anything, and by the clock on the wall a busy machine's other programs are measured: seen as 55 to 200 ns for one and the same code. */
@@ -23,6 +23,9 @@ typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigne
 
 static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
+static int (*alloc_async)(uint64_t *, size_t, void *);
+static int (*free_async)(uint64_t, void *);
+static void *stream;
 static launch_fn launch;
 static int (*graph_launch)(void *, void *);
 static int (*mem_info)(size_t *, size_t *);
@@ -44,6 +47,14 @@ static void start(void) {
     if (!mem_alloc || !mem_free || !launch || !graph_launch || !mem_info || !synchronize || !retain || retain(&context, 0)) exit(1);
 }
 
+static void start_async(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    alloc_async = (int (*)(uint64_t *, size_t, void *))dlsym(driver, "cuMemAllocAsync");
+    free_async = (int (*)(uint64_t, void *))dlsym(driver, "cuMemFreeAsync");
+    int (*create)(void **, unsigned) = (int (*)(void **, unsigned))dlsym(driver, "cuStreamCreate");
+    if (!alloc_async || !free_async || !create || create(&stream, 1)) exit(1);
+}
+
 static uint64_t next(void) {
     seed ^= seed << 13;
     seed ^= seed >> 7;
@@ -61,6 +72,12 @@ static void pairs(size_t rounds) {
     uint64_t at;
     while (rounds--)
         if (mem_alloc(&at, 512) || mem_free(at)) exit(1);
+}
+
+static void async_pairs(size_t rounds) {
+    uint64_t at;
+    while (rounds--)
+        if (alloc_async(&at, 512, stream) || free_async(at, stream)) exit(1);
 }
 
 static void launches(size_t rounds) {
@@ -123,14 +140,17 @@ int main(int argc, char **argv) {
     live = aligned_alloc(2 << 20, bytes);
     if (!live) return 1;
     madvise(live, bytes, MADV_HUGEPAGE);
+    int async = !strcmp(argv[1], "async");
+    if (async) start_async();
     for (size_t i = 0; i < count; i++)
-        if (mem_alloc(&live[i], 512)) return 1;
+        if (async ? alloc_async(&live[i], 512, stream) : mem_alloc(&live[i], 512)) return 1;
     launches(1); /* As every thread that waits for work has launched some. */
     for (int batch = 0; batch < BATCHES; batch++) {
         struct timespec from, to;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
         if (!strcmp(argv[1], "alloc")) pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "random")) replace(rounds / BATCHES, count);
+        else if (async) async_pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "graph")) graph_launches(rounds / BATCHES);
         else if (!strcmp(argv[1], "info")) questions(rounds / BATCHES);
         else if (!strcmp(argv[1], "wait")) waits(rounds / BATCHES);

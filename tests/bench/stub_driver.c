@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2 };
 
 static const uint64_t base = 0x7f0000000000ull, step = 512;
 static uint64_t used, *freed, room;
@@ -49,6 +49,56 @@ int cuMemFree_v2(uint64_t at) {
     freed[freed_count++] = (at - base) / step;
     return SUCCESS;
 }
+
+/* One pool: it grows by 32 MiB where nothing that was freed is left, and lets go of nothing. Whatever is submitted is done. */
+static const uint64_t pool_base = 0x7e0000000000ull, pool_step = 32 << 20;
+static uint64_t pool_used, *pool_freed, pool_room;
+static size_t pool_freed_count;
+
+int cuMemAllocAsync(uint64_t *at, size_t bytes, void *stream) {
+    (void)bytes, (void)stream;
+    *at = pool_base + step * (pool_freed_count ? pool_freed[--pool_freed_count] : pool_used++);
+    return SUCCESS;
+}
+
+int cuMemFreeAsync(uint64_t at, void *stream) {
+    (void)stream;
+    if (pool_freed_count == pool_room) {
+        pool_room = pool_room ? 2 * pool_room : 1024;
+        pool_freed = realloc(pool_freed, pool_room * sizeof *pool_freed);
+        if (!pool_freed) return OUT_OF_MEMORY;
+    }
+    pool_freed[pool_freed_count++] = (at - pool_base) / step;
+    return SUCCESS;
+}
+
+int cuDeviceGetMemPool(void **pool, int device) { return *pool = &pool_used, (void)device, SUCCESS; }
+int cuMemPoolTrimTo(void *pool, size_t keep) { return (void)pool, (void)keep, SUCCESS; }
+int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
+    enum { REUSE_OPPORTUNISTIC = 2, RESERVED = 5, USED = 7 };
+    (void)pool;
+    if (attribute == RESERVED) return *(uint64_t *)value = (pool_used * step + pool_step - 1) / pool_step * pool_step, SUCCESS;
+    if (attribute == USED) return *(uint64_t *)value = (pool_used - pool_freed_count) * step, SUCCESS;
+    if (attribute == REUSE_OPPORTUNISTIC) return *(int *)value = 1, SUCCESS;
+    return INVALID_VALUE;
+}
+
+int cuStreamCreate(void **stream, unsigned flags) { return *stream = malloc(1), (void)flags, SUCCESS; }
+int cuStreamGetCtx(void *stream, void **context) { return (void)stream, cuCtxGetCurrent(context); }
+int cuStreamGetId(void *stream, uint64_t *id) { return *id = (uintptr_t)stream, SUCCESS; }
+int cuStreamGetFlags(void *stream, unsigned *flags) { return (void)stream, *flags = 1, SUCCESS; }
+int cuStreamIsCapturing(void *stream, int *status) { return (void)stream, *status = 0, SUCCESS; }
+int cuStreamQuery(void *stream) { return (void)stream, SUCCESS; }
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int now;
+    int before = now;
+    now = *mode;
+    return *mode = before, SUCCESS;
+}
+int cuEventCreate(void **event, unsigned flags) { return *event = malloc(1), (void)flags, SUCCESS; }
+int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream, SUCCESS; }
+int cuEventQuery(void *event) { return (void)event, SUCCESS; }
+int cuEventDestroy_v2(void *event) { return free(event), SUCCESS; }
 
 int cuCtxSetCurrent(void *context) { return (void)context, SUCCESS; }
 int cuModuleLoadData(void **module, const void *image) { return (void)image, cuCtxGetCurrent(module); }

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::*;
 
 use super::streams::{self, Marked};
+pub(super) use crate::captures::Relaxed;
 use crate::driver;
 use crate::green::Green;
 
@@ -45,27 +46,6 @@ pub(super) enum Put {
     Captures(Option<Mark>),
     /// Not now, or not at all: what is under way there stays unknown. The event, if there is one.
     Unmarked(Option<Mark>),
-}
-
-/// This thread disturbs no capture, as long as this lives.
-#[derive(Debug)]
-pub(super) struct Relaxed(CUstreamCaptureMode);
-
-impl Relaxed {
-    /// From now on.
-    pub(super) fn enter() -> Self {
-        let mut mode = CUstreamCaptureMode::RELAXED;
-        // SAFETY: exchanges a value of this thread's for one that outlives the call. A driver without it knows no modes.
-        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        Self(mode)
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        // SAFETY: puts back what was there.
-        let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&raw mut self.0) };
-    }
 }
 
 /// Asks marks, each in its own context: the driver wants one to be current.

@@ -153,6 +153,17 @@ fn enter(stream: CUstream, here: Here) {
     Shared::get().lock().streams.insert(stream, made);
 }
 
+/// Rises when a stream or context goes: what is remembered of a stream by its handle is true as long as this is the same.
+#[inline]
+pub(crate) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Acquire)
+}
+
+/// Whether a made stream is known, so that [`marking`] keeps it from being destroyed.
+pub(crate) fn knows(stream: CUstream) -> bool {
+    !is_default(stream) && Shared::get().lock().streams.contains_key(&stream)
+}
+
 /// The context and device of a stream that the program launches in. One that no hook saw made is known from now on.
 pub(super) fn locate(stream: Ordered) -> Option<Here> {
     let handle = stream.handle();

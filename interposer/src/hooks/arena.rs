@@ -27,6 +27,8 @@ struct Books {
     /// What calls under way may grow the arena by, though they found room in it: another call or a trim may take that room from
     /// under them. As much is not given back until they are done.
     pledged: u32,
+    /// How often less was charged because the arena had let go of something: what was known of its addresses before may be wrong.
+    shrunk: u64,
 }
 
 /// One arena of the driver.
@@ -83,8 +85,22 @@ pub(super) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refuse
             fits.map(|()| u64::from(grew) * UNIT)
         }
     };
+    books.shrunk += u64::from(wanted < books.charged);
     books.charged = wanted;
     fits
+}
+
+/// Follows the arena after a call that certainly did not make it grow, without asking the driver.
+///
+/// # Errors
+/// The charge, if the arena has let go of something since [`Held::enter`] answered `shrunk`: then nothing is certain.
+pub(super) fn after_reuse(arena: &dyn Arena, charge: Charge, shrunk: u64) -> Result<(), Charge> {
+    let mut books = arena.held().lock();
+    if books.shrunk != shrunk {
+        return Err(charge);
+    }
+    books.booked = books.booked.saturating_sub(charge.units().0);
+    Ok(())
 }
 
 /// Follows an arena that may have shrunk.
@@ -127,10 +143,11 @@ impl Held {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A call that has booked `charge` is about to be made; [`after`] follows.
-    pub(super) fn enter(&self, charge: &Charge) {
+    /// A call that has booked `charge` is about to be made; [`after`] or [`after_reuse`] follows. How often the arena has shrunk.
+    pub(super) fn enter(&self, charge: &Charge) -> u64 {
         let mut books = self.lock();
         books.booked = books.booked.saturating_add(charge.units().0);
+        books.shrunk
     }
 
     /// Whether nothing is charged.
@@ -140,6 +157,8 @@ impl Held {
 
     /// Takes everything out: the arena is gone.
     pub(super) fn take(&self) -> Units {
-        Units(std::mem::take(&mut self.lock().charged))
+        let mut books = self.lock();
+        books.shrunk += 1;
+        Units(std::mem::take(&mut books.charged))
     }
 }

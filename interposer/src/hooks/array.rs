@@ -20,6 +20,7 @@ use gpushare_cuda_abi::cuda::{
 use super::allocate;
 use super::array_size::{Shape, bytes_of};
 use crate::account;
+use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
@@ -93,8 +94,10 @@ fn create_mipmap(
     let shape = unsafe { descriptor.as_ref() }.map(Shape::from);
     let kind = ObjectKind {
         map: &MIPMAPS,
-        // SAFETY: the driver has just made it, and the program has not seen it.
-        discard: |handle| unsafe { driver::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) },
+        discard: |handle| {
+            // SAFETY: the driver has just made it, and the program has not seen it.
+            unnoticed(|| unsafe { driver::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) })
+        },
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.
@@ -122,7 +125,7 @@ fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl Fn() -> CUresul
     let kind = ObjectKind {
         map: &ARRAYS,
         // SAFETY: the driver has just made it, and the program has not seen it.
-        discard: |handle| unsafe { driver::cuArrayDestroy(CUarray(handle)) },
+        discard: |handle| unnoticed(|| unsafe { driver::cuArrayDestroy(CUarray(handle)) }),
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.

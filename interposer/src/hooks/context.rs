@@ -9,11 +9,12 @@ use core::ffi::c_int;
 use gpushare_cuda_abi::cuda::*;
 
 use super::{frees, reclaim};
+use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::gate::streams;
 use crate::objects::Map;
-use crate::{account, contexts, driver, green, overhead};
+use crate::{account, captures, contexts, driver, green, overhead};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -105,12 +106,9 @@ fn begun(
 }
 
 fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
-    streams::destroying_context(
-        context,
-        // SAFETY: the program's own argument.
-        || unsafe { real(context) },
-        |answer| answer.is_success() && gone(context),
-    )
+    // SAFETY: the program's own argument.
+    let call = || unsafe { real(context) };
+    ending(context, call, |answer| answer.is_success())
 }
 
 /// The last user's detaching destroys the context, which is then no longer the thread's current one.
@@ -119,18 +117,34 @@ fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
         let mut current = CUcontext::NULL;
         // SAFETY: an out parameter that outlives the call.
         let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
-        answer.is_success() && known && current != context && gone(context)
+        answer.is_success() && known && current != context
     };
     // SAFETY: the program's own argument.
-    streams::destroying_context(context, || unsafe { real(context) }, ended)
+    ending(context, || unsafe { real(context) }, ended)
 }
 
-/// Credits a context that the driver has destroyed, or emptied. Always `true`.
-fn gone(context: CUcontext) -> bool {
-    contexts::gone(context);
-    overhead::context_gone(context);
-    frees::context_gone(context);
-    true
+/// Makes a call that may end a context, and credits what goes with it if `ended` says that it did.
+fn ending(
+    context: CUcontext,
+    call: impl FnOnce() -> CUresult,
+    ended: impl FnOnce(CUresult) -> bool,
+) -> CUresult {
+    let call = || {
+        frees::context_going(context);
+        call()
+    };
+    streams::destroying_context(context, call, |answer| {
+        let ended = ended(answer);
+        if ended {
+            contexts::gone(context);
+            overhead::context_gone(context);
+            captures::context_gone(context);
+            frees::context_gone(context);
+        } else {
+            frees::context_stays(context);
+        }
+        ended
+    })
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
@@ -178,8 +192,9 @@ fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> 
 fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: out parameters that outlive the call.
-    let answer =
-        unsafe { driver::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    let answer = unnoticed(|| unsafe {
+        driver::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
+    });
     answer.is_success() && active != 0
 }
 
@@ -204,10 +219,9 @@ fn ending_primary(
     let Some(context) = PRIMARY.with(number, |context| *context) else {
         return call();
     };
-    let ended = |answer: CUresult| {
-        answer.is_success() && ended() && PRIMARY.take(number).is_some() && gone(context)
-    };
-    streams::destroying_context(context, call, ended)
+    ending(context, call, |answer| {
+        answer.is_success() && ended() && PRIMARY.take(number).is_some()
+    })
 }
 
 /// A green context retains the primary one, and is perhaps the first to.

@@ -1,89 +1,80 @@
 //! Frees in stream order: the driver has accepted them, and the memory is its own again when the stream comes to them.
 //!
-//! Until then the account must go on paying. So an event of ours is recorded behind them. Of one stream two events are kept: the
-//! older one stays where it is, so that it is passed some day though the stream is never idle; the younger one moves with each free.
+//! Until then the account must go on paying. So events of ours are recorded behind them, one behind many: a free is *open* until an
+//! event stands behind it. Of one stream two events are kept: the older one stays where it is, so that it is passed some day though
+//! the stream is never idle; the younger one moves on with what is freed after it.
 //!
-//! # Safety
-//! `unsafe` asks the driver about events that this file holds and has not yet destroyed.
-#![allow(unsafe_code, reason = "asks the driver about its events")]
+//! The list is locked for moments, never while the driver is called: a thread that records or asks has the lane to itself (`busy`), and
+//! takes only copies of its events with it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult};
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
-use super::arena;
-use super::graph;
+use super::lanes::{Batch, Key, Lane, Lanes, Later, Marked};
 use super::layout::Mark;
 use super::ordered::{Ordered, StreamId};
-use super::pools::{self, Pool};
-use crate::account::{self, Units};
+use super::{arena, events, graph, pools};
+
+pub(super) use super::lanes::{Freed, mark};
 use crate::contexts::Here;
 use crate::device::DeviceKey;
-use crate::driver;
 use crate::fork::ForkLocal;
 
 /// Streams whose frees are remembered before the completed ones are looked for.
 const STREAMS: usize = 64;
-/// Frees behind one event before it is looked whether the one before it is passed.
+/// Frees of a stream that share an event, where it can be found out later too whether they are over.
 const FREES: usize = 64;
+/// Bytes that share one at most: as much as a pool grows by.
+const BYTES: u64 = 32 << 20;
+/// How long somebody waits for another thread that records or asks: far longer than the driver takes, unless a stream is full of work
+/// that does not end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something freed in a stream's order.
-#[derive(Debug)]
-pub(super) enum Freed {
-    /// An allocation of a pool: its address, size in bytes, and what names the free there.
-    Pool(Arc<Pool>, u64, u64, Mark),
-    /// Bytes that a graph, launched there, frees itself.
-    Graph(u64),
-    /// A charge outside any pool, to be credited when the event has been passed.
-    Linear(Units),
+#[derive(Debug, Default)]
+struct Shared {
+    lanes: Mutex<Lanes>,
+    /// A lane is busy no more.
+    idle: Condvar,
 }
 
-/// What one event stands behind.
-#[derive(Debug)]
-struct Batch {
-    mark: Mark,
-    event: CUevent,
-    /// Frees in all.
-    count: usize,
-    /// Pools, how many of each one's allocations.
-    pools: Vec<(Arc<Pool>, usize)>,
-    /// Bytes of pools and graphs.
-    bytes: u64,
-    linear: Units,
+static UNDER_WAY: ForkLocal<Shared> = ForkLocal::new();
+
+impl Shared {
+    fn get() -> &'static Self {
+        UNDER_WAY.get_or(Self::default)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `busy`, at most [`PATIENCE`].
+    fn wait_while<'a>(
+        &self,
+        lanes: MutexGuard<'a, Lanes>,
+        busy: impl FnMut(&mut Lanes) -> bool,
+    ) -> MutexGuard<'a, Lanes> {
+        let waited = self.idle.wait_timeout_while(lanes, PATIENCE, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
-/// Frees given to one stream and, when last looked at, not complete.
-#[derive(Debug)]
-struct Frees {
-    device: DeviceKey,
-    context: CUcontext,
-    stream: StreamId,
-    older: Batch,
-    younger: Option<Batch>,
-}
-
-static UNDER_WAY: ForkLocal<Mutex<Vec<Frees>>> = ForkLocal::new();
-static MARKS: AtomicU64 = AtomicU64::new(1);
-
-fn under_way() -> MutexGuard<'static, Vec<Frees>> {
-    UNDER_WAY
-        .get_or(Mutex::default)
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A mark nobody else has.
-pub(super) fn mark() -> Mark {
-    MARKS.fetch_add(1, Ordering::Relaxed)
+fn under_way() -> MutexGuard<'static, Lanes> {
+    Shared::get().lock()
 }
 
 /// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 /// Notes a free that needs no event.
+#[inline]
 pub(super) fn freed() {
-    FREED.store(true, Ordering::Release);
+    if !FREED.load(Ordering::Relaxed) {
+        FREED.store(true, Ordering::Release);
+    }
 }
 
 /// Whether a synchronisation is to be followed.
@@ -104,192 +95,274 @@ pub(super) fn synchronised() {
 fn follow_all() {
     FREED.store(false, Ordering::Release);
     settle();
-    if !under_way().is_empty() {
+    if !under_way().all.is_empty() {
         freed();
     }
     pools::each(&arena::follow);
     graph::each(&arena::follow);
 }
 
-/// Notes that something was freed in a stream's order.
+/// Notes that something was freed in a stream's order, which the calling thread's own call uses.
 ///
-/// Where no event can be recorded behind it, it is credited at once: the driver has accepted its free.
+/// Where no event can be recorded behind it, because nobody can say where the stream is, it is credited at once: the driver has accepted
+/// its free.
 pub(super) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, what: Freed) {
     freed();
-    let id = stream.id(here);
-    let mut all = under_way();
-    if all.len() >= STREAMS {
-        drop(all);
-        settle();
-        all = under_way();
-    }
-    let known = all
-        .iter_mut()
-        .find(|frees| frees.device == device && frees.stream == id);
-    let many = match (known, here) {
-        (Some(known), Some(here)) => known.add(stream, here, what),
-        (None, Some(here)) => match Batch::behind(stream, here, what) {
-            Ok(older) => {
-                all.push(Frees {
-                    device,
-                    context: here.handle,
-                    stream: id,
-                    older,
-                    younger: None,
-                });
-                false
-            }
-            Err(what) => what.never_known(device),
-        },
-        (_, None) => what.never_known(device),
+    let Some(here) = here else {
+        return what.never_known(device);
     };
-    drop(all);
-    if many {
+    let key = Key {
+        device,
+        stream: stream.id(Some(here)),
+    };
+    let (many, due, crowded) = {
+        let mut lanes = under_way();
+        let crowded = lanes.all.len() >= STREAMS;
+        let lane = match lanes.position(key) {
+            Some(at) => &mut lanes.all[at],
+            None => {
+                lanes.all.push(Lane::new(key, here.handle, stream));
+                let Some(lane) = lanes.all.last_mut() else {
+                    return;
+                };
+                lane
+            }
+        };
+        lane.open.add(what);
+        let many = lane.open.count >= FREES;
+        let large = lane.open.bytes >= BYTES || lane.open.linear.0 > 0;
+        (many, many || large || lane.later == Later::Nothing, crowded)
+    };
+    if due {
+        record(key, true);
+    }
+    if crowded {
         settle();
+    } else if many {
+        ask(key);
     }
 }
 
-impl Freed {
-    /// Nobody will know when it is over.
-    fn never_known(self, device: DeviceKey) -> bool {
-        match self {
-            Self::Pool(pool, at, bytes, mark) => {
-                pool.submitted(at, bytes, mark, None);
-                pool.over(1);
-            }
-            Self::Graph(_) => {}
-            Self::Linear(units) => account::release(device, units),
-        }
-        false
-    }
-}
-
-impl Frees {
-    /// Adds to the younger event. Returns whether it is time to look.
-    fn add(&mut self, stream: Ordered, here: Here, what: Freed) -> bool {
-        if let Some(younger) = &mut self.younger {
-            if stream.record(younger.event).is_err() {
-                return what.never_known(self.device);
-            }
-            younger.add(what);
-            return younger.count.is_multiple_of(FREES);
-        }
-        match Batch::behind(stream, here, what) {
-            Ok(younger) => self.younger = Some(younger),
-            Err(what) => return what.never_known(self.device),
-        }
-        false
-    }
-
-    /// Credits what is complete; whether something is left.
-    fn settle(&mut self) -> bool {
-        loop {
-            // SAFETY: an event of ours, which nobody else destroys while the list is locked.
-            if unsafe { driver::cuEventQuery(self.older.event) } == CUresult::NOT_READY {
-                return true;
-            }
-            // SAFETY: as above; it is not used after this.
-            let _ = unsafe { driver::cuEventDestroy_v2(self.older.event) };
-            self.older.over(self.device);
-            match self.younger.take() {
-                Some(younger) => self.older = younger,
-                None => return false,
-            }
-        }
-    }
-
-    fn batches(&self) -> impl Iterator<Item = &Batch> {
-        core::iter::once(&self.older).chain(&self.younger)
-    }
-}
-
-impl Batch {
-    /// A new event behind a free; the free comes back if there can be none.
-    fn behind(stream: Ordered, here: Here, what: Freed) -> Result<Self, Freed> {
-        let Some(event) = stream.mark(here.handle) else {
-            return Err(what);
+/// Puts an event behind what is open in a stream, unless another thread is at it. `in_use`: the program's own call uses the stream.
+fn record(key: Key, in_use: bool) {
+    let (context, stream, spare) = {
+        let lanes = under_way();
+        // What nobody can do later is done now, though another thread is at it for a moment.
+        let wait = |lanes: &mut Lanes| {
+            let lane = lanes.find(key);
+            in_use && lane.is_some_and(|lane| lane.busy && lane.later != Later::Record)
         };
-        let mut batch = Self {
-            mark: mark(),
-            event,
-            count: 0,
-            pools: Vec::new(),
-            bytes: 0,
-            linear: Units(0),
+        let mut lanes = Shared::get().wait_while(lanes, wait);
+        let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+            return;
         };
-        batch.add(what);
-        Ok(batch)
+        if lane.open.count == 0 || !(in_use || lane.later == Later::Record) {
+            return;
+        }
+        lane.busy = true;
+        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
+        let younger = lane.younger.as_ref().map(|younger| younger.event);
+        (lane.context, lane.stream, younger)
+    };
+    let recorded = events::put(stream, context, spare, in_use);
+    let mut lanes = under_way();
+    if let Some(lane) = lanes.find_busy(key) {
+        lane.busy = false;
+        match (recorded, lane.moving.take()) {
+            (Ok(event), Some(behind)) => lane.put(Marked { behind, event }),
+            (_, Some(behind)) => lane.open.join(behind),
+            _ => {}
+        }
     }
+    drop(lanes);
+    Shared::get().idle.notify_all();
+}
 
-    fn add(&mut self, freed: Freed) {
-        self.count += 1;
-        match freed {
-            Freed::Pool(pool, at, bytes, mark) => {
-                pool.submitted(at, bytes, mark, Some(self.mark));
-                self.bytes = self.bytes.saturating_add(bytes);
-                match self
-                    .pools
-                    .iter_mut()
-                    .find(|(known, _)| Arc::ptr_eq(known, &pool))
-                {
-                    Some((_, count)) => *count += 1,
-                    None => self.pools.push((pool, 1)),
+/// Credits what is complete in a stream, unless another thread is at it.
+fn ask(key: Key) {
+    loop {
+        let (context, event) = {
+            let mut lanes = under_way();
+            let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+                return;
+            };
+            let Some(event) = lane.older.as_ref().map(|older| older.event) else {
+                return;
+            };
+            lane.busy = true;
+            (lane.context, event)
+        };
+        let passed = events::is_passed(context, event);
+        if passed {
+            events::destroy(context, event);
+        }
+        let mut over = None;
+        {
+            let mut lanes = under_way();
+            if let Some(lane) = lanes.find_busy(key) {
+                lane.busy = false;
+                if passed {
+                    over = lane.older.take();
+                    lane.older = lane.younger.take();
                 }
             }
-            Freed::Graph(bytes) => self.bytes = self.bytes.saturating_add(bytes),
-            Freed::Linear(units) => self.linear.0 = self.linear.0.saturating_add(units.0),
+            lanes.all.retain(|lane| !lane.is_empty());
         }
-    }
-
-    fn over(&self, device: DeviceKey) {
-        account::release(device, self.linear);
-        for (pool, count) in &self.pools {
-            pool.passed(self.mark);
-            pool.over(*count);
+        Shared::get().idle.notify_all();
+        match over {
+            Some(marked) => marked.behind.over(key.device),
+            None => return,
         }
     }
 }
 
 /// Credits the frees that are complete.
 pub(super) fn settle() {
-    under_way().retain_mut(Frees::settle);
+    let keys: Vec<Key> = under_way().all.iter().map(|lane| lane.key).collect();
+    for key in keys {
+        record(key, false);
+        ask_idle(key);
+        ask(key);
+    }
+}
+
+/// Credits what is open in a stream that is idle, where no event may be recorded to find out.
+fn ask_idle(key: Key) {
+    let (context, stream) = {
+        let mut lanes = under_way();
+        let lane = lanes.find(key);
+        let asked =
+            |lane: &&mut Lane| !lane.busy && lane.later == Later::AskIdle && lane.open.count > 0;
+        let Some(lane) = lane.filter(asked) else {
+            return;
+        };
+        lane.busy = true;
+        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
+        (lane.context, lane.stream)
+    };
+    let idle = events::is_idle(context, stream);
+    let mut over = None;
+    {
+        let mut lanes = under_way();
+        if let Some(lane) = lanes.find_busy(key) {
+            lane.busy = false;
+            match lane.moving.take() {
+                Some(batch) if idle => over = Some(batch),
+                Some(batch) => lane.open.join(batch),
+                None => {}
+            }
+        }
+        lanes.all.retain(|lane| !lane.is_empty());
+    }
+    Shared::get().idle.notify_all();
+    if let Some(batch) = over {
+        batch.over(key.device);
+    }
+}
+
+/// A stream is about to be destroyed, or to capture: its open frees get their event now.
+pub(super) fn stream_going(stream: CUstream) {
+    let Some(shared) = UNDER_WAY.get().filter(|_| !is_default(stream)) else {
+        return;
+    };
+    let keys: Vec<Key> = {
+        let busy = |lanes: &mut Lanes| {
+            let mut here = lanes.all.iter();
+            here.any(|lane| lane.busy && lane.stream.handle() == stream)
+        };
+        let lanes = shared.wait_while(shared.lock(), busy);
+        let here = lanes.all.iter();
+        let here = here.filter(|lane| lane.stream.handle() == stream && lane.open.count > 0);
+        here.map(|lane| lane.key).collect()
+    };
+    keys.into_iter().for_each(|key| record(key, true));
+}
+
+/// Whether a handle means the default streams, which are never destroyed.
+fn is_default(stream: CUstream) -> bool {
+    stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
+}
+
+/// A stream has been destroyed: its handle may come to mean another.
+pub(super) fn stream_gone(stream: CUstream) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    for lane in &mut shared.lock().all {
+        if lane.stream.handle() == stream {
+            lane.later = Later::Nothing;
+        }
+    }
+}
+
+/// A context is about to be destroyed, or released perhaps for the last time: nobody asks its events from now on.
+pub(super) fn context_going(context: CUcontext) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    let busy = |lanes: &mut Lanes| {
+        let mut here = lanes.all.iter();
+        here.any(|lane| lane.context == context && lane.busy)
+    };
+    let mut lanes = shared.wait_while(shared.lock(), busy);
+    let taken: Vec<Lane> = lanes
+        .all
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    lanes.going.extend(taken);
+}
+
+/// The context is there still.
+pub(super) fn context_stays(context: CUcontext) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    let mut lanes = shared.lock();
+    let back: Vec<Lane> = lanes
+        .going
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    lanes.all.extend(back);
 }
 
 /// A context is gone, its events and the frees behind its work with it.
 pub(super) fn context_gone(context: CUcontext) {
-    under_way().retain(|frees| {
-        let gone = frees.context == context;
-        if gone {
-            frees.batches().for_each(|batch| batch.over(frees.device));
-        }
-        !gone
-    });
+    context_stays(context);
+    let gone: Vec<Lane> = under_way()
+        .all
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    for lane in gone {
+        lane.batches().for_each(|batch| batch.over(lane.key.device));
+    }
     follow_all();
 }
 
 /// Whether frees on other streams than `stream` are under way on the device.
 pub(super) fn others_pending(device: DeviceKey, stream: Option<StreamId>) -> bool {
     under_way()
+        .all
         .iter()
-        .any(|frees| frees.device == device && stream != Some(frees.stream))
+        .any(|lane| lane.key.device == device && stream != Some(lane.key.stream))
 }
 
 /// What names the frees under way that one stream was given.
 pub(super) fn own(stream: StreamId) -> Vec<Mark> {
     settle();
     under_way()
+        .all
         .iter()
-        .filter(|frees| frees.stream == stream)
-        .flat_map(Frees::batches)
-        .map(|batch| batch.mark)
+        .filter(|lane| lane.key.stream == stream)
+        .flat_map(Lane::batches)
+        .flat_map(|batch| batch.marks.iter().copied())
         .collect()
 }
 
 /// Bytes that frees under way will give back on a device.
 pub(super) fn coming(device: DeviceKey) -> u64 {
-    let all = under_way();
-    let here = all.iter().filter(|frees| frees.device == device);
-    here.flat_map(Frees::batches)
+    let lanes = under_way();
+    let here = lanes.all.iter().filter(|lane| lane.key.device == device);
+    here.flat_map(Lane::batches)
         .map(|batch| batch.bytes.saturating_add(batch.linear.bytes()))
         .sum()
 }

@@ -23,6 +23,7 @@ use super::ordered::Ordered;
 use super::reclaim::{self, Found};
 use super::turns::{Turn, Turns};
 use crate::account::{self, Charge, Refused};
+use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::entry::hooks;
@@ -103,9 +104,9 @@ impl GraphMemory {
         let mut value = 0_u64;
         let ordinal = device::ordinal_of(self.device)?;
         // SAFETY: these attributes are 64 bits wide.
-        let answer = unsafe {
+        let answer = unnoticed(|| unsafe {
             driver::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut value).cast())
-        };
+        });
         answer.is_success().then_some(value)
     }
 }
@@ -130,7 +131,7 @@ impl Arena for GraphMemory {
     fn trim(&self) {
         if let Some(ordinal) = device::ordinal_of(self.device) {
             // SAFETY: a device of the program's. What is in use stays.
-            let _ = unsafe { driver::cuDeviceGraphMemTrim(ordinal) };
+            let _ = unnoticed(|| unsafe { driver::cuDeviceGraphMemTrim(ordinal) });
         }
     }
 }
@@ -371,7 +372,7 @@ impl Hold {
             Found::Booked(charge) => (charge, None),
             Found::Otherwise(room) => (account::charge(device, 0)?, Some(room)),
         };
-        memory.held().enter(&charge);
+        let _ = memory.held().enter(&charge);
         Ok(Self {
             memory,
             charge,

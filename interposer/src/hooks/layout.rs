@@ -8,6 +8,7 @@
 //! Memory freed in stream order is *pending* until an event behind the free has been passed: free for its own stream, for no other.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// The driver places allocations of a pool at multiples of this.
 const GRANULE: u64 = 512;
@@ -26,13 +27,23 @@ pub(super) struct Layout {
     pending: BTreeMap<u64, (u64, Mark)>,
     /// What the driver had reserved when that was last looked at.
     reserved: u64,
+    /// How often the pool had shrunk when it was last compared with what is reserved; `None` while nothing can be told without asking.
+    trusts: Option<u64>,
+    /// Allocations since then that were told by their addresses alone.
+    unread: u32,
 }
+
+/// Allocations told by their addresses alone before the driver is asked again.
+const UNREAD: u32 = 64;
 
 #[derive(Debug)]
 struct Piece {
     bytes: u64,
     /// Allocations in it that nobody has begun to free. While there is one, the driver cannot let go of the piece.
     live: usize,
+    /// It was the driver's when what is reserved was last read, and while anything lived in it ever since, that can only have changed
+    /// unnoticed when nothing did.
+    sure: bool,
 }
 
 /// One allocation and what the driver had reserved around it. Bytes.
@@ -52,10 +63,11 @@ impl Layout {
         let Placed { at, bytes, .. } = placed;
         let bytes = granules(bytes);
         self.reserved = placed.after;
+        self.unread = 0;
         let grew = placed.after.checked_sub(placed.before);
         let (known, covered) = (self.touches_living(at, bytes), self.covers(at, bytes));
         match grew {
-            Some(0) if covered => {}
+            Some(0) if covered => self.vouch(at, bytes),
             Some(growth) if growth == placed.growth && !known => self.grown(at, growth),
             _ if known && !covered => self.forget(),
             // Something was let go of meanwhile (as much as was grown by, it may be), or the driver's pieces are not as ours.
@@ -65,20 +77,83 @@ impl Layout {
         self.count(at, bytes, |live| live + 1);
     }
 
+    /// What is reserved, if that is certain without asking: since it was read the pool has not been seen to shrink, and every allocation
+    /// since then was [`Layout::reused`] memory. `shrunk` is how often the pool has been seen to.
+    pub(super) fn trusted(&self, shrunk: u64) -> Option<u64> {
+        let trusted = self.trusts == Some(shrunk) && self.unread < UNREAD;
+        trusted.then_some(self.reserved)
+    }
+
+    /// What is known was compared with what is reserved, after the pool had shrunk so often.
+    pub(super) fn trust(&mut self, shrunk: u64) {
+        self.trusts = Some(shrunk);
+    }
+
+    /// Enters an allocation if its address says that it did not make the pool grow beyond what is charged: it lies in a piece that is
+    /// the driver's still, or in one where a new piece, which would begin there and be `growth` long, would take the old one's place.
+    pub(super) fn reused(&mut self, at: u64, bytes: u64, growth: u64) -> bool {
+        let bytes = granules(bytes);
+        let Some((start, piece)) = self.pieces.range_mut(..=at).next_back() else {
+            return false;
+        };
+        let end = start + piece.bytes;
+        let kept = piece.sure && piece.live > 0;
+        if at.saturating_add(bytes) > end || !kept && at.saturating_add(growth) > end {
+            return false;
+        }
+        let enter = |piece: &mut Piece| {
+            piece.sure = kept;
+            piece.live += 1;
+        };
+        // What was freed whole and is taken whole again is the most frequent.
+        if let Entry::Occupied(freed) = self.pending.entry(at)
+            && freed.get().0 == bytes
+        {
+            freed.remove();
+            enter(piece);
+        } else if self.covers(at, bytes) {
+            self.cut(at, bytes);
+            if let Some((_, piece)) = self.pieces.range_mut(..=at).next_back() {
+                enter(piece);
+            }
+        } else {
+            return false;
+        }
+        self.unread += 1;
+        true
+    }
+
+    /// The pieces of a range are the driver's: what is reserved says so.
+    fn vouch(&mut self, at: u64, bytes: u64) {
+        let starts: Vec<u64> = overlapped(&self.pieces, at, bytes).collect();
+        for start in starts {
+            if let Some(piece) = self.pieces.get_mut(&start) {
+                piece.sure = true;
+            }
+        }
+    }
+
     /// Compares with what is reserved now: whatever the driver has let go of was entirely free, so what may be gone is forgotten.
-    /// `trimmed` is what was [`Layout::idle`] before the pool was made to let go of all it could.
-    pub(super) fn look(&mut self, reserved: u64, trimmed: Option<&[u64]>) {
+    /// `trimmed` is what was [`Layout::idle`] before the pool was made to let go of all it could. Whether more is reserved than was
+    /// certain.
+    pub(super) fn look(&mut self, reserved: u64, trimmed: Option<&[u64]>) -> bool {
+        let surprised = self.trusts.is_some() && reserved > self.reserved;
         let gone = self.reserved.saturating_sub(reserved);
         self.reserved = reserved;
+        self.unread = 0;
         if gone == 0 {
-            return;
+            return surprised;
         }
         let bytes = |start: &u64| self.pieces.get(start).map_or(0, |piece| piece.bytes);
-        let explained = trimmed.filter(|idle| idle.iter().map(bytes).sum::<u64>() == gone);
+        let sure = |piece: &Piece| piece.sure || piece.live == 0;
+        let explained = trimmed.filter(|idle| {
+            self.pieces.values().all(sure) && idle.iter().map(bytes).sum::<u64>() == gone
+        });
         match explained {
             Some(idle) => idle.iter().for_each(|start| self.drop_piece(*start)),
             None => self.doubt(),
         }
+        surprised
     }
 
     /// Pieces that are free for every stream as a whole.
@@ -112,6 +187,13 @@ impl Layout {
 
     /// The driver has accepted that free; it is over when `event` is, or nobody will know.
     pub(super) fn submitted(&mut self, at: u64, bytes: u64, mark: Mark, event: Option<Mark>) {
+        let whole = granules(bytes);
+        if let (Some((length, now)), Some(event)) = (self.pending.get_mut(&at), event)
+            && (*length, *now) == (whole, mark)
+        {
+            *now = event;
+            return;
+        }
         for (at, bytes) in self.take_marked(at, bytes, mark) {
             if let Some(event) = event {
                 self.pending.insert(at, (bytes, event));
@@ -143,11 +225,13 @@ impl Layout {
         self.pieces.clear();
         self.free.clear();
         self.pending.clear();
+        self.trusts = None;
     }
 
     /// Forgets every piece that the driver may have let go of, and all that is in none.
     fn doubt(&mut self) {
-        let unused = self.pieces.extract_if(.., |_, piece| piece.live == 0);
+        let doubtful = |piece: &Piece| piece.live == 0 || !piece.sure;
+        let unused = self.pieces.extract_if(.., |_, piece| doubtful(piece));
         let unused: Vec<(u64, u64)> = unused.map(|(start, piece)| (start, piece.bytes)).collect();
         for (start, bytes) in unused {
             self.cut(start, bytes);
@@ -177,6 +261,7 @@ impl Layout {
             Piece {
                 bytes: growth,
                 live: 0,
+                sure: true,
             },
         );
         self.free.insert(at, growth);
@@ -256,6 +341,13 @@ impl Layout {
     }
 
     fn count(&mut self, at: u64, bytes: u64, change: impl Fn(usize) -> usize) {
+        // Nearly all are in one piece.
+        if let Some((start, piece)) = self.pieces.range_mut(..=at).next_back()
+            && at.saturating_add(bytes) <= start + piece.bytes
+        {
+            piece.live = change(piece.live);
+            return;
+        }
         let starts: Vec<u64> = overlapped(&self.pieces, at, bytes).collect();
         for start in starts {
             if let Some(piece) = self.pieces.get_mut(&start) {
@@ -361,6 +453,83 @@ mod tests {
         assert!(!layout.fits(1, &[1]));
         layout.look(0, None);
         assert_eq!(layout.pieces.len(), 1, "it is alive, so its piece is there");
+    }
+
+    /// A pool with one piece, of which the driver was asked, and one allocation at its start.
+    fn trusted(bytes: u64) -> Layout {
+        let mut layout = with(bytes);
+        layout.look(STEP, None);
+        layout.trust(0);
+        layout
+    }
+
+    #[test]
+    fn an_address_in_a_piece_with_a_living_allocation_says_that_nothing_grew() {
+        let mut layout = trusted(MIB);
+        assert!(layout.reused(BASE + MIB, MIB, STEP));
+        layout.leaving(BASE + MIB, MIB, 1);
+        layout.submitted(BASE + MIB, MIB, 1, Some(2));
+        assert!(
+            layout.reused(BASE + MIB, MIB, STEP),
+            "again, before the free is over"
+        );
+        assert!(
+            !layout.reused(BASE + MIB, MIB, STEP),
+            "something lives there"
+        );
+        assert!(!layout.reused(BASE + STEP, MIB, STEP), "outside");
+        assert!(
+            !layout.reused(BASE + 31 * MIB, 2 * MIB, STEP),
+            "across its end"
+        );
+        assert!(layout.fits(30 * MIB, &[]) && !layout.fits(30 * MIB + 1, &[2]));
+    }
+
+    #[test]
+    fn a_piece_in_which_nothing_lived_says_so_only_where_a_new_one_would_take_its_place() {
+        let mut layout = trusted(MIB);
+        layout.leaving(BASE, MIB, 1);
+        layout.submitted(BASE, MIB, 1, Some(2));
+        assert!(
+            !layout.reused(BASE + MIB, MIB, STEP),
+            "it may be new and longer"
+        );
+        assert!(layout.reused(BASE, MIB, STEP), "no longer than the old one");
+        assert!(
+            !layout.reused(BASE + MIB, MIB, STEP),
+            "beside one that may be new"
+        );
+        // The driver is asked: as much as ever is reserved, so the piece is the old one.
+        placed(&mut layout, BASE + MIB, MIB, STEP, STEP);
+        assert!(layout.reused(BASE + 2 * MIB, MIB, STEP));
+    }
+
+    #[test]
+    fn a_piece_that_may_be_new_is_forgotten_when_less_is_reserved() {
+        let mut layout = Layout::default();
+        placed(&mut layout, BASE, 2 * STEP, 0, 2 * STEP);
+        layout.trust(0);
+        layout.leaving(BASE, 2 * STEP, 1);
+        layout.freed(BASE, 2 * STEP, 1);
+        assert!(layout.reused(BASE, MIB, STEP));
+        layout.look(STEP, None);
+        assert!(layout.pieces.is_empty() && !layout.fits(1, &[]));
+    }
+
+    #[test]
+    fn what_is_reserved_is_certain_until_the_pool_shrinks_or_much_was_not_asked() {
+        let mut layout = trusted(MIB);
+        assert_eq!((layout.trusted(0), layout.trusted(1)), (Some(STEP), None));
+        for number in 0..u64::from(UNREAD) {
+            assert!(layout.trusted(0).is_some());
+            assert!(layout.reused(BASE + MIB + number * GRANULE, GRANULE, STEP));
+        }
+        assert_eq!(layout.trusted(0), None);
+        assert!(!layout.look(STEP, None) && layout.trusted(0).is_some());
+        assert!(layout.look(2 * STEP, None), "more than was certain");
+        layout.forget();
+        assert_eq!(layout.trusted(0), None);
+        assert_eq!(Layout::default().trusted(0), None, "nothing was ever asked");
     }
 
     #[test]

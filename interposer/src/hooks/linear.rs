@@ -13,6 +13,7 @@
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
 use super::allocate;
+use crate::captures::unnoticed;
 use crate::driver;
 use crate::entry::hooks;
 use crate::table::{self, Kind, Record};
@@ -111,7 +112,7 @@ fn pitched(
         let (address, pitch) = result();
         if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
             // SAFETY: the driver has just returned it, and the program has not seen it.
-            let _ = unsafe { driver::cuMemFree_v2(address) };
+            let _ = unnoticed(|| unsafe { driver::cuMemFree_v2(address) });
             return refused.into();
         }
         table::insert(

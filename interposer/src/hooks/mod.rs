@@ -6,12 +6,14 @@ mod array;
 mod array_size;
 mod binding;
 mod context;
+mod events;
 mod external;
 mod frees;
 mod graph;
 mod info;
 mod init;
 mod ipc;
+mod lanes;
 mod launch;
 mod launch_legacy;
 mod layout;
@@ -32,6 +34,7 @@ mod vmm;
 
 use core::ffi::CStr;
 
+use crate::captures;
 use crate::entry::Hook;
 
 pub(crate) use ordered::Ordered;
@@ -71,9 +74,14 @@ const COUNT: usize = {
 /// Every hook, sorted by symbol.
 static ALL: [Hook; COUNT] = sorted();
 
-/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by.
+/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
+/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
 pub(crate) fn may_wait() -> bool {
-    !Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
+    if captures::none_seen() {
+        !Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
+    } else {
+        !captures::by_this_thread()
+    }
 }
 
 /// The hook of exactly this symbol.

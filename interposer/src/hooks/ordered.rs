@@ -4,12 +4,14 @@
 //! The driver is asked about the program's stream, with out parameters that outlive the calls.
 #![allow(unsafe_code, reason = "asks the driver about a stream")]
 
+use core::cell::Cell;
 use core::ops::RangeInclusive;
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::contexts::{self, Here};
 use crate::device::{self, DeviceKey};
+use crate::gate::streams;
 use crate::{driver, green};
 
 /// What the driver answers where a capture forbids something.
@@ -31,6 +33,20 @@ pub(super) enum StreamId {
     Number(u64),
     /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
     Handle(usize, bool, usize, i64),
+}
+
+/// A stream that the program made, and what the driver said of it.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    epoch: u64,
+    stream: CUstream,
+    here: Here,
+    id: StreamId,
+}
+
+thread_local! {
+    // Const and without a destructor: memory is freed in other libraries' destructors too.
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
 impl Ordered {
@@ -92,14 +108,29 @@ impl Ordered {
         {
             return contexts::here();
         }
+        let epoch = streams::epoch();
+        if let Some(last) = LAST.get()
+            && (last.epoch, last.stream) == (epoch, self.stream)
+        {
+            return Some(last.here);
+        }
         let mut context = CUcontext::NULL;
         // SAFETY: the program's stream and an out parameter that outlives the call.
         let answer = unsafe { driver::cuStreamGetCtx(self.stream, &raw mut context) };
-        if answer.is_success() {
-            contexts::of(context)
-        } else {
-            contexts::here()
+        if !answer.is_success() {
+            return contexts::here();
         }
+        let here = contexts::of(context)?;
+        // Only what a hook will see destroyed is remembered.
+        if streams::knows(self.stream) {
+            LAST.set(Some(Last {
+                epoch,
+                stream: self.stream,
+                here,
+                id: self.ask_id(Some(here)),
+            }));
+        }
+        Some(here)
     }
 
     /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
@@ -111,6 +142,15 @@ impl Ordered {
 
     /// Which stream it is. `here` is its place.
     pub(super) fn id(self, here: Option<Here>) -> StreamId {
+        if let Some(last) = LAST.get()
+            && (last.epoch, last.stream) == (streams::epoch(), self.stream)
+        {
+            return last.id;
+        }
+        self.ask_id(here)
+    }
+
+    fn ask_id(self, here: Option<Here>) -> StreamId {
         let mut number = 0;
         // SAFETY: the program's stream and an out parameter that outlives the call.
         let answer = unsafe {
@@ -147,6 +187,17 @@ impl Ordered {
         self.stream
     }
 
+    /// Whether it is the context's legacy stream.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.stream == CU_STREAM_LEGACY || self.stream.is_null() && !self.per_thread
+    }
+
+    /// Whether it is a default stream of the green context that is current in the calling thread.
+    pub(crate) fn is_of_green(self) -> bool {
+        let defaults = [CUstream::NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD];
+        defaults.contains(&self.stream) && green::current().is_some()
+    }
+
     /// Whether the program called the twin.
     pub(crate) fn is_per_thread(self) -> bool {
         self.per_thread
@@ -168,28 +219,5 @@ impl Ordered {
             }
         }
         .ok()
-    }
-
-    /// A new event behind everything the stream has been given, made in the stream's context.
-    pub(crate) fn mark(self, context: CUcontext) -> Option<CUevent> {
-        let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
-        // The default stream of a green context is only that while the green context is current.
-        let is_default = [CUstream::NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD];
-        let pushes = !is_default.contains(&self.stream) || green::current().is_none();
-        // SAFETY: out parameters that outlive the calls; what is pushed is popped; the event is ours.
-        unsafe {
-            if pushes {
-                driver::cuCtxPushCurrent_v2(context).ok().ok()?;
-            }
-            let made = driver::cuEventCreate(&raw mut event, CUevent_flags::DISABLE_TIMING.0).ok();
-            let recorded = made.and_then(|()| self.record(event));
-            if made.is_ok() && recorded.is_err() {
-                let _ = driver::cuEventDestroy_v2(event);
-            }
-            if pushes {
-                let _ = driver::cuCtxPopCurrent_v2(&raw mut popped);
-            }
-            recorded.ok().map(|()| event)
-        }
     }
 }

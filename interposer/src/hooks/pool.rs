@@ -4,6 +4,7 @@
 //! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
 #![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use std::sync::Arc;
 
@@ -217,16 +218,27 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
 
     /// Allocates with the growth booked, and follows the pool.
     fn booked(&self, charge: Charge) -> CUresult {
-        self.pool.held().enter(&charge);
+        let shrunk = self.pool.held().enter(&charge);
+        let reused = Cell::new(false);
         let answer = reclaim::insist(self.pool.device(), self.bytes, || {
-            self.pool
-                .allocate(self.bytes, self.call, &|| self.address())
+            let address = || self.address();
+            let (answer, known) = self.pool.allocate(self.bytes, shrunk, self.call, &address);
+            reused.set(known);
+            answer
         });
         if !answer.is_success() {
             let _ = arena::after(&**self.pool, charge);
             return answer;
         }
         self.enter();
+        let charge = if reused.get() {
+            match arena::after_reuse(&**self.pool, charge, shrunk) {
+                Ok(()) => return answer,
+                Err(charge) => charge,
+            }
+        } else {
+            charge
+        };
         match arena::after(&**self.pool, charge) {
             Ok(_) => answer,
             Err(refused) => {

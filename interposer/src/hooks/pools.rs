@@ -15,6 +15,7 @@ use super::ordered::StreamId;
 use super::turns::{Turn, Turns};
 use super::{frees, reclaim};
 use crate::account;
+use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::fork::ForkLocal;
@@ -98,18 +99,42 @@ impl Pool {
         locked(&self.layout)
     }
 
-    /// Has `call` allocate `bytes`; what it may grow the pool by is booked. The address is read from it with `at` if it succeeds.
+    /// Has `call` allocate `bytes`; what it may grow the pool by is booked, and the pool had `shrunk` as often by then. The address is
+    /// read from it with `at` if it succeeds. Whether it certainly lies in memory that the pool had already.
     pub(super) fn allocate(
         &self,
         bytes: u64,
+        shrunk: u64,
         call: &impl Fn() -> CUresult,
         at: &impl Fn() -> u64,
-    ) -> CUresult {
+    ) -> (CUresult, bool) {
         // Whoever has waited too long goes all the same; then nothing is known of the pool any more.
         let turn = self.turns.take(reclaim::PATIENCE);
-        let before = self.reserved();
+        let mut before = None;
+        if turn.is_some() && !self.surprising.load(Ordering::Relaxed) {
+            before = self.layout().trusted(shrunk);
+        }
+        if before.is_some() {
+            let answer = call();
+            if !answer.is_success() {
+                return (answer, false);
+            }
+            if self.layout().reused(at(), bytes, growth_of(bytes)) {
+                self.live.fetch_add(1, Ordering::AcqRel);
+                return (answer, true);
+            }
+            self.one_more(turn.as_ref(), at(), bytes, before);
+            return (answer, false);
+        }
+        before = self.reserved();
         if let (Some(_), Some(before)) = (&turn, before) {
-            self.layout().look(before, None);
+            let mut layout = self.layout();
+            let surprised = layout.look(before, None);
+            layout.trust(shrunk);
+            drop(layout);
+            if surprised {
+                self.surprised();
+            }
         } else {
             self.layout().forget();
         }
@@ -117,7 +142,7 @@ impl Pool {
         if answer.is_success() {
             self.one_more(turn.as_ref(), at(), bytes, before);
         }
-        answer
+        (answer, false)
     }
 
     /// Has `call` allocate `bytes` in a stream without booking any growth, if the pool has room for it. With `trim`, the driver is first
@@ -262,7 +287,7 @@ impl Arena for Pool {
         let closed = locked(&self.closed);
         if !*closed {
             // SAFETY: the pool exists while `closed` is locked and false. What is in use stays.
-            let _ = unsafe { driver::cuMemPoolTrimTo(self.handle, 0) };
+            let _ = unnoticed(|| unsafe { driver::cuMemPoolTrimTo(self.handle, 0) });
         }
     }
 }
@@ -271,7 +296,9 @@ impl Arena for Pool {
 fn attribute_of(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut value = 0_u64;
     // SAFETY: no attribute asked for here is wider than `value`; of a narrower one the rest stays zero.
-    let answer = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()) };
+    let answer = unnoticed(|| unsafe {
+        driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
+    });
     answer.is_success().then_some(value)
 }
 

@@ -3,7 +3,8 @@
 
 pub(crate) mod physical;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::account::{self, Units};
@@ -13,9 +14,33 @@ use crate::fork::ForkLocal;
 
 const SHARDS: usize = 16;
 
+/// Spreads handles over a table: addresses, whose low bits say little.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, handle: u64) {
+        // The table takes its place from the low bits and its tag from the high ones.
+        let spread = (self.0 ^ handle).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}
+
+type Shard<V> = HashMap<u64, V, BuildHasherDefault<Spread>>;
+
 /// A map keyed by a driver's handle, empty again in a forked child. Handles of one kind, one map.
 #[derive(Debug)]
-pub(crate) struct Map<V: Send + 'static>(ForkLocal<[Mutex<BTreeMap<u64, V>>; SHARDS]>);
+pub(crate) struct Map<V: Send + 'static>(ForkLocal<[Mutex<Shard<V>>; SHARDS]>);
 
 impl<V: Send + 'static> Map<V> {
     /// Empty.
@@ -23,11 +48,11 @@ impl<V: Send + 'static> Map<V> {
         Self(ForkLocal::new())
     }
 
-    fn shards(&self) -> &'static [Mutex<BTreeMap<u64, V>>; SHARDS] {
+    fn shards(&self) -> &'static [Mutex<Shard<V>>; SHARDS] {
         self.0.get_or(|| std::array::from_fn(|_| Mutex::default()))
     }
 
-    fn shard(&self, handle: u64) -> MutexGuard<'static, BTreeMap<u64, V>> {
+    fn shard(&self, handle: u64) -> MutexGuard<'static, Shard<V>> {
         // Handles are mostly addresses of structures: the low bits say nothing, and one multiplication spreads the others.
         let spread = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         self.shards()[spread as usize % SHARDS]
@@ -68,7 +93,7 @@ impl<V: Send + 'static> Map<V> {
         let mut taken = Vec::new();
         for shard in self.shards() {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            taken.extend(shard.extract_if(.., |handle, value| wanted(*handle, value)));
+            taken.extend(shard.extract_if(|handle, value| wanted(*handle, value)));
         }
         taken
     }

@@ -10,6 +10,7 @@ use super::{enqueue, lock, threads, wait};
 use crate::context::{Context, Green, Named};
 use crate::error::Result;
 use crate::graph::capture;
+use crate::graph::forbidden::Unsafe;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
 
@@ -198,8 +199,8 @@ pub fn wait_context(event: &Event, named: &Named) -> Result {
 /// # Errors
 /// `NOT_READY` if not, `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
 pub fn query(event: &Arc<Event>) -> Result {
-    capture::forbids()?;
     capture::check_event(event)?;
+    capture::forbids(Unsafe::Event)?;
     let done = wait::poll(&[event.recorded()]);
     event.context.check()?;
     if done {
@@ -214,8 +215,8 @@ pub fn query(event: &Arc<Event>) -> Result {
 /// # Errors
 /// `CAPTURED_EVENT` for one recorded in a capture, a fault of the work.
 pub fn synchronize(event: &Arc<Event>) -> Result {
-    capture::forbids()?;
     capture::check_event(event)?;
+    capture::forbids(Unsafe::Event)?;
     wait::complete(&[event.recorded()]);
     event.context.check()?;
     pool::synchronised(event.context.device());

@@ -37,6 +37,7 @@ pub(crate) use value::ValueWait;
 use crate::context::{Context, Green};
 use crate::error::Result;
 use crate::graph::capture;
+use crate::graph::forbidden::Unsafe;
 use bell::Bell;
 use engine::Timeline;
 use event::EventId;
@@ -259,7 +260,7 @@ fn has_room(timeline: &Timeline, stream: &StreamRef) -> bool {
 /// `STREAM_CAPTURE_UNSUPPORTED` (or `_IMPLICIT`) where capture forbids it; a fault of the work.
 pub fn synchronize(stream: &StreamRef) -> Result {
     capture::check_wait(stream)?;
-    capture::forbids()?;
+    capture::forbids(Unsafe::Stream)?;
     wait::complete(&last(stream));
     stream.context().check()
 }
@@ -270,7 +271,7 @@ pub fn synchronize(stream: &StreamRef) -> Result {
 /// `NOT_READY` if not; as [`synchronize`].
 pub fn query(stream: &StreamRef) -> Result {
     capture::check_wait(stream)?;
-    capture::forbids()?;
+    capture::forbids(Unsafe::Stream)?;
     let done = wait::poll(&last(stream));
     stream.context().check()?;
     if done {
@@ -349,8 +350,8 @@ pub fn context_gone(context: &Arc<Context>) {
 ///
 /// # Errors
 /// `STREAM_CAPTURE_UNSUPPORTED`; the captures it would have disturbed are invalidated.
-pub fn capture_forbids() -> Result {
-    capture::forbids()
+pub fn capture_forbids(call: Unsafe) -> Result {
+    capture::forbids(call)
 }
 
 /// Whether work submitted to `stream` is recorded instead of run.

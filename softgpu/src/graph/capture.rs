@@ -9,7 +9,7 @@ use std::thread;
 
 use gpushare_cuda_abi::cuda::{CUresult, CUstreamCaptureMode};
 
-use super::session::{Session, Tail, active, captures};
+use super::session::{Session, Tail, active, captures, nodes_before_end};
 use super::store::{GraphId, NodeId, node_handle, store};
 use crate::error::Result;
 use crate::exec::StreamRef;
@@ -113,25 +113,7 @@ pub fn end(stream: &StreamRef) -> Result<GraphId> {
 
 /// Whether everything that members did comes before the origin's tail.
 fn joined(session: &Session) -> Result {
-    let store = store();
-    let graph = store
-        .graph(session.graph)
-        .map_err(|_| CUresult::STREAM_CAPTURE_INVALIDATED)?;
-    let tail = session
-        .members
-        .get(&session.origin)
-        .map(|member| member.tail.clone())
-        .unwrap_or_default();
-    let mut before: Vec<NodeId> = tail.into_iter().map(|(node, _)| node).collect();
-    let mut at = 0;
-    while let Some(node) = before.get(at).copied() {
-        at += 1;
-        for edge in graph.edges().iter().filter(|edge| edge.to == node) {
-            if !before.contains(&edge.from) {
-                before.push(edge.from);
-            }
-        }
-    }
+    let before = nodes_before_end(session).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let all = session
         .members
         .values()

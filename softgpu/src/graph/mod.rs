@@ -7,6 +7,7 @@
 pub mod allocation;
 pub mod capture;
 mod captured;
+pub mod forbidden;
 mod green;
 pub mod instance;
 pub mod node;

@@ -6,7 +6,8 @@ use std::thread;
 
 use gpushare_cuda_abi::cuda::{CUresult, CUstreamCaptureMode};
 
-use super::session::{Session, active};
+use super::forbidden::{Unsafe, disturbs};
+use super::session::{Session, active, nodes_before_end};
 use crate::context::Context;
 use crate::error::Result;
 use crate::exec::StreamRef;
@@ -31,20 +32,14 @@ pub fn exchange_mode(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
 
 /// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in global mode) another thread has a
 /// global one. The captures are invalidated.
-pub(crate) fn forbids() -> Result {
+pub(crate) fn forbids(_: Unsafe) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
     };
     let (mine, mode) = (thread::current().id(), MODE.get());
     let mut refused = false;
     for session in captures.sessions.values_mut() {
-        let disturbed = match mode {
-            CUstreamCaptureMode::RELAXED => false,
-            _ if session.thread == mine => session.mode != CUstreamCaptureMode::RELAXED,
-            CUstreamCaptureMode::GLOBAL => session.mode == CUstreamCaptureMode::GLOBAL,
-            _ => false,
-        };
-        if disturbed {
+        if disturbs(mode, session.thread == mine, session.mode) {
             session.valid = false;
             refused = true;
         }
@@ -119,15 +114,19 @@ pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
     }
 }
 
-/// A stream is destroyed: a capture that began on it is over, one it joined is invalid.
+/// A stream is destroyed: a capture that began on it is over. One it joined goes on if it has joined it back with all it did, else it
+/// is invalid.
 pub(crate) fn stream_gone(stream: &Stream) {
     let Some(mut captures) = active() else { return };
     let Some((id, session)) = captures.of(stream.id()) else {
         return;
     };
-    session.valid = false;
-    session.members.remove(&stream.id());
     let origin = session.origin == stream.id();
+    let gone = session.members.remove(&stream.id());
+    if !origin && let Some(gone) = gone {
+        let before = nodes_before_end(session).unwrap_or_default();
+        session.valid &= gone.tail.iter().all(|(node, _)| before.contains(node));
+    }
     captures.streams.remove(&stream.id());
     if origin {
         captures.drop_session(id);

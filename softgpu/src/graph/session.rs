@@ -150,6 +150,25 @@ impl Captures {
     }
 }
 
+/// The nodes that come before what the stream that began the session does next; `None` if the graph is gone.
+pub(super) fn nodes_before_end(session: &Session) -> Option<Vec<NodeId>> {
+    let store = store();
+    let graph = store.graph(session.graph).ok()?;
+    let origin = session.members.get(&session.origin);
+    let tail = origin.into_iter().flat_map(|member| &member.tail);
+    let mut before: Vec<NodeId> = tail.map(|(node, _)| *node).collect();
+    let mut at = 0;
+    while let Some(node) = before.get(at).copied() {
+        at += 1;
+        for edge in graph.edges().iter().filter(|edge| edge.to == node) {
+            if !before.contains(&edge.from) {
+                before.push(edge.from);
+            }
+        }
+    }
+    Some(before)
+}
+
 /// A plain dependency on one node.
 pub(super) fn after(node: NodeId) -> Tail {
     vec![(node, PLAIN)]

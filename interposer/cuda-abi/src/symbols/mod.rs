@@ -153,7 +153,7 @@ pub enum Charge {
 pub enum Gate {
     /// Kernels and graphs: held back while another container has its turn.
     Launch,
-    /// Makes or ends a stream, or begins or joins a capture: followed, not held back.
+    /// Makes or ends a stream, or begins, joins or ends a capture: followed, not held back.
     Follow,
     /// Copies, memsets, stream memory operations: to be held back once memory can be moved off the device.
     Copy,

@@ -5,6 +5,7 @@ use gpushare_cuda_abi::cuda::{
     CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR_v2, CUarray,
     CUdevice, CUmipmappedArray, CUresult,
 };
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::array;
 use softgpu::{Result, context, exec, world};
 
@@ -84,13 +85,13 @@ driver! {
     }
     fn cuArrayDestroy(h_array: CUarray) {
         context::current()?;
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::FreeArray)?;
         array::destroy(h_array.0.addr())
     }
     fn cuMipmappedArrayCreate(p_handle: *mut CUmipmappedArray, p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR_v2, num_mipmap_levels: u32) {
         required(p_handle)?;
         let context = context::current()?;
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::AllocateArray)?;
         let made = array::create_mipmap(&context, input(p_mipmapped_array_desc)?, num_mipmap_levels)?;
         out(p_handle, CUmipmappedArray(std::ptr::without_provenance_mut(made)))
     }
@@ -101,7 +102,7 @@ driver! {
     }
     fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) {
         context::current()?;
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::FreeArray)?;
         array::destroy_mipmap(h_mipmapped_array.0.addr())
     }
 }
@@ -121,7 +122,7 @@ fn flat(array: CUDA_ARRAY_DESCRIPTOR_v2) -> CUDA_ARRAY3D_DESCRIPTOR_v2 {
 fn create(at: *mut CUarray, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result {
     required(at)?;
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::AllocateArray)?;
     let made = array::create(&context, descriptor)?;
     out(at, CUarray(std::ptr::without_provenance_mut(made)))
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::host;
 use softgpu::{Result, context, exec};
 
@@ -18,7 +19,7 @@ driver! {
         if p.is_null() {
             return Ok(());
         }
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::FreeHost)?;
         host::free(address(p))
     }
     fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: u32) { register(p, bytesize, flags) }
@@ -28,7 +29,7 @@ driver! {
         if p.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::FreeHost)?;
         host::unregister(address(p))
     }
     fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: u32) {
@@ -50,7 +51,7 @@ fn address(p: *mut c_void) -> u64 {
 fn alloc(pp: *mut *mut c_void, size: u64, flags: u32) -> Result {
     required(pp)?;
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::AllocateHost)?;
     let at = host::alloc(&context, size, flags)?;
     let at = usize::try_from(at).map_err(|_| CUresult::OUT_OF_MEMORY)?;
     out(pp, std::ptr::with_exposed_provenance_mut(at))
@@ -58,7 +59,7 @@ fn alloc(pp: *mut *mut c_void, size: u64, flags: u32) -> Result {
 
 fn register(p: *mut c_void, size: usize, flags: u32) -> Result {
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::AllocateHost)?;
     host::register(&context, address(p), size as u64, flags)
 }
 

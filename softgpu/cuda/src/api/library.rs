@@ -7,8 +7,9 @@ use gpushare_cuda_abi::cuda::{
     CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
 use softgpu::Result;
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::module::{kernels, library};
-use softgpu::{context, world};
+use softgpu::{context, exec, world};
 
 use super::func::param_info;
 use crate::abi::{inputs, out, outputs, required, text};
@@ -66,6 +67,7 @@ driver! {
     }
 
     fn cuLibraryUnload(library: CUlibrary) {
+        exec::capture_forbids(Unsafe::Unload)?;
         library::unload(library)
     }
 

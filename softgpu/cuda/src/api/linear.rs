@@ -1,6 +1,7 @@
 //! Linear and pitched memory.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::linear;
 use softgpu::{Result, context, exec};
 
@@ -65,13 +66,13 @@ driver! {
 
 fn alloc(size: u64) -> Result<u64> {
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::Allocate)?;
     linear::alloc(&context, size)
 }
 
 fn alloc_pitch(width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::Allocate)?;
     linear::alloc_pitch(&context, width, height, element)
 }
 
@@ -89,7 +90,7 @@ fn free(address: u64) -> Result {
     if address == 0 {
         return Ok(());
     }
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::Free)?;
     linear::free(address)
 }
 

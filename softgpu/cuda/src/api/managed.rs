@@ -7,6 +7,7 @@ use gpushare_cuda_abi::cuda::{
     CUmemLocationType, CUresult, CUstream,
 };
 use softgpu::exec::{self, Cost, DefaultStream, Op};
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::managed::{self, Location};
 use softgpu::{Result, context, world};
 
@@ -16,7 +17,7 @@ driver! {
     fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) {
         required(dptr)?;
         let context = context::current()?;
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::AllocateManaged)?;
         out(dptr, managed::alloc(&context, bytesize as u64, flags)?)
     }
     fn cuMemPrefetchAsync twin cuMemPrefetchAsync_ptsz (d: DefaultStream; dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, h_stream: CUstream) {

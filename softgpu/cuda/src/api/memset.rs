@@ -2,6 +2,7 @@
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 use softgpu::exec::DefaultStream;
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::Fill;
 use softgpu::{Result, context, exec};
 
@@ -102,7 +103,7 @@ fn legacy(
 
 fn now(default: DefaultStream, fill: Fill) -> Result {
     let context = context::current()?;
-    exec::capture_forbids()?;
+    exec::capture_forbids(Unsafe::Fill)?;
     fill.issue(&context, CUstream::NULL, default)
 }
 

@@ -7,8 +7,9 @@ use gpushare_cuda_abi::cuda::{
     CUsurfref, CUtexref,
 };
 use softgpu::Result;
-use softgpu::context;
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::module::{self, Loading};
+use softgpu::{context, exec};
 
 use crate::abi::{inputs, out, outputs, required, text};
 
@@ -50,6 +51,7 @@ driver! {
 
     fn cuModuleUnload(module: CUmodule) {
         context::current()?;
+        exec::capture_forbids(Unsafe::Unload)?;
         module::unload(module)
     }
 

@@ -9,6 +9,7 @@ use gpushare_cuda_abi::cuda::{
     CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
 use softgpu::exec;
+use softgpu::graph::forbidden::Unsafe;
 use softgpu::memory::graph;
 use softgpu::memory::pool::{self, Value};
 use softgpu::{Result, context, world};
@@ -36,12 +37,20 @@ driver! {
         pool::free_async(&context, &stream, dptr)
     }
     fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) {
+        exec::capture_forbids(Unsafe::Pool)?;
         required(pool)?;
         out(pool, handle(pool::create(&input(pool_props)?)?))
     }
-    fn cuMemPoolDestroy(pool: CUmemoryPool) { pool::destroy(number(pool)) }
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) { pool::trim(number(pool), min_bytes_to_keep as u64) }
+    fn cuMemPoolDestroy(pool: CUmemoryPool) {
+        exec::capture_forbids(Unsafe::Pool)?;
+        pool::destroy(number(pool))
+    }
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) {
+        exec::capture_forbids(Unsafe::Pool)?;
+        pool::trim(number(pool), min_bytes_to_keep as u64)
+    }
     fn cuMemPoolSetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        exec::capture_forbids(Unsafe::PoolAttribute)?;
         let value = match pool::width(attr).ok_or(CUresult::INVALID_VALUE)? {
             Value::Int(_) => Value::Int(input(value.cast::<i32>())?),
             Value::Long(_) => Value::Long(input(value.cast::<u64>())?),
@@ -49,34 +58,41 @@ driver! {
         pool::set_attribute(number(pool), attr, value)
     }
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attr: CUmemPool_attribute, value: *mut c_void) {
+        exec::capture_forbids(Unsafe::PoolAttribute)?;
         match pool::attribute(number(pool), attr)? {
             Value::Int(answer) => out(value.cast::<i32>(), answer),
             Value::Long(answer) => out(value.cast::<u64>(), answer),
         }
     }
     fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) {
+        exec::capture_forbids(Unsafe::Pool)?;
         let rights = inputs(map, count)?.iter().map(descriptor).collect::<Result<Vec<_>>>()?;
         pool::set_access(number(pool), &rights)
     }
     fn cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, mem_pool: CUmemoryPool, location: *mut CUmemLocation) {
+        exec::capture_forbids(Unsafe::Pool)?;
         let device = device_of(&input(location)?)?;
         out(flags, flags_of(pool::access(number(mem_pool), device.ordinal())?))
     }
     fn cuMemPoolExportToShareableHandle(handle_out: *mut c_void, pool: CUmemoryPool, handle_type: CUmemAllocationHandleType, flags: u64) {
+        exec::capture_forbids(Unsafe::Pool)?;
         required(handle_out)?;
         posix_only(handle_type, flags)?;
         out(handle_out.cast::<i32>(), pool::export(number(pool))?.into_raw_fd())
     }
     fn cuMemPoolImportFromShareableHandle(pool_out: *mut CUmemoryPool, handle_in: *mut c_void, handle_type: CUmemAllocationHandleType, flags: u64) {
+        exec::capture_forbids(Unsafe::Pool)?;
         required(pool_out)?;
         posix_only(handle_type, flags)?;
         out(pool_out, handle(pool::import(crate::abi::descriptor(handle_in)?)?))
     }
     fn cuMemPoolExportPointer(share_data_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr) {
+        exec::capture_forbids(Unsafe::Pool)?;
         required(share_data_out)?;
         out(share_data_out, pool::export_pointer(ptr)?)
     }
     fn cuMemPoolImportPointer(ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, share_data: *mut CUmemPoolPtrExportData) {
+        exec::capture_forbids(Unsafe::Pool)?;
         required(ptr_out)?;
         out(ptr_out, pool::import_pointer(number(pool), &input(share_data)?)?)
     }
@@ -104,12 +120,15 @@ driver! {
         pool::set_current(&device_of(&input(location)?)?, number(pool))
     }
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
+        exec::capture_forbids(Unsafe::GraphMemory)?;
         out(value.cast::<u64>(), graph::attribute(world::process()?.device(device)?, attr)?)
     }
     fn cuDeviceSetGraphMemAttribute(device: CUdevice, attr: CUgraphMem_attribute, value: *mut c_void) {
+        exec::capture_forbids(Unsafe::GraphMemory)?;
         graph::reset(world::process()?.device(device)?, attr, input(value.cast::<u64>())?)
     }
     fn cuDeviceGraphMemTrim(device: CUdevice) {
+        exec::capture_forbids(Unsafe::GraphMemory)?;
         graph::trim(world::process()?.device(device)?);
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::{Place, Transfer};
 use crate::Result;
 use crate::context::Context;
 use crate::exec::{self, Cost, DefaultStream, Kind, Op, Raw};
+use crate::graph::forbidden::Unsafe;
 use crate::memory::{pointer, table};
 
 /// The work of a copy that a graph node describes.
@@ -98,7 +99,7 @@ impl Transfer {
     /// # Errors
     /// What the arguments, capture or failed work forbid.
     pub fn now(self, context: &Arc<Context>, default: DefaultStream) -> Result {
-        exec::capture_forbids()?;
+        exec::capture_forbids(Unsafe::Copy)?;
         self.check()?;
         if self.bytes() == 0 {
             return Ok(());

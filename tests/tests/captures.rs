@@ -1,0 +1,272 @@
+//! Captures and what the library asks the driver on the program's behalf: a capture never notices, what a stream has not come to is
+//! paid for, and a thread that captures is never kept waiting, while every other one is.
+
+use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
+
+const LIMIT: u64 = 256 * MIB;
+
+fn started(gpu: &Gpu) -> Guest {
+    Guest::client(gpu, &["--mem-limit", "256MiB"], "captures").started()
+}
+
+/// Has the second thread do something.
+#[track_caller]
+fn other(guest: &mut Guest, command: &str) {
+    let name = command.split(' ').next().unwrap_or_default();
+    assert_eq!(
+        guest.ask(&format!("other {command}")),
+        format!("{name} 0"),
+        "{command}"
+    );
+}
+
+/// What is charged, as the program sees it.
+fn charged(guest: &mut Guest) -> u64 {
+    let answer = guest.ask("info");
+    let words: Vec<&str> = answer.split(' ').collect();
+    assert_eq!(words[3], "0", "{answer}");
+    LIMIT - words[1].parse::<u64>().expect("a number")
+}
+
+/// What softgpu says the process has asked for and not yet given back.
+fn truth(gpu: &Gpu) -> u64 {
+    gpu.truth().requested_now
+}
+
+#[test]
+fn async_frees_beside_anothers_capture_leave_it_valid() {
+    for mode in ["0", "1", "2"] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does(&format!("begin {mode} 1"));
+        other(&mut guest, "pairs 200 2");
+        other(&mut guest, "spread 200");
+        guest.answers("status 1", "1");
+        guest.does("end 1");
+        guest.does("sync-all");
+        assert_eq!(charged(&mut guest), truth(&gpu), "mode {mode}");
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn async_frees_of_the_capturing_thread_leave_its_capture_valid() {
+    for mode in ["0", "1", "2"] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does(&format!("begin {mode} 1"));
+        guest.does("pairs 200 2");
+        guest.answers("status 1", "1");
+        guest.does("end 1");
+        guest.does("sync-all");
+        assert_eq!(charged(&mut guest), truth(&gpu), "mode {mode}");
+        guest.finish().silently();
+    }
+}
+
+/// Sixty-four frees and more, so that the library looks at its events, while the stream waits for what does not come.
+#[test]
+fn a_free_that_is_not_over_stays_charged_though_others_capture() {
+    for count in [65, 200] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does(&format!("private {count} 2"));
+        let held = truth(&gpu);
+        assert!(held >= count * MIB && charged(&mut guest) == held);
+        guest.does("block 2");
+        guest.does("begin 0 1");
+        other(&mut guest, "free-all 0 2");
+        assert_eq!(truth(&gpu), held, "the stream has come to none");
+        assert_eq!(charged(&mut guest), held);
+        guest.answers("status 1", "1");
+        guest.does("end 1");
+        guest.does("unblock");
+        guest.does("sync 2");
+        assert_eq!((charged(&mut guest), truth(&gpu)), (0, 0));
+        guest.finish().silently();
+    }
+}
+
+/// The opposite: what a stream has come to is there for the next allocation, without a synchronisation.
+#[test]
+fn a_free_that_is_over_is_credited_when_room_is_wanted() {
+    for capture in [false, true] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        if capture {
+            guest.does("begin 1 1");
+        }
+        for number in 0..6 {
+            let stream = 2 + number % 3;
+            other(&mut guest, &format!("async {} {stream}", 200 * MIB));
+            other(&mut guest, &format!("free {number} {stream}"));
+        }
+        other(&mut guest, &format!("linear {}", 200 * MIB));
+        if capture {
+            guest.answers("status 1", "1");
+            guest.does("end 1");
+        }
+        assert!(gpu.truth().requested_peak <= LIMIT);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_capture_survives_pools_that_are_looked_at_and_trimmed_for_room() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    guest.does("begin 0 1");
+    for number in 0..8 {
+        other(&mut guest, &format!("async {} 2", 100 * MIB));
+        other(&mut guest, &format!("free {number} 2"));
+        other(&mut guest, &format!("pairs 3 {}", 2 + number % 3));
+    }
+    guest.answers("status 1", "1");
+    guest.does("end 1");
+    assert!(gpu.truth().requested_peak <= LIMIT);
+    guest.does("sync-all");
+    assert_eq!(charged(&mut guest), truth(&gpu));
+    guest.finish().silently();
+}
+
+/// An event of ours that waits for room in a full stream keeps nobody else from freeing. Whether the event or the program's own free
+/// meets the full stream depends on how many operations are in it (softgpu takes 1,024), so several numbers are tried.
+#[test]
+fn a_full_stream_keeps_no_other_from_being_freed_in() {
+    for filled in [957, 958, 959, 960] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does("private 100 2");
+        guest.does("block 2");
+        guest.does(&format!("fill {filled} 2"));
+        guest.send("start free-all 0 2");
+        for _ in 0..50 {
+            guest.does("pairs 70 3");
+        }
+        guest.does("unblock");
+        assert_eq!(guest.ask("ended"), "free-all 0");
+        guest.does("sync-all");
+        assert_eq!(charged(&mut guest), truth(&gpu));
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn frees_in_a_stream_that_is_destroyed_are_paid_for_until_they_are_over() {
+    for count in [1, 63, 200] {
+        let gpu = Gpu::new("");
+        let mut guest = started(&gpu);
+        guest.does(&format!("private {count} 2"));
+        let held = truth(&gpu);
+        guest.does("block 2");
+        guest.does("free-all 0 2");
+        guest.does("destroy 2");
+        guest.does("pairs 100 3");
+        guest.does("sync 3");
+        assert_eq!(charged(&mut guest), truth(&gpu));
+        assert!(charged(&mut guest) >= held);
+        guest.does("unblock");
+        guest.does("sync-all");
+        assert_eq!((charged(&mut guest), truth(&gpu)), (0, 0), "{count}");
+        guest.finish().silently();
+    }
+}
+
+const GRANTED: &str = "linear 0";
+const REFUSED: &str = "linear 2";
+
+fn wanted() -> String {
+    format!("linear {}", 10 * GIB)
+}
+
+/// A device of 16 GiB, of which `a` holds 10. `b` may wait an hour for as much.
+fn crowded(daemon: &Daemon) -> (Container, Container, Guest, Guest) {
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+        ("GPUSHARE_WAIT_TIMEOUT", "1h"),
+    ];
+    let (first, second) = (
+        daemon.container("a", &limits),
+        daemon.container("b", &limits),
+    );
+    let mut a = first.client("captures", &[]).started();
+    let b = second.client("captures", &[]).started();
+    assert_eq!(a.ask(&wanted()), GRANTED);
+    (first, second, a, b)
+}
+
+/// `b` waits for what it asks by `command`, and has it when `a` frees; then it frees it again, as its allocation `number`.
+fn waits_and_is_served(daemon: &Daemon, a: &mut Guest, b: &mut Guest, number: u32) {
+    daemon.until_one_waits("b");
+    a.does(&format!("now {number}"));
+    assert_eq!(b.ask("ended"), GRANTED);
+}
+
+#[test]
+fn a_thread_that_captures_on_a_non_blocking_stream_never_waits() {
+    let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let (_first, _second, mut a, mut b) = crowded(&daemon);
+    for begin in ["begin 2 1", "begin-to 2 1"] {
+        b.does(begin);
+        assert_eq!(b.ask(&wanted()), REFUSED, "{begin}");
+        b.answers("status 1", "1");
+        b.does("end 1");
+    }
+    b.does("begin 2 1");
+    b.does("fork 1 2");
+    assert_eq!(b.ask(&wanted()), REFUSED, "with a stream that joined");
+    b.does("join 2 1");
+    b.does("destroy 2");
+    assert_eq!(b.ask(&wanted()), REFUSED, "and that is gone");
+    b.does("end 1");
+    // The other thread does what waits: the first one has to go on talking to us.
+    b.send(&format!("start {}", wanted()));
+    waits_and_is_served(&daemon, &mut a, &mut b, 0);
+}
+
+#[test]
+fn a_thread_beside_one_that_captures_waits_as_its_limits_say() {
+    let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+    let (_first, _second, mut a, mut b) = crowded(&daemon);
+    for mode in ["1", "2"] {
+        b.does(&format!("begin {mode} 1"));
+        b.send(&format!("start {}", wanted()));
+        let number = if mode == "1" { 0 } else { 1 };
+        waits_and_is_served(&daemon, &mut a, &mut b, number);
+        b.answers("status 1", "1");
+        b.does("end 1");
+        b.does(&format!("now {number}"));
+        assert_eq!(a.ask(&wanted()), GRANTED);
+    }
+}
+
+/// However a capture ends, the thread that began it waits again.
+#[test]
+fn a_thread_whose_capture_is_over_waits_again() {
+    let endings: [&[&str]; 4] = [
+        // Invalidated by itself, then ended.
+        &["begin 0 1", "linear 4096", "end 1"],
+        // Its stream is destroyed.
+        &["begin 2 1", "destroy 1", "make 1"],
+        // Ended by another thread, which only a relaxed one allows.
+        &["begin 2 1", "start end 1", "ended"],
+        // Not joined.
+        &["begin 2 1", "fork 1 2", "fill 1 2", "end 1"],
+    ];
+    for ending in endings {
+        let daemon = Daemon::start(&Gpu::new("mem=16GiB"));
+        let (_first, _second, mut a, mut b) = crowded(&daemon);
+        for command in ending {
+            if command.starts_with("start") {
+                b.send(command);
+            } else {
+                b.ask(command);
+            }
+        }
+        b.send(&wanted());
+        daemon.until_one_waits("b");
+        a.does("now 0");
+        assert_eq!(b.line(), GRANTED, "{ending:?}");
+    }
+}
