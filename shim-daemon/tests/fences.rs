@@ -132,6 +132,7 @@ impl Bench {
             container,
             process: None,
             gated: false,
+            tells: false,
         };
         let pid = std::process::id();
         let peer = Peer {

@@ -89,7 +89,7 @@ pub(super) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refuse
 
 /// Follows an arena that may have shrunk.
 pub(super) fn follow(arena: &dyn Arena) {
-    if let Ok(nothing) = account::charge(arena.device(), 0) {
+    if let Ok(nothing) = account::charge_nothing(arena.device()) {
         let _ = after(arena, nothing);
     }
 }

@@ -9,11 +9,12 @@ use core::ffi::c_int;
 use gpushare_cuda_abi::cuda::*;
 
 use super::{frees, reclaim};
+use crate::account::{self, Deadline};
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::gate::streams;
 use crate::objects::Map;
-use crate::{account, contexts, driver, overhead};
+use crate::{contexts, driver, overhead};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -75,12 +76,13 @@ fn create_v4(
 /// Makes a context by `call` and measures what it took.
 fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let device = device::of_ordinal(ordinal);
-    if let Some(refused) = device.and_then(|device| account::open(device).err()) {
+    let patience = Deadline::new();
+    if let Some(refused) = device.and_then(|device| account::open(device, &patience).err()) {
         return refused.into();
     }
     let (answer, took) = overhead::measured(device, || match device {
         // What a context takes is known to the daemon alone.
-        Some(device) => reclaim::insist(device, 0, &call),
+        Some(device) => reclaim::insist(device, 0, &patience, &call),
         None => call(),
     });
     if let (true, Some(device)) = (answer.is_success(), device) {
@@ -89,6 +91,7 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
         // Noticed now, so that the gate thread knows it.
         contexts::of(made);
         overhead::book_context(made, device, took);
+        account::context_made(device);
     }
     answer
 }

@@ -15,7 +15,7 @@ use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool, growth_of};
 use super::reclaim::{self, Found};
-use crate::account::{self, Charge};
+use crate::account::{self, Charge, Deadline};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -172,7 +172,7 @@ fn unknown(
     bytes: u64,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, growth_of(bytes)) {
+    let charge = match reclaim::reserve(device, growth_of(bytes), &Deadline::new()) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
@@ -201,24 +201,26 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Books the growth that the allocation may cause; where that does not fit, uses room that the pool certainly has.
     fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        if let Ok(charge) = account::charge(device, growth) {
-            return self.booked(charge);
+        let call = Deadline::new();
+        if let Ok(charge) = account::charge(device, growth, &call) {
+            return self.booked(charge, &call);
         }
         if let Some(answer) = self.in_room(false) {
             return answer;
         }
         let stream = self.stream.id(self.stream.place());
-        match reclaim::reserve_or(device, growth, Some(stream), &mut || self.in_room(true)) {
-            Ok(Found::Booked(charge)) => self.booked(charge),
+        let mut room = || self.in_room(true);
+        match reclaim::reserve_or(device, growth, Some(stream), &call, &mut room) {
+            Ok(Found::Booked(charge)) => self.booked(charge, &call),
             Ok(Found::Otherwise(answer)) => answer,
             Err(refused) => refused.into(),
         }
     }
 
     /// Allocates with the growth booked, and follows the pool.
-    fn booked(&self, charge: Charge) -> CUresult {
+    fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
         self.pool.held().enter(&charge);
-        let answer = reclaim::insist(self.pool.device(), self.bytes, || {
+        let answer = reclaim::insist(self.pool.device(), self.bytes, call, || {
             self.pool
                 .allocate(self.bytes, self.call, &|| self.address())
         });
@@ -239,7 +241,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Allocates without booking anything, if the pool has room. `None` if it has not.
     fn in_room(&self, trim: bool) -> Option<CUresult> {
         let stream = self.stream.id(self.stream.place());
-        let nothing = account::charge(self.pool.device(), 0).ok()?;
+        let nothing = account::charge_nothing(self.pool.device()).ok()?;
         let answer = self
             .pool
             .allocate_in_room(self.bytes, stream, trim, self.call, &|| self.address());

@@ -22,7 +22,7 @@ pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 2;
+pub const MINOR: u16 = 3;
 
 /// What opens every connection, so that a stranger on the socket is told apart before anything is decoded.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"gpsh");

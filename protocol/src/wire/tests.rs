@@ -24,13 +24,19 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 2, 0, 5]
+        [231, 224, 205, 195, 6, 1, 3, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
         [1, 172, 2]
     );
     assert_eq!(postcard::to_allocvec(&Control::List).expect("encodes"), [1]);
+}
+
+#[test]
+fn the_bytes_of_minor_3_never_change() {
+    let made = Request::ContextMade { column: 2 };
+    assert_eq!(postcard::to_allocvec(&made).expect("encodes"), [12, 2]);
 }
 
 #[test]

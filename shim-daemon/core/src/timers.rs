@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Settle(DeviceId),
     /// Look whether waiters wait on each other.
     Cycle,
+    /// Somebody waits for a look at a device.
+    Look(DeviceId),
     /// A turn on a device may be over, or somebody's may begin.
     Turn(DeviceId),
 }

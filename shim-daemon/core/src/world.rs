@@ -8,7 +8,9 @@ mod change;
 mod collision;
 mod compute;
 mod cycle;
+mod first_look;
 mod ladder;
+mod parts;
 mod pending;
 mod process;
 mod reclaim;
@@ -70,6 +72,10 @@ struct Process {
 struct Opened {
     overhead: Bytes,
     measured: bool,
+    /// Whether the device ever showed it.
+    shown: bool,
+    /// When it was set aside for.
+    since: Nanos,
     /// What it presented as its credit after a restart.
     presented: Option<Bytes>,
 }
@@ -92,6 +98,8 @@ pub struct World {
     /// Containers that wait for admission, best first.
     queue: BTreeSet<Place>,
     timers: Timers,
+    /// Devices that somebody waits to be looked at, and the pause before the next look.
+    pauses: BTreeMap<DeviceId, Nanos>,
     decisions: VecDeque<Decision>,
     costs: Costs,
     tickets: u64,
@@ -114,6 +122,7 @@ impl World {
             ladders: BTreeSet::new(),
             queue: BTreeSet::new(),
             timers: Timers::default(),
+            pauses: BTreeMap::new(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
             tickets: 0,
@@ -163,11 +172,15 @@ impl World {
             Event::Adopted { process } => self.adopted(process),
             Event::Away { process, away } => self.away(process, away),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
+            Event::ProcessReplaced { process, charged } => {
+                self.process_replaced(process, &charged);
+            }
             Event::Open {
                 process,
                 device,
                 ask,
             } => self.open(process, device, ask),
+            Event::ContextMade { process, device } => self.context_made(process, device),
             Event::Ask {
                 process,
                 device,
@@ -254,6 +267,7 @@ impl World {
                 Timer::Ladder(container) => self.next_rung(container),
                 Timer::Settle(device) => self.freed(device),
                 Timer::Cycle => self.check_cycles(),
+                Timer::Look(device) => self.look_due(device),
                 Timer::Turn(device) => self.turn_due(device),
             }
         }

@@ -121,13 +121,19 @@ impl Container {
                 continue;
             };
             let capacity = described.capacity.0;
-            let view = limits
-                .for_device(ordinal, &described.uuid, capacity)
-                .map_or(capacity, |limits| limits.view_total);
             let quota = spec.quota(*device).unwrap_or(Quota {
                 request: Bytes::ZERO,
                 limit: described.capacity,
             });
+            let view = limits
+                .for_device(ordinal, &described.uuid, capacity)
+                .map_or(capacity, |limits| limits.view_total);
+            let implied = spec.implied(*device).is_some() && !quota.request.is_zero();
+            let view = if implied && limits.shows_request() {
+                quota.request.0
+            } else {
+                view
+            };
             column.limit.store(quota.limit.0, Ordering::Relaxed);
             column.request.store(quota.request.0, Ordering::Relaxed);
             column.view_total.store(view, Ordering::Relaxed);

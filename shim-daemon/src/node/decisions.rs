@@ -50,7 +50,7 @@ impl Node {
                 Decision::Answer { ask, answer } => self.answer(ask, answer),
                 Decision::Resample { device } => {
                     if let Some(device) = index(device) {
-                        self.look(device);
+                        self.look_anew(device);
                     }
                 }
                 Decision::Signal {
@@ -235,6 +235,22 @@ impl Node {
             } => {
                 let text = format!("holds {} more than it was granted", bytes.human());
                 ("excess", Some(*container), Some(*device), text)
+            }
+            Notice::Lapsed {
+                process,
+                container,
+                device,
+                bytes,
+            } => {
+                let pid = self
+                    .processes
+                    .get(process)
+                    .map_or(0, |known| known.peer.pid);
+                let text = format!(
+                    "the device never showed process {pid}: {} that were set aside for its context are given to others",
+                    bytes.human()
+                );
+                ("lapsed", Some(*container), Some(*device), text)
             }
             Notice::Idle { container } => {
                 ("idle", Some(*container), None, "no GPU work".to_owned())

@@ -10,6 +10,7 @@ mod events;
 mod fences;
 mod lease;
 mod pids;
+mod registrations;
 mod requests;
 mod restart;
 mod samples;
@@ -122,6 +123,10 @@ struct Process {
     peer: Peer,
     /// Where its replies go; `None` once its connection has ended.
     connection: Option<ConnId>,
+    /// Whether it says when a context is made.
+    tells: bool,
+    /// Columns on which it was let make a context and has not said that it is made, and since when.
+    opening: BTreeMap<usize, Nanos>,
 }
 
 /// The node's settings beside the brain's.

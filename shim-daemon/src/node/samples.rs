@@ -1,6 +1,6 @@
 //! Looks at devices, matched with what the books say of the same instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, World};
@@ -16,6 +16,8 @@ use crate::devices::{Look, LookError};
 pub(super) struct Began {
     at: Nanos,
     under_way: bool,
+    /// Whether the device is to be looked at once more: something happened after this look began.
+    again: bool,
     charged: BTreeMap<ProcessId, Bytes>,
     /// What the last look showed for each process.
     shown: BTreeMap<ProcessId, Bytes>,
@@ -65,12 +67,21 @@ impl Node {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
-        for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
+        let limits = &known.usage.view().devices;
+        for ((device, shown), limits) in known
+            .columns
+            .iter()
+            .zip(&known.control.view().devices)
+            .zip(limits)
+        {
             let more = self.world.grantable(container, *device);
             if let Some(account) = self.world.account(container, *device) {
                 let reach = account.in_use + more;
                 shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
+                // One that a percentage implies follows what contexts take.
+                let request = account.quota.request.0;
+                limits.request.store(request, Ordering::Relaxed);
             }
             // A new container's page shows none yet.
             let waiting = waiting(&self.world, *device);
@@ -136,9 +147,20 @@ impl Node {
             .map(|(process, known)| (known.peer.pid.unsigned_abs(), *process))
             .chain(self.graves.iter().map(|(pid, process)| (*pid, *process)))
             .collect();
+        let half_made: BTreeSet<ProcessId> = self
+            .processes
+            .iter()
+            .filter(|(process, known)| {
+                let container = self.containers.get(&known.container);
+                let column = container.and_then(|container| container.column(id));
+                column.is_some_and(|column| self.is_half_made(taken, **process, column))
+            })
+            .map(|(process, _)| *process)
+            .collect();
         let ours = |(pid, used): &(u32, Bytes)| {
             let process = *by_pid.get(pid)?;
             let steady = before.get(&process) == after.get(&process);
+            let steady = steady && !half_made.contains(&process);
             let charged = after.get(&process).copied().filter(|_| steady);
             Some(ProcessSample {
                 process,
@@ -182,6 +204,18 @@ impl Node {
             processes,
         };
         self.happened(now, Event::Sampled { device: id, sample });
+        let again = self.looking.get_mut(&device);
+        if again.is_some_and(|began| std::mem::take(&mut began.again)) {
+            self.look(device);
+        }
+    }
+
+    /// Has a device looked at from now on: a look under way may have seen what was before.
+    pub(super) fn look_anew(&mut self, device: usize) {
+        if let Some(began) = self.looking.get_mut(&device).filter(|it| it.under_way) {
+            began.again = true;
+        }
+        self.look(device);
     }
 
     /// The device is gone for good: who waits there is told, and nobody new is sent there.

@@ -185,6 +185,7 @@ impl Session {
                     container,
                     process: self.process,
                     gated: self.gated,
+                    tells: self.minor >= 3,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -240,6 +241,7 @@ impl Session {
                         container,
                         process: self.process,
                         gated: self.gated,
+                        tells: self.minor >= 3,
                     },
                 );
             }

@@ -137,8 +137,13 @@ impl World {
         }
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
+        // Of one that has waited before, the asker says what is left in all; nothing left means that it cannot wait, and it gives up by itself.
+        let left = patience.filter(|left| *left > Nanos::ZERO);
+        let twice = self.policy.guarantee() + self.policy.guarantee();
+        let latest = self.now + left.unwrap_or(twice).min(twice.max(most));
         if account.is_some_and(|account| want.guaranteed(account)) {
-            until = until.max(self.now + self.policy.least_guarantee());
+            let least = self.now + self.policy.least_guarantee();
+            until = until.max(least.min(latest));
         }
         Ok(Pending {
             container: process.container,
@@ -146,6 +151,7 @@ impl World {
             want,
             since: self.now,
             until,
+            latest,
             told: None,
             short: Bytes::ZERO,
             stuck: None,
@@ -262,7 +268,9 @@ impl World {
         if let (Want::Context { .. }, true, Some(process)) =
             (pending.want, fresh, self.processes.get_mut(&key.0))
         {
-            process.opened.insert(device, Opened::reserved(overhead));
+            let opened = Opened::reserved(overhead, self.now);
+            process.opened.insert(device, opened);
+            self.follow_parts_of(container, device);
         }
         if changed {
             self.decide(Decision::SetGrant {
@@ -315,13 +323,13 @@ impl World {
         self.extend_to(ask, self.now + self.policy.least_guarantee());
     }
 
-    /// Lets an ask within its request wait until then, but not longer in all than two victims take, each of which gives nothing back.
+    /// Lets an ask within its request wait until then, but not longer in all than its asker has left, or two victims take, each of which
+    /// gives nothing back.
     fn extend_to(&mut self, ask: AskKey, until: Nanos) {
         let Some(pending) = self.asks.get_mut(&ask) else {
             return;
         };
-        let most = pending.since + self.policy.guarantee() + self.policy.guarantee();
-        pending.until = pending.until.max(until.min(most));
+        pending.until = pending.until.max(until.min(pending.latest));
         self.timers.set(Timer::Patience(ask), pending.until);
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Pending {
     pub(super) want: Want,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
+    /// Beyond that it is not made to wait even within its request.
+    pub(super) latest: Nanos,
     /// Whether a `Waiting` notice was given, and who was named in it.
     pub(super) told: Option<Option<Resolver>>,
     /// What others would have to free, beyond all that is on its way. Zero unless `wait` decided.
