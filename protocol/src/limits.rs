@@ -139,8 +139,9 @@ impl Limits {
         device::limits(self, ordinal, uuid, capacity)
     }
 
-    /// What a limit in percent implies on one device where no request is named: a daemon guarantees that part of what is left beside
-    /// contexts, where [`Self::for_device`] says the part of the whole device.
+    /// What a limit in percent implies on one device where no request is named: a daemon guarantees
+    /// that part of what is left beside contexts, where [`Self::for_device`] says the part of the
+    /// whole device.
     pub fn implied(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
         device::implied(self, ordinal, uuid)
     }

@@ -96,7 +96,7 @@ impl Bench {
                 Effect::Command { reply, .. } => self.replies.push(reply),
                 Effect::Event { row, .. } => self.replies.push(ControlReply::Event(row)),
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
-                Effect::Watch { .. } => {}
+                Effect::Watch { .. } | Effect::Unwatch { .. } => {}
             }
         }
     }

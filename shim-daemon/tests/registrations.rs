@@ -54,6 +54,23 @@ fn connections_of_one_process_reserve_one_context_and_leave_others_theirs() {
 }
 
 #[test]
+fn registering_over_and_over_costs_the_daemon_no_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut process = StandIn::start();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let first = again(&mut process, &socket);
+    let before = open();
+    drop(first);
+    for _ in 0..300 {
+        drop(again(&mut process, &socket));
+    }
+    // Ends of connections are noticed a moment later.
+    support::until("what it took is given back", || open() < before + 20);
+}
+
+#[test]
 fn one_process_is_in_one_container() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());

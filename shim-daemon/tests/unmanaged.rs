@@ -111,8 +111,8 @@ fn the_daemon_itself_and_the_first_process_are_spared() {
     next(&mut events, "unmanaged-spared");
 }
 
-/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists 64 MiB more, for `pid`, or for
-/// the client itself.
+/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists
+/// 64 MiB more, for `pid`, or for the client itself.
 fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();

@@ -1,5 +1,6 @@
-//! Programs that start together, and programs that start where another has just died: what fits is not refused, because what a
-//! context takes is measured when it is made, and what the dead held is not held against the living.
+//! Programs that start together, and programs that start where another has just died: what fits is
+//! not refused, because what a context takes is measured when it is made, and what the dead held is
+//! not held against the living.
 
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB};
 

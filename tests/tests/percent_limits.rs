@@ -1,4 +1,5 @@
-//! Limits in percent under a daemon: as many equal parts as fit a GPU run on it side by side; what does not is said before it starts.
+//! Limits in percent under a daemon: as many equal parts as fit a GPU run on it side by side; what
+//! does not is said before it starts.
 
 use gpushare_tests::{GIB, Guest, Home, MIB, clients};
 

@@ -1,5 +1,6 @@
-//! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of its time, and puts no question
-//! twice that was refused. The daemon is played by the test, which sees what it is asked.
+//! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of
+//! its time, and puts no question twice that was refused. The daemon is played by the test, which
+//! sees what it is asked.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,8 @@ fn no() -> Option<Reply> {
     Some(Reply::Refused(Refusal::TimedOut { waited_ms }))
 }
 
-/// A guest with a context, whose container is granted 1 GiB, and what it asks from then on. `answer` gets the number of the question.
+/// A guest with a context, whose container is granted 1 GiB, and what it asks from then on.
+/// `answer` gets the number of the question.
 fn asking(
     dealer: &Dealer,
     guest: Guest,

@@ -99,7 +99,8 @@ pub(super) struct Short {
 }
 
 impl Short {
-    /// Whether it would fit if other processes held nothing: one of them may have died, which only the daemon knows.
+    /// Whether it would fit if other processes held nothing: one of them may have died, which only
+    /// the daemon knows.
     fn may_be_the_deads(&self) -> bool {
         self.own + u64::from(self.units) <= self.limit
     }

@@ -17,7 +17,8 @@ use super::process;
 use super::slots::Dead;
 use crate::session::Deadline;
 
-/// Longest that a call waits for dead processes' bytes. Drivers need milliseconds, for very large processes a second.
+/// Longest that a call waits for dead processes' bytes. Drivers need milliseconds, for very large
+/// processes a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pause between two looks.

@@ -161,7 +161,8 @@ pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
     }
 }
 
-/// The first context on `device` is complete: the daemon may look what it takes, instead of guessing until it looks anyway.
+/// The first context on `device` is complete: the daemon may look what it takes, instead of
+/// guessing until it looks anyway.
 pub(crate) fn context_made(device: DeviceKey) {
     if let Some(Ground::Daemon(session)) = member().map(|member| &member.ground) {
         session.context_made(device.index());

@@ -1,15 +1,18 @@
 //! One call of the program, and how long it may block in all.
 //!
-//! A call may wait several times: for the container's lock, for the bytes of the dead, for the daemon's answer, for a driver that
-//! has no memory yet. All of these count from the same moment, the call's first wait, so that they do not add up. The value is made
-//! in the hook, costs nothing until something has to wait, and goes down through the account to the session.
+//! A call may wait several times: for the container's lock, for the bytes of the dead, for the
+//! daemon's answer, for a driver that has no memory yet. All of these count from the same moment,
+//! the call's first wait, so that they do not add up. The value is made in the hook, costs nothing
+//! until something has to wait, and goes down through the account to the session.
 
 use core::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Longest wait for the container's lock in one call. Its holders need microseconds each, with hundreds of processes milliseconds.
+/// Longest wait for the container's lock in one call. Its holders need microseconds each, with
+/// hundreds of processes milliseconds.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The shortest: a container whose allocations may hardly wait must not be refused for a neighbour's few milliseconds.
+/// The shortest: a container whose allocations may hardly wait must not be refused for a
+/// neighbour's few milliseconds.
 const LEAST_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// What every attempt at the lock has, also when the call's time is over.
 const LAST_LOCK_PATIENCE: Duration = Duration::from_millis(250);
@@ -43,7 +46,8 @@ impl Deadline {
         span.saturating_sub(self.began().elapsed())
     }
 
-    /// How long this attempt may wait for the container's lock, where an allocation may wait for `longest`.
+    /// How long this attempt may wait for the container's lock, where an allocation may wait for
+    /// `longest`.
     pub(crate) fn lock_patience(&self, longest: Duration) -> Duration {
         let span = longest.clamp(LEAST_LOCK_PATIENCE, LOCK_PATIENCE);
         self.left_of(span).max(LAST_LOCK_PATIENCE)

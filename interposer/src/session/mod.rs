@@ -101,19 +101,22 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Of a question that is put at `now`, of a call that began to wait at `began` and may wait for `longest`; `None`: not at all.
+    /// Of a question that is put at `now`, of a call that began to wait at `began` and may wait for
+    /// `longest`; `None`: not at all.
     fn new(now: Instant, began: Instant, longest: Option<Duration>) -> Self {
         let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + USUAL_WAIT));
         Self {
             until: until.unwrap_or(now),
-            end: until.map_or(now + AT_ONCE, |until| until.max(now) + MARGIN),
+            end: until.map_or((began + AT_ONCE).max(now + AT_ONCE / 4), |until| {
+                until.max(now) + MARGIN
+            }),
             waits: until.is_some(),
             asked: false,
         }
     }
 
-    /// What is left at `now`, in milliseconds, for the daemon to know; nothing for a question that may not wait. `None`: it has been
-    /// put before, and there is no time to put it again.
+    /// What is left at `now`, in milliseconds, for the daemon to know; nothing for a question that
+    /// may not wait. `None`: it has been put before, and there is no time to put it again.
     fn patience_ms(&self, now: Instant) -> Option<u64> {
         let left = self.until.saturating_duration_since(now).as_millis();
         let left = u64::try_from(left).unwrap_or(u64::MAX);
@@ -324,7 +327,8 @@ impl Session {
         opened
     }
 
-    /// The first context on a column is there. Lost on a daemon that does not know of it: it sees it at its next look.
+    /// The first context on a column is there. Lost on a daemon that does not know of it: it sees
+    /// it at its next look.
     pub(crate) fn context_made(&self, column: usize) {
         if self.made.fetch_or(1 << column, Ordering::AcqRel) & (1 << column) == 0 {
             self.tell_made(self.line().as_ref(), column);

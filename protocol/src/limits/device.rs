@@ -20,7 +20,8 @@ pub struct DeviceLimits {
     pub compute: ComputeLimits,
 }
 
-/// A request that nobody asked for: what is guaranteed to who names only a limit, where a percentage bounds that.
+/// A request that nobody asked for: what is guaranteed to who names only a limit, where a
+/// percentage bounds that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpliedRequest {
     /// The part of the device, in millionths of a percent.
@@ -29,8 +30,8 @@ pub struct ImpliedRequest {
     pub most: Option<u64>,
 }
 
-/// Who names a request has that, and who names nothing has none; who names only a limit has as much guaranteed as the limit and the
-/// node's maximum for requests allow.
+/// Who names a request has that, and who names nothing has none; who names only a limit has as much
+/// guaranteed as the limit and the node's maximum for requests allow.
 pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);

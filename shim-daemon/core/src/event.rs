@@ -102,7 +102,8 @@ pub enum Event {
         /// Its number.
         ask: AskId,
     },
-    /// A process's first context on a device is complete: a look will show what it takes. Nothing is believed for it.
+    /// A process's first context on a device is complete: a look will show what it takes. Nothing
+    /// is believed for it.
     ContextMade {
         /// Whose.
         process: ProcessId,

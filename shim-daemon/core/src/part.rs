@@ -1,9 +1,10 @@
 //! What is guaranteed to a container that names only a limit, and that in percent.
 //!
-//! Half of a device twice is more than the device, because each tenant's context takes memory beside what it asked for. So
-//! the implied request leaves room for the contexts of as many tenants as such parts fit the device. With a part `p`
-//! of `u` usable bytes, `n = floor(1 / p)` tenants, and contexts of `c` bytes, a tenant is guaranteed `p * (u - n * c)`; with
-//! its own context that is `p * u + c * (1 - n * p)`, and `n` such tenants fit as long as their contexts alone do.
+//! Half of a device twice is more than the device, because each tenant's context takes memory
+//! beside what it asked for. So the implied request leaves room for the contexts of as many tenants
+//! as such parts fit the device. With a part `p` of `u` usable bytes, `n = floor(1 / p)` tenants,
+//! and contexts of `c` bytes, a tenant is guaranteed `p * (u - n * c)`; with its own context that
+//! is `p * u + c * (1 - n * p)`, and `n` such tenants fit as long as their contexts alone do.
 
 use gpushare_protocol::units::Bytes;
 
@@ -20,8 +21,8 @@ pub struct Implied {
 }
 
 impl Implied {
-    /// A part of a device in millionths of a percent (anything else counts as the nearest that is one), and the most that it
-    /// may come to.
+    /// A part of a device in millionths of a percent (anything else counts as the nearest that is
+    /// one), and the most that it may come to.
     pub fn new(part: u64, most: Bytes) -> Self {
         Self {
             part: part.clamp(1, WHOLE),
@@ -29,7 +30,8 @@ impl Implied {
         }
     }
 
-    /// What is guaranteed of `usable` bytes to a container whose own contexts take `overhead`, rounded down.
+    /// What is guaranteed of `usable` bytes to a container whose own contexts take `overhead`,
+    /// rounded down.
     pub fn request(self, usable: Bytes, overhead: Bytes) -> Bytes {
         let tenants = WHOLE / self.part;
         let kept = Bytes(overhead.0.saturating_mul(tenants));

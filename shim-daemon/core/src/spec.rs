@@ -50,8 +50,8 @@ pub enum Preemptible {
 pub struct ContainerSpec {
     /// The devices it may use, each once.
     pub quotas: Vec<(DeviceId, Quota)>,
-    /// Devices among them on which the request is implied by a limit in percent: there it follows what contexts take, and what
-    /// `quotas` says of it is replaced.
+    /// Devices among them on which the request is implied by a limit in percent: there it follows
+    /// what contexts take, and what `quotas` says of it is replaced.
     pub implied: Vec<(DeviceId, Implied)>,
     /// Its share of the time of devices, each of them one of `quotas` and named once. One not named: no cap, an equal share.
     pub compute: Vec<(DeviceId, Compute)>,
@@ -230,9 +230,11 @@ pub struct Policy {
     pub victim_grace: Nanos,
     /// How long waiters must be stuck on each other before one of them is refused.
     pub cycle_grace: Nanos,
-    /// How long after memory was set aside for a process's context the device must have shown that process; else it is given up.
+    /// How long after memory was set aside for a process's context the device must have shown that
+    /// process; else it is given up.
     pub open_grace: Nanos,
-    /// How long an ask that would be refused at once waits for what is set aside by guess to be measured.
+    /// How long an ask that would be refused at once waits for what is set aside by guess to be
+    /// measured.
     pub guess_grace: Nanos,
     /// How long before an idle end or a run limit the container is warned.
     pub end_warning: Nanos,

@@ -1,4 +1,5 @@
-//! What is set aside for contexts by guess: how soon it is measured, who waits for that, and when it is given up.
+//! What is set aside for contexts by guess: how soon it is measured, who waits for that, and when
+//! it is given up.
 
 mod node;
 
@@ -109,6 +110,19 @@ fn with_fail_an_ask_waits_no_longer_for_guesses_than_it_may() {
     assert!(node.waits(ask));
     node.pass(secs(2));
     assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+}
+
+#[test]
+fn where_contexts_are_never_measured_fail_refuses_after_one_look() {
+    let (mut node, device) = node(4);
+    node.devices.get_mut(&device).unwrap().lists_processes = false;
+    node.run(spec(device, 0, 4));
+    let (_, process) = node.run(failing(device));
+    node.live(secs(3));
+    let began = node.now;
+    let ask = node.want(process, device, gib(4) - Bytes::mib(256));
+    assert!(matches!(node.denied(ask), Some(Denial::NoRoom { .. })));
+    assert!(node.now - began < Nanos::millis(1), "one look");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Limits in percent: as many equal parts as fit a device run on it side by side, whatever contexts turn out to take.
+//! Limits in percent: as many equal parts as fit a device run on it side by side, whatever contexts
+//! turn out to take.
 
 mod node;
 

@@ -1,11 +1,13 @@
-//! How long an ask waits that is one of several of the same call: for what the call has left, and no longer.
+//! How long an ask waits that is one of several of the same call: for what the call has left, and
+//! no longer.
 
 mod node;
 
 use gpushare_core::{ContainerSpec, Denial, DeviceId, Nanos};
 use node::{Node, gib, secs, spec};
 
-/// Everything is taken by somebody who may not be ended, and a stranger took what one asker was promised.
+/// Everything is taken by somebody who may not be ended, and a stranger took what one asker was
+/// promised.
 fn full(request: u64) -> (Node, DeviceId, gpushare_core::ProcessId) {
     let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(ContainerSpec {

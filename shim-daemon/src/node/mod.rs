@@ -85,6 +85,11 @@ pub enum Effect {
         /// Becomes readable at its end.
         pidfd: OwnedFd,
     },
+    /// Tell no more when this process ends: it registered anew and is watched as that.
+    Unwatch {
+        /// Which.
+        process: ProcessId,
+    },
     /// Accept clients of this container on a socket of its own, and remember the registration for a next daemon.
     Listen {
         /// Which.

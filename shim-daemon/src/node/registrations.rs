@@ -4,15 +4,17 @@ use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Ask, Request};
 
-use super::Node;
+use super::{Effect, Node};
 use crate::peer::{Peer, is_dead};
 
-/// How long a process that was let make a context may take to say that it is made, before what the device shows of it counts anyway.
+/// How long a process that was let make a context may take to say that it is made, before what the
+/// device shows of it counts anyway.
 const OPENING: Nanos = Nanos::secs(10);
 
 impl Node {
-    /// A process registers: what it was registered as before, in whatever container, is over. It may have become another program, whose
-    /// connection is here before the end of the old one is noticed.
+    /// A process registers: what it was registered as before, in whatever container, is over. It
+    /// may have become another program, whose connection is here before the end of the old one is
+    /// noticed.
     pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) {
         if peer.pid <= 0 {
             // A pid that this daemon cannot see: many processes have that one.
@@ -35,11 +37,13 @@ impl Node {
             let charged = self.charged_by(&known);
             self.happened(now, Event::ProcessReplaced { process, charged });
             self.leave(now, process, &known);
+            self.effects.push_back(Effect::Unwatch { process });
         }
     }
 
-    /// An ask with what is held now. A process that has just died is known to be dead only by its pidfd; what it had charged is not held
-    /// any more, and would make what the living ask for seem to be above the limit.
+    /// An ask with what is held now. A process that has just died is known to be dead only by its
+    /// pidfd; what it had charged is not held any more, and would make what the living ask for seem
+    /// to be above the limit.
     pub(super) fn as_it_is(&mut self, now: Nanos, container: ContainerId, wanted: &Ask) -> Ask {
         let column = usize::from(wanted.column);
         let known = self.containers.get(&container);

@@ -1,5 +1,5 @@
-//! A process that connects for a test: the kernel tells the daemon who connected, so each client of a test can be a process of its own
-//! while the test talks for it.
+//! A process that connects for a test: the kernel tells the daemon who connected, so each client of
+//! a test can be a process of its own while the test talks for it.
 //!
 //! # Safety
 //! The child runs between `fork` and its end nothing but system calls on memory that was there before.
@@ -28,7 +28,8 @@ const _: () = assert!(ADDRESS == 110);
 pub struct StandIn {
     pid: Pid,
     told: UnixStream,
-    /// The child has one end of each of these: a connection is what it connects in place of its end.
+    /// The child has one end of each of these: a connection is what it connects in place of its
+    /// end.
     socket: UnixStream,
 }
 

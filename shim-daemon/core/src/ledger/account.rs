@@ -68,8 +68,9 @@ impl Account {
         };
     }
 
-    /// What a first context is promised when it is expected to take `cost`. It may turn out that less is needed, and what was promised
-    /// before is no longer kept then; what exists is counted as overhead.
+    /// What a first context is promised when it is expected to take `cost`. It may turn out that
+    /// less is needed, and what was promised before is no longer kept then; what exists is counted
+    /// as overhead.
     pub(crate) fn promise_of(&self, cost: Bytes) -> Bytes {
         if self.promise.is_zero() {
             cost

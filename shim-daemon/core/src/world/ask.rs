@@ -137,7 +137,8 @@ impl World {
         }
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
-        // Of one that has waited before, the asker says what is left in all; nothing left means that it cannot wait, and it gives up by itself.
+        // Of one that has waited before, the asker says what is left in all; nothing left means
+        // that it cannot wait, and it gives up by itself.
         let left = patience.filter(|left| *left > Nanos::ZERO);
         let twice = self.policy.guarantee() + self.policy.guarantee();
         let latest = self.now + left.unwrap_or(twice).min(twice.max(most));
@@ -323,8 +324,8 @@ impl World {
         self.extend_to(ask, self.now + self.policy.least_guarantee());
     }
 
-    /// Lets an ask within its request wait until then, but not longer in all than its asker has left, or two victims take, each of which
-    /// gives nothing back.
+    /// Lets an ask within its request wait until then, but not longer in all than its asker has
+    /// left, or two victims take, each of which gives nothing back.
     fn extend_to(&mut self, ask: AskKey, until: Nanos) {
         let Some(pending) = self.asks.get_mut(&ask) else {
             return;

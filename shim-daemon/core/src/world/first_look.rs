@@ -1,9 +1,11 @@
 //! What is set aside for contexts before the device shows them, and how soon it is looked at.
 //!
-//! A context is set aside for by guess, because the driver takes its memory before anything can be measured. Three things keep
-//! the guess from being more than that. When a process says that its context is made, the device is looked at at once, and what
-//! it shows replaces the guess for all who have not been measured. An ask that would be refused for the sake of guesses is refused
-//! after a look. And what was set aside for a process that the device never shows is given up after [`Policy::open_grace`].
+//! A context is set aside for by guess, because the driver takes its memory before anything can be
+//! measured. Three things keep the guess from being more than that. When a process says that its
+//! context is made, the device is looked at at once, and what it shows replaces the guess for all
+//! who have not been measured. An ask that would be refused for the sake of guesses is refused
+//! after a look. And what was set aside for a process that the device never shows is given up after
+//! [`Policy::open_grace`].
 //!
 //! [`Policy::open_grace`]: crate::Policy::open_grace
 
@@ -30,8 +32,8 @@ impl World {
         }
     }
 
-    /// What a context costs may have been learned: guesses made before become that, and who was refused room for their sake is
-    /// looked at again.
+    /// What a context costs may have been learned: guesses made before become that, and who was
+    /// refused room for their sake is looked at again.
     pub(super) fn learned(&mut self, device: DeviceId, expected: Bytes) {
         if self.context_cost(device) != expected
             && let Some(class) = self.devices.get(&device).map(|books| books.spec.class)
@@ -76,7 +78,8 @@ impl World {
         }
     }
 
-    /// Gives up what was set aside for processes that the device, looked at `taken`, still does not show.
+    /// Gives up what was set aside for processes that the device, looked at `taken`, still does not
+    /// show.
     pub(super) fn lapse_unseen(
         &mut self,
         device: DeviceId,
@@ -115,8 +118,8 @@ impl World {
         }
     }
 
-    /// A process has become another program, or registered anew: what was set aside for it and never seen was never there, or will be
-    /// seen as the new one's.
+    /// A process has become another program, or registered anew: what was set aside for it and
+    /// never seen was never there, or will be seen as the new one's.
     pub(super) fn process_replaced(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
         let Some(known) = self.processes.get_mut(&process) else {
             return;
@@ -131,8 +134,9 @@ impl World {
         self.process_gone(process, charged);
     }
 
-    /// Whether an ask that came at `since` and has time until `until` shall not be refused yet, because a look may show that
-    /// there is room: none was taken since, or some of what is set aside is a guess.
+    /// Whether an ask that came at `since` and has time until `until` shall not be refused yet,
+    /// because a look may show that there is room: none was taken since, or some of what is set
+    /// aside is a guess.
     pub(super) fn is_to_be_looked_at(
         &mut self,
         device: DeviceId,
@@ -154,16 +158,21 @@ impl World {
         true
     }
 
-    /// Whether something on a device is set aside by guess.
+    /// Whether something on a device is set aside by guess and may be measured any moment: what has
+    /// not been by then may never be, as where processes are not listed.
     pub(super) fn guesses_on(&self, device: DeviceId) -> bool {
         let mut opened = self
             .processes
             .values()
             .filter_map(|known| known.opened.get(&device));
-        opened.any(|opened| opened.is_guess() && !opened.overhead.is_zero())
+        opened.any(|opened| {
+            let fresh = opened.since + self.policy.guess_grace > self.now;
+            fresh && opened.is_guess() && !opened.overhead.is_zero()
+        })
     }
 
-    /// Has the device looked at in a moment, in longer and longer ones until nobody needs it any more.
+    /// Has the device looked at in a moment, in longer and longer ones until nobody needs it any
+    /// more.
     pub(super) fn look_soon(&mut self, device: DeviceId) {
         let pause = self.pauses.get(&device).copied().unwrap_or(PAUSES.0);
         self.timers

@@ -1,8 +1,9 @@
 //! Requests that a limit in percent implies follow what contexts take.
 //!
-//! Such a request is what the container's part of the device leaves beside its own contexts, so it falls as they grow and
-//! rises as they turn out smaller than expected. That way as many equal parts as fit a device run on it side by side.
-//! A request in bytes, or one that was asked for, is never touched.
+//! Such a request is what the container's part of the device leaves beside its own contexts, so it
+//! falls as they grow and rises as they turn out smaller than expected. That way as many equal
+//! parts as fit a device run on it side by side. A request in bytes, or one that was asked for, is
+//! never touched.
 
 use super::World;
 use crate::ids::{ContainerId, DeviceId};
@@ -12,7 +13,8 @@ use crate::spec::ContainerSpec;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// Puts what they come to now in place of the requests that `spec` implies. `container` may be registered already.
+    /// Puts what they come to now in place of the requests that `spec` implies. `container` may be
+    /// registered already.
     pub fn fill_in(&self, container: Option<ContainerId>, spec: &mut ContainerSpec) {
         for (device, implied) in spec.implied.clone() {
             let request = self.implied_request(container, device, implied);
@@ -47,8 +49,9 @@ impl World {
         }
     }
 
-    /// By how much less is guaranteed to a newcomer with an implied request because others with implied requests use more than
-    /// theirs, within their limits: it starts with what is left of its part instead of waiting for all of it.
+    /// By how much less is guaranteed to a newcomer with an implied request because others with
+    /// implied requests use more than theirs, within their limits: it starts with what is left of
+    /// its part instead of waiting for all of it.
     fn cut(&self, device: DeviceId, request: Bytes, cost: Bytes) -> Bytes {
         let Some(books) = self.devices.get(&device) else {
             return Bytes::ZERO;
@@ -76,7 +79,8 @@ impl World {
         }
     }
 
-    /// All implied requests on a device follow what is known of contexts there. A raised one takes nothing from others.
+    /// All implied requests on a device follow what is known of contexts there. A raised one takes
+    /// nothing from others.
     pub(super) fn follow_parts(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
         let implies = |(container, known): (&ContainerId, &super::Container)| {
