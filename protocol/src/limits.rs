@@ -20,7 +20,7 @@ mod table;
 mod unavailable;
 
 pub use compute::ComputeLimits;
-pub use device::DeviceLimits;
+pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;
 pub use layer::Selector;
 pub use maxima::Maxima;
@@ -139,6 +139,13 @@ impl Limits {
         device::limits(self, ordinal, uuid, capacity)
     }
 
+    /// What a limit in percent implies on one device where no request is named: a daemon guarantees
+    /// that part of what is left beside contexts, where [`Self::for_device`] says the part of the
+    /// whole device.
+    pub fn implied(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
+        device::implied(self, ordinal, uuid)
+    }
+
     /// Whether `GPUSHARE_DISABLE=1` asks the library to stay out of this process.
     pub fn disabled(&self) -> bool {
         self.disabled
@@ -175,6 +182,11 @@ impl Limits {
     /// Whether a variable of this name says something of a container's limits.
     pub fn reads(name: &str) -> bool {
         table::knows(name)
+    }
+
+    /// Whether programs are told that their request is all there is.
+    pub fn shows_request(&self) -> bool {
+        self.view == View::Request
     }
 
     /// Whether any device has a limit or a request of memory.
@@ -217,6 +229,8 @@ impl fmt::Display for Limits {
 
 #[cfg(test)]
 mod defaults_tests;
+#[cfg(test)]
+mod implied_tests;
 #[cfg(test)]
 mod maxima_tests;
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub fn spec_of(
     let policy = limits.policy();
     ContainerSpec {
         quotas,
+        implied: Vec::new(),
         compute,
         priority: policy.priority,
         on_collision: policy.on_collision.iter().map(resolver).collect(),

@@ -96,7 +96,7 @@ impl Bench {
                 Effect::Command { reply, .. } => self.replies.push(reply),
                 Effect::Event { row, .. } => self.replies.push(ControlReply::Event((*row).clone())),
                 Effect::Client { reply, .. } => self.client_replies.push(reply),
-                Effect::Watch { .. } => {}
+                Effect::Watch { .. } | Effect::Unwatch { .. } => {}
             }
         }
     }
@@ -132,6 +132,7 @@ impl Bench {
             container,
             process: None,
             gated: false,
+            tells: false,
         };
         let pid = std::process::id();
         let peer = Peer {

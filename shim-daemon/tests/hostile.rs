@@ -31,6 +31,7 @@ fn while_another_works(attack: impl Fn(&Path)) {
         matches!(client.grow(0, 4 * GIB), Reply::Granted { .. }),
         "its share is untouched"
     );
+    client.charge(4 * GIB);
     assert_eq!(
         client.grow(4 * GIB, 512),
         Reply::Refused(Refusal::OverLimit { limit: 4 * GIB })
@@ -112,13 +113,12 @@ fn charges_that_are_zeroed_do_not_free_what_the_device_still_shows() {
     let (_bad, bad) = daemon.container("bad", &burst);
     let mut good = Client::register(&good);
     assert!(matches!(good.open(), Reply::Granted { .. }));
-    // All clients here are one process; the device's list is taken as the last one's.
     let mut bad = Client::register(&bad);
     assert!(matches!(bad.open(), Reply::Granted { .. }));
     assert!(matches!(bad.grow(0, 10 * GIB), Reply::Granted { .. }));
     bad.charge(10 * GIB);
     let held = Bytes(10 * GIB + 64 * MIB);
-    devices.0.lock().unwrap().processes = vec![(std::process::id(), held)];
+    devices.0.lock().unwrap().processes = vec![(bad.process.pid(), held)];
     devices.until_looked_at();
     bad.page().line(bad.slot, 0).unwrap().word.clear();
     let done: Reply = bad.wire.call(&Request::Freed { column: 0 });

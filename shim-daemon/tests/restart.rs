@@ -42,6 +42,7 @@ fn a_running_container_keeps_its_limits_and_its_charges() {
         (4 * GIB, 3 * GIB, 1)
     );
     assert!(matches!(client.grow(3 * GIB, GIB), Reply::Granted { .. }));
+    client.charge(GIB);
     assert_eq!(
         client.grow(4 * GIB, 512),
         Reply::Refused(Refusal::OverLimit { limit: 4 * GIB })

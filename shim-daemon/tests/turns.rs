@@ -323,8 +323,8 @@ fn floods_of_forged_reports_cost_others_nothing() {
     let (_c, c) = daemon.container("liar", &PLAIN);
     let (mut a, mut b) = (Gated::join(&a), Gated::join(&b));
     // The liar has no context: all it says is about turns it has not.
-    let mut liars: Vec<Wire> = (0..4)
-        .map(|_| Client::register_with(&c, Hello::GATED).wire)
+    let mut liars: Vec<Client> = (0..4)
+        .map(|_| Client::register_with(&c, Hello::GATED))
         .collect();
     let epoch = a.turn().word.epoch();
     let held = std::thread::scope(|scope| {
@@ -332,8 +332,8 @@ fn floods_of_forged_reports_cost_others_nothing() {
         for liar in &mut liars {
             let ends = Arc::clone(&ends.0);
             let bound = Some(std::time::Duration::from_millis(100));
-            liar.socket.set_write_timeout(bound).unwrap();
-            scope.spawn(move || flood(liar, epoch, &ends));
+            liar.wire.socket.set_write_timeout(bound).unwrap();
+            scope.spawn(move || flood(&mut liar.wire, epoch, &ends));
         }
         contend(&mut a, &mut b, 20)
     });

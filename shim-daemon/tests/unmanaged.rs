@@ -111,8 +111,9 @@ fn the_daemon_itself_and_the_first_process_are_spared() {
     next(&mut events, "unmanaged-spared");
 }
 
-/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists 64 MiB more, for `pid`.
-fn beside_a_client(own_pids: bool, pid: u32) -> (u64, u64) {
+/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists
+/// 64 MiB more, for `pid`, or for the client itself.
+fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
     let settings = Settings {
@@ -125,6 +126,7 @@ fn beside_a_client(own_pids: bool, pid: u32) -> (u64, u64) {
     assert!(matches!(client.open(), Reply::Granted { .. }));
     assert!(matches!(client.grow(0, 4 * GIB), Reply::Granted { .. }));
     client.charge(4 * GIB);
+    let pid = pid.unwrap_or_else(|| client.process.pid());
     lists(&devices, &[pid], 4 * GIB + 64 * MIB);
     devices.until_looked_at();
     match daemon.command().call(&Control::Devices) {
@@ -135,7 +137,7 @@ fn beside_a_client(own_pids: bool, pid: u32) -> (u64, u64) {
 
 #[test]
 fn a_list_with_pids_of_another_namespace_makes_no_stranger_of_our_own_processes() {
-    let (own, foreign) = (std::process::id(), 4_000_000);
+    let foreign = Some(4_000_000);
     let reserved = beside_a_client(false, foreign);
     assert_eq!(
         reserved.0, 0,
@@ -143,7 +145,7 @@ fn a_list_with_pids_of_another_namespace_makes_no_stranger_of_our_own_processes(
     );
     assert_eq!(beside_a_client(true, foreign).0, 4 * GIB + 64 * MIB);
     assert_eq!(
-        beside_a_client(false, own),
+        beside_a_client(false, None),
         (0, 64 * MIB),
         "a list that shows our process counts"
     );

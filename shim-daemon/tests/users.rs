@@ -88,6 +88,7 @@ impl Machine {
             container: self.made[0].0,
             process: None,
             gated: false,
+            tells: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

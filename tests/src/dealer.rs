@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::{Hello, Registered, Reply, Request, decode};
@@ -29,6 +30,19 @@ const LOOK: u8 = 50;
 /// What the container may hold.
 const GRANT: u64 = 8 * GIB;
 
+/// What a test answers to a question for memory; `None`: nothing.
+pub type Banker = Box<dyn FnMut(&Request) -> Option<Reply> + Send>;
+
+/// The test's banker, if it has one: without, all is granted.
+#[derive(Clone, Default)]
+struct Bank(Arc<Mutex<Option<Banker>>>);
+
+impl std::fmt::Debug for Bank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bank")
+    }
+}
+
 /// The daemon, and its container.
 #[derive(Debug)]
 pub struct Dealer {
@@ -43,6 +57,7 @@ pub struct Dealer {
     says: (Sender<Request>, Receiver<Request>),
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
+    bank: Bank,
 }
 
 /// While it is there: its page, its socket, its threads.
@@ -62,6 +77,7 @@ struct Desk {
     instance: u64,
     slots: Arc<AtomicU16>,
     mixed_up: Arc<AtomicBool>,
+    bank: Bank,
     says: Mutex<Sender<Request>>,
     stop: Arc<AtomicBool>,
 }
@@ -91,6 +107,7 @@ impl Dealer {
             says: channel(),
             slots: Arc::default(),
             mixed_up: Arc::default(),
+            bank: Bank::default(),
         };
         dealer.come_back();
         dealer
@@ -178,6 +195,21 @@ impl Dealer {
         self.says.1.try_iter().collect()
     }
 
+    /// From now on this answers questions for memory.
+    pub fn bank(&self, banker: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
+        *self.bank.0.lock().expect("nothing fails there") = Some(Box::new(banker));
+    }
+
+    /// The page with its limits.
+    pub fn usage(&self) -> &Page {
+        self.usage.view()
+    }
+
+    /// That page's descriptor.
+    pub fn usage_descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.usage.descriptor()
+    }
+
     /// From now on a process gets each page for the other one.
     pub fn mixes_up_pages(&self) {
         self.mixed_up.store(true, Ordering::Relaxed);
@@ -205,6 +237,7 @@ impl Dealer {
             instance: self.instance,
             slots: Arc::clone(&self.slots),
             mixed_up: Arc::clone(&self.mixed_up),
+            bank: self.bank.clone(),
             says: Mutex::new(self.says.0.clone()),
             stop: Arc::clone(&stop),
         };
@@ -300,9 +333,17 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
                 columns: vec![desk.column],
             })
         }
-        Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_) => {
-            Reply::Granted { grant: GRANT }
+        asked @ (Request::Open { .. } | Request::Ask(_) | Request::DriverRefused(_)) => {
+            let mut bank = desk.bank.0.lock().expect("nothing fails there");
+            match bank.as_mut() {
+                Some(banker) => match banker(&asked) {
+                    Some(reply) => reply,
+                    None => return Some(()),
+                },
+                None => Reply::Granted { grant: GRANT },
+            }
         }
+        Request::ContextMade { .. } => return Some(()),
         said @ (Request::Wanted { .. }
         | Request::Drained { .. }
         | Request::Idle { .. }

@@ -115,7 +115,7 @@ fn one_whose_request_does_not_fit_says_so_and_starts_when_it_does() {
     assert!(
         ended
             .stderr
-            .contains("second: waits until its request fits beside all others: 10 GiB on ")
+            .contains("second: waits until its request fits beside all others: 10 GiB and ")
             && ended.stderr.contains(" of 16 GiB are promised"),
         "{ended:?}"
     );

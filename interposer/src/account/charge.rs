@@ -5,6 +5,7 @@ use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 use super::grow::{self, Asking};
 use super::{Refused, killpoint, member};
 use crate::device::DeviceKey;
+use crate::session::Deadline;
 
 /// Bytes in units of 512: what an allocation is charged with, and credited with when it is freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +31,17 @@ pub(crate) struct Charge {
 /// # Errors
 /// [`Refused`] if the container's charges would exceed its limit, or what can be had now. Nothing has changed then.
 #[inline]
-pub(crate) fn charge(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    charge_asking(device, bytes, Asking::Now)
+pub(crate) fn charge(device: DeviceKey, bytes: u64, call: &Deadline) -> Result<Charge, Refused> {
+    charge_asking(device, bytes, Asking::Now, call)
+}
+
+/// A booking of nothing yet, for what is known only afterwards.
+///
+/// # Errors
+/// [`Refused`] if there is no account to book in.
+#[inline]
+pub(crate) fn charge_nothing(device: DeviceKey) -> Result<Charge, Refused> {
+    charge_asking(device, 0, Asking::Never, &Deadline::new())
 }
 
 /// As [`charge`]; where a daemon could make room in time, the thread waits for it as the container's limits say.
@@ -39,13 +49,23 @@ pub(crate) fn charge(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
 /// # Errors
 /// [`Refused`] when that time is over, or at once above the limit.
 #[cold]
-pub(crate) fn charge_waiting(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    charge_asking(device, bytes, Asking::Waiting)
+pub(crate) fn charge_waiting(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+) -> Result<Charge, Refused> {
+    charge_asking(device, bytes, Asking::Waiting, call)
 }
 
 #[inline]
-fn charge_asking(device: DeviceKey, bytes: u64, asking: Asking) -> Result<Charge, Refused> {
-    let units = Units(book(device, units_for(bytes).unwrap_or(MAX_UNITS), asking)?);
+fn charge_asking(
+    device: DeviceKey,
+    bytes: u64,
+    asking: Asking,
+    call: &Deadline,
+) -> Result<Charge, Refused> {
+    let units = units_for(bytes).unwrap_or(MAX_UNITS);
+    let units = Units(book(device, units, asking, call)?);
     Ok(Charge { device, units })
 }
 
@@ -66,14 +86,14 @@ pub(crate) fn release(device: DeviceKey, units: Units) {
 
 /// Books `units`; returns them, or less where there is no limit and the word is full.
 #[inline]
-fn book(device: DeviceKey, units: u32, asking: Asking) -> Result<u32, Refused> {
+fn book(device: DeviceKey, units: u32, asking: Asking, call: &Deadline) -> Result<u32, Refused> {
     let member = member().ok_or(Refused)?;
     let line = member.line(device.index()).ok_or(Refused)?;
     let booked = if line.word.charge(units).is_ok() {
         killpoint::hit();
         units
     } else {
-        grow::grow(member, device.index(), units, asking)?
+        grow::grow(member, device.index(), units, asking, call)?
     };
     member.changed(device.index());
     Ok(booked)
@@ -93,7 +113,7 @@ impl Charge {
         let actual = units_for(bytes).unwrap_or(MAX_UNITS);
         match actual.checked_sub(self.units.0) {
             Some(0) => {}
-            Some(more) => self.units.0 += book(self.device, more, Asking::Never)?,
+            Some(more) => self.units.0 += book(self.device, more, Asking::Never, &Deadline::new())?,
             None => {
                 release(self.device, Units(self.units.0 - actual));
                 self.units = Units(actual);

@@ -4,6 +4,7 @@
 //! before a charge is refused.
 
 use std::io;
+use std::time::Duration;
 
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 
@@ -12,7 +13,7 @@ use super::grow::Asking;
 use super::join::Membership;
 use super::limbo;
 use crate::hooks;
-use crate::session::{Bound, Session, Waiting};
+use crate::session::{Bound, Deadline, Session, Waiting};
 
 /// Something with a container lock.
 pub(crate) trait Lockable {
@@ -52,16 +53,33 @@ impl Lockable for Ground {
 
 /// What is left of a charge's ways to wait.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct Patience<'a> {
     asking: Asking,
+    call: &'a Deadline,
     bound: Option<Bound>,
+    /// Times the daemon was asked although the limit seemed to be reached.
+    beyond: u8,
 }
 
-impl Patience {
-    pub(super) fn new(asking: Asking) -> Self {
+/// The most of these times: who dies meanwhile is rare.
+const BEYOND: u8 = 3;
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(asking: Asking, call: &'a Deadline) -> Self {
         Self {
             asking,
+            call,
             bound: None,
+            beyond: 0,
+        }
+    }
+
+    /// How long the next attempt may wait for the container's lock.
+    pub(super) fn for_lock(&self, member: &Membership) -> Duration {
+        match self.asking {
+            // The caller keeps others waiting itself.
+            Asking::Never => self.call.lock_patience(Duration::ZERO),
+            Asking::Now | Asking::Waiting => member.ground.lock_patience(self.call),
         }
     }
 }
@@ -74,8 +92,18 @@ pub(super) struct Short {
     pub(super) limit: u64,
     /// What was charged by all.
     pub(super) charged: u64,
+    /// What of it was charged by this process.
+    pub(super) own: u64,
     /// What was wanted.
     pub(super) units: u32,
+}
+
+impl Short {
+    /// Whether it would fit if other processes held nothing: one of them may have died, which only
+    /// the daemon knows.
+    fn may_be_the_deads(&self) -> bool {
+        self.own + u64::from(self.units) <= self.limit
+    }
 }
 
 /// As much of the waiting as this thread may do.
@@ -130,19 +158,20 @@ impl Ground {
         &self,
         member: &Membership,
         short: Short,
-        patience: &mut Patience,
+        patience: &mut Patience<'_>,
     ) -> bool {
         let wanted = short.charged + u64::from(short.units);
         match self {
-            Self::File(_) => limbo::wait(
-                member,
-                short.column,
-                short.limit,
-                short.charged,
-                short.units,
-            ),
-            Self::Daemon(_) if wanted > short.limit || patience.asking == Asking::Never => false,
+            Self::File(_) => limbo::wait(member, &short, patience.call),
+            Self::Daemon(_) if patience.asking == Asking::Never => false,
+            Self::Daemon(_) if wanted > short.limit && !short.may_be_the_deads() => false,
             Self::Daemon(session) => {
+                if wanted > short.limit {
+                    patience.beyond += 1;
+                    if patience.beyond > BEYOND {
+                        return false;
+                    }
+                }
                 // Within its request a container is served by taking back what others borrowed: that is waited for at once.
                 let guaranteed = wanted <= units_within(member.request(short.column));
                 let waiting = match patience.asking {
@@ -152,10 +181,18 @@ impl Ground {
                 };
                 let bound = patience
                     .bound
-                    .get_or_insert_with(|| session.bound(here(waiting)));
+                    .get_or_insert_with(|| session.bound(here(waiting), patience.call.began()));
                 let (held, bytes) = (short.charged * UNIT, u64::from(short.units) * UNIT);
-                session.ask_for(short.column, held, bytes, bound)
+                session.ask_for(short.column, (held, bytes), bound, patience.call)
             }
         }
+    }
+
+    /// How long one call may wait for the container's lock.
+    pub(super) fn lock_patience(&self, call: &Deadline) -> Duration {
+        call.lock_patience(match self {
+            Self::File(_) => Duration::MAX,
+            Self::Daemon(session) => session.longest_wait(),
+        })
     }
 }

@@ -1,10 +1,12 @@
 //! The slow path of a charge: more credit, from what nobody holds or from what others hold and do not use.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::time::Duration;
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_within};
 
 use crate::background::Uncancelled;
+use crate::session::Deadline;
 
 use super::ground::{Patience, Short};
 use super::join::Membership;
@@ -14,6 +16,9 @@ use super::{Refused, killpoint, lock};
 const STEP: u64 = (64 << 20) / UNIT;
 /// A step is at most this part of the limit, so that many processes can each have one.
 const STEPS: u64 = 64;
+
+/// How long a release waits for the lock: a free is not held up by who keeps it.
+const BRIEFLY: Duration = Duration::from_millis(10);
 
 /// How far a charge goes for a larger grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,7 @@ pub(crate) fn grow(
     column: usize,
     units: u32,
     asking: Asking,
+    call: &Deadline,
 ) -> Result<u32, Refused> {
     let Some(line) = member.line(column) else {
         return Err(Refused);
@@ -46,9 +52,16 @@ pub(crate) fn grow(
         killpoint::hit();
         return Ok(booked);
     }
-    let mut patience = Patience::new(asking);
+    let mut patience = Patience::new(asking, call);
     loop {
-        let charged = match attempt(member, line, column, limit, units) {
+        let charged = match attempt(
+            member,
+            line,
+            column,
+            limit,
+            units,
+            patience.for_lock(member),
+        ) {
             Ok(()) => return Ok(units),
             Err(charged) => charged,
         };
@@ -58,6 +71,7 @@ pub(crate) fn grow(
                 column,
                 limit,
                 charged,
+                own: u64::from(line.word.load().charged),
                 units,
             };
             if member.ground.make_room(member, short, &mut patience) {
@@ -124,7 +138,7 @@ fn pay_back(member: &Membership, column: usize) {
     let Some(ceiling) = member.ground.ceiling(column, member.limit(column)) else {
         return;
     };
-    let Ok(_held) = lock::take(&member.ground, &member.threads) else {
+    let Ok(_held) = lock::take_within(&member.ground, &member.threads, BRIEFLY) else {
         // The next release tries again.
         return;
     };
@@ -144,8 +158,10 @@ fn attempt(
     column: usize,
     limit: u64,
     units: u32,
+    patience: Duration,
 ) -> Result<(), Option<u64>> {
-    let _held = lock::take(&member.ground, &member.threads).map_err(|unavailable| {
+    let held = lock::take_within(&member.ground, &member.threads, patience);
+    let _held = held.map_err(|unavailable| {
         tracing::warn!(
             ?unavailable,
             "no more credit: the container lock cannot be had"

@@ -5,28 +5,43 @@
 //! asked, or speaks of pids that are not ours (a pid namespace without any of our living processes in its list), the bytes count as
 //! given back: better a late out-of-memory from the driver than a quota that never comes free.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpushare_protocol::page::UNIT;
 
+use super::ground::Short;
 use super::join::Membership;
 use super::lock;
 use super::nvml::{Listed, Watch};
 use super::process;
 use super::slots::Dead;
+use crate::session::Deadline;
 
-/// Longest that a request waits for a dead process's bytes. Drivers need milliseconds, for very large processes a second.
+/// Longest that a call waits for dead processes' bytes. Drivers need milliseconds, for very large
+/// processes a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Gives back what the dead held on a device, as far as the driver has. Returns whether anything was.
-pub(crate) fn settle(member: &Membership, column: usize, dead: &[Dead]) -> bool {
-    settle_by(member, column, dead, Watch::start().as_ref())
+/// The container's lock is waited for as long as `patience`.
+pub(crate) fn settle(
+    member: &Membership,
+    column: usize,
+    dead: &[Dead],
+    patience: Duration,
+) -> bool {
+    settle_by(member, column, dead, Watch::start().as_ref(), patience)
 }
 
-fn settle_by(member: &Membership, column: usize, dead: &[Dead], watch: Option<&Watch>) -> bool {
+fn settle_by(
+    member: &Membership,
+    column: usize,
+    dead: &[Dead],
+    watch: Option<&Watch>,
+    patience: Duration,
+) -> bool {
     let Some(uuid) = member
         .page
         .devices
@@ -53,7 +68,7 @@ fn settle_by(member: &Membership, column: usize, dead: &[Dead], watch: Option<&W
     if gone.is_empty() {
         return false;
     }
-    let Ok(_held) = lock::take(&member.ground, &member.threads) else {
+    let Ok(_held) = lock::take_within(&member.ground, &member.threads, patience) else {
         return false;
     };
     gone.into_iter().for_each(|dead| member.bury(dead, column));
@@ -65,21 +80,21 @@ pub(crate) fn settle_all(member: &Membership) {
     for column in 0..member.page.devices.len() {
         let dead = member.dead(column);
         if !dead.is_empty() {
-            settle(member, column, &dead);
+            settle(member, column, &dead, lock::PATIENCE);
         }
     }
 }
 
-/// Waits for the dead to make room for `units`, which were refused while `charged` units were charged.
+/// Waits for the dead to make room for what was refused, as long as the call still may.
 /// `true` if it is worth asking again.
-pub(crate) fn wait(
-    member: &Membership,
-    column: usize,
-    limit: u64,
-    charged: u64,
-    units: u32,
-) -> bool {
-    let end = Instant::now() + PATIENCE;
+pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool {
+    let Short {
+        column,
+        limit,
+        charged,
+        units,
+        ..
+    } = *short;
     let mut watch = None;
     loop {
         let dead = member.dead(column);
@@ -93,10 +108,11 @@ pub(crate) fn wait(
             return false;
         }
         let watch = watch.get_or_insert_with(Watch::start);
-        if settle_by(member, column, &dead, watch.as_ref()) {
+        let patience = member.ground.lock_patience(call);
+        if settle_by(member, column, &dead, watch.as_ref(), patience) {
             return true;
         }
-        if Instant::now() >= end {
+        if call.left_of(PATIENCE).is_zero() {
             tracing::info!(
                 bytes = theirs * UNIT,
                 "refused for the sake of dead processes' memory"

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::file::FileLock;
 use super::ground::Lockable;
 
-/// Longest wait for the lock. Its holders need microseconds each, with hundreds of processes milliseconds in all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for the lock.
+pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
 
 /// First and longest pause between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));

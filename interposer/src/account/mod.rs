@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::Limits;
-use gpushare_protocol::page::{NO_LIMIT, UNIT};
+use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
 use crate::device::{self, DeviceKey};
@@ -42,7 +42,8 @@ use crate::session::{Bound, Session, Waiting};
 use crate::views::Shown;
 use ground::Ground;
 
-pub(crate) use charge::{Charge, Units, charge, charge_waiting, release};
+pub(crate) use crate::session::Deadline;
+pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
 pub(crate) use compute::{Compute, compute};
 pub(crate) use join::{Membership, StartError, Visible};
 
@@ -160,10 +161,10 @@ pub(crate) fn locked<R>(body: impl FnOnce() -> R) -> Option<R> {
 ///
 /// # Errors
 /// [`Refused`] if there is no room, now or within the container's time to wait.
-pub(crate) fn open(device: DeviceKey) -> Result<(), Refused> {
+pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
     match member().map(|member| &member.ground) {
         Some(Ground::Daemon(session))
-            if !session.open(device.index(), ground::here(Waiting::Guaranteed)) =>
+            if !session.open(device.index(), ground::here(Waiting::Guaranteed), call) =>
         {
             Err(Refused)
         }
@@ -174,24 +175,43 @@ pub(crate) fn open(device: DeviceKey) -> Result<(), Refused> {
     }
 }
 
+/// The first context on `device` is complete: the daemon may look what it takes, instead of
+/// guessing until it looks anyway.
+pub(crate) fn context_made(device: DeviceKey) {
+    if let Some(Ground::Daemon(session)) = member().map(|member| &member.ground) {
+        session.context_made(device.index());
+    }
+}
+
 /// The driver had no memory for `bytes` that are charged: has the daemon see why, and make room if that is it.
 #[derive(Debug)]
-pub(crate) struct Insistence {
+pub(crate) struct Insistence<'a> {
     session: &'static Session,
     bound: Bound,
+    call: &'a Deadline,
     device: DeviceKey,
     bytes: u64,
 }
 
-impl Insistence {
+impl<'a> Insistence<'a> {
     /// `None` without a daemon: the driver's answer stands.
-    pub(crate) fn new(device: DeviceKey, bytes: u64) -> Option<Self> {
-        let Ground::Daemon(session) = member()?.ground else {
+    pub(crate) fn new(device: DeviceKey, bytes: u64, call: &'a Deadline) -> Option<Self> {
+        let member = member()?;
+        let Ground::Daemon(session) = member.ground else {
             return None;
+        };
+        let column = device.index();
+        // What is the container's own by its request has that time, as where it was asked for.
+        let guaranteed = member.charged(column) <= units_within(member.request(column));
+        let waiting = if guaranteed {
+            Waiting::Guaranteed
+        } else {
+            Waiting::AsLimitsSay
         };
         Some(Self {
             session,
-            bound: session.bound(ground::here(Waiting::AsLimitsSay)),
+            bound: session.bound(ground::here(waiting), call.began()),
+            call,
             device,
             bytes,
         })
@@ -201,8 +221,9 @@ impl Insistence {
     pub(crate) fn again(&mut self) -> bool {
         let Some(member) = member() else { return false };
         let held = member.charged(self.device.index()) * UNIT;
+        let wanted = (held, self.bytes);
         self.session
-            .driver_refused(self.device.index(), held, self.bytes, &mut self.bound)
+            .driver_refused(self.device.index(), wanted, &mut self.bound, self.call)
     }
 }
 

@@ -9,7 +9,7 @@ use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::join::Membership;
-use super::limbo;
+use super::{limbo, lock};
 use crate::gate;
 
 /// How long a sum is remembered beside other processes, in units of the time that looking took: a program that does nothing but ask
@@ -76,7 +76,7 @@ impl Known {
         let began = gate::now();
         let dead = member.dead(column);
         if !dead.is_empty() {
-            limbo::settle(member, column, &dead);
+            limbo::settle(member, column, &dead, lock::PATIENCE);
         }
         // What the driver still has of the dead comes back without a word from anybody.
         let limbo = !dead.is_empty() && !member.dead(column).is_empty();

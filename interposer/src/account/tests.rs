@@ -88,7 +88,10 @@ fn charge(member: &Membership, bytes: u64) -> bool {
         .word
         .charge(units(bytes))
         .is_ok()
-        || grow::grow(member, column, units(bytes), grow::Asking::Now).is_ok()
+        || {
+            let call = crate::session::Deadline::new();
+            grow::grow(member, column, units(bytes), grow::Asking::Now, &call).is_ok()
+        }
 }
 
 fn release(member: &Membership, bytes: u64) {

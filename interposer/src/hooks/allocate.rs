@@ -3,7 +3,7 @@
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::{pool, reclaim};
-use crate::account::{self, Charge};
+use crate::account::{self, Charge, Deadline};
 use crate::contexts::{self, Here};
 use crate::table::{self, Kind, Record};
 
@@ -20,11 +20,12 @@ pub(crate) fn booked(
     let Some(here) = contexts::here() else {
         return ask();
     };
-    let charge = match reclaim::reserve(here.device, bytes) {
+    let call = Deadline::new();
+    let charge = match reclaim::reserve(here.device, bytes, &call) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
-    match reclaim::insist(here.device, bytes, ask) {
+    match reclaim::insist(here.device, bytes, &call, ask) {
         CUresult::SUCCESS => answer(here, charge),
         // The charge is dropped, and so undone.
         failed => failed,

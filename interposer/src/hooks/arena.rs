@@ -105,7 +105,7 @@ pub(super) fn after_reuse(arena: &dyn Arena, charge: Charge, shrunk: u64) -> Res
 
 /// Follows an arena that may have shrunk.
 pub(super) fn follow(arena: &dyn Arena) {
-    if let Ok(nothing) = account::charge(arena.device(), 0) {
+    if let Ok(nothing) = account::charge_nothing(arena.device()) {
         let _ = after(arena, nothing);
     }
 }

@@ -9,12 +9,13 @@ use core::ffi::c_int;
 use gpushare_cuda_abi::cuda::*;
 
 use super::{frees, reclaim};
+use crate::account::{self, Deadline};
 use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::entry::hooks;
 use crate::gate::streams;
 use crate::objects::Map;
-use crate::{account, captures, contexts, driver, green, overhead};
+use crate::{captures, contexts, driver, green, overhead};
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -86,6 +87,7 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
         // Noticed now, so that the gate thread knows it.
         contexts::of(made);
         overhead::book_context(made, device, took);
+        account::context_made(device);
     }
     answer
 }
@@ -95,12 +97,13 @@ fn begun(
     device: Option<DeviceKey>,
     call: impl Fn() -> CUresult,
 ) -> Result<(CUresult, i64), CUresult> {
-    if let Some(refused) = device.and_then(|device| account::open(device).err()) {
+    let patience = Deadline::new();
+    if let Some(refused) = device.and_then(|device| account::open(device, &patience).err()) {
         return Err(refused.into());
     }
     Ok(overhead::measured(device, || match device {
         // What a context takes is known to the daemon alone.
-        Some(device) => reclaim::insist(device, 0, &call),
+        Some(device) => reclaim::insist(device, 0, &patience, &call),
         None => call(),
     }))
 }
@@ -168,7 +171,8 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
         let is_news = PRIMARY
             .with(u64::from(device.cast_unsigned()), |_| ())
             .is_none();
-        let refused = is_news.then(|| account::open(device::of_ordinal(device)?).err());
+        let refused =
+            is_news.then(|| account::open(device::of_ordinal(device)?, &Deadline::new()).err());
         if let Some(refused) = refused.flatten() {
             return refused.into();
         }

@@ -22,7 +22,7 @@ use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::reclaim::{self, Found};
 use super::turns::{Turn, Turns};
-use crate::account::{self, Charge, Refused};
+use crate::account::{self, Charge, Deadline, Refused};
 use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -359,18 +359,22 @@ impl Hold {
         device: DeviceKey,
         bytes: u64,
         last: Option<&(u64, Option<u64>)>,
+        call: &Deadline,
     ) -> Result<Self, Refused> {
         let memory = GraphMemory::of(device);
-        let found = match account::charge(device, bytes) {
+        let found = match account::charge(device, bytes, call) {
             Ok(charge) => Found::Booked(charge),
             Err(_) => match memory.room(bytes, last) {
                 Some(room) => Found::Otherwise(room),
-                None => reclaim::reserve_or(device, bytes, None, &mut || memory.room(bytes, last))?,
+                None => {
+                    let mut room = || memory.room(bytes, last);
+                    reclaim::reserve_or(device, bytes, None, call, &mut room)?
+                }
             },
         };
         let (charge, room) = match found {
             Found::Booked(charge) => (charge, None),
-            Found::Otherwise(room) => (account::charge(device, 0)?, Some(room)),
+            Found::Otherwise(room) => (account::charge_nothing(device)?, Some(room)),
         };
         let _ = memory.held().enter(&charge);
         Ok(Self {
@@ -418,13 +422,15 @@ fn running(
         launches: Vec::with_capacity(sizes.len()),
     };
     let mut holds = Vec::with_capacity(sizes.len());
+    let deadline = Deadline::new();
     for (at, (device, bytes)) in sizes.iter().enumerate() {
-        match Hold::of(*device, *bytes, last.and_then(|last| last.launches.get(at))) {
+        let last = last.and_then(|last| last.launches.get(at));
+        match Hold::of(*device, *bytes, last, &deadline) {
             Ok(hold) => holds.push(hold),
             Err(refused) => return (refused.into(), launched),
         }
     }
-    let answer = insisting(&holds, &mut || {
+    let answer = insisting(&holds, &deadline, &mut || {
         // Each attempt is a launch: another graph's between two of them must not be taken for the last one.
         let begun = holds.iter().map(|hold| (hold.memory.begin(), None));
         launched.launches.clear();
@@ -451,13 +457,13 @@ fn running(
 /// Makes the call. Where the driver has no memory though all was booked, the daemon is asked to see why, and it is made again: on
 /// device after device, because the driver does not say which is full. Nobody waits for us meanwhile: the gate was left with the driver's
 /// answer, and a launch whose turn it is to rely on room takes the answer as it is.
-fn insisting(holds: &[Hold], attempt: &mut dyn FnMut() -> CUresult) -> CUresult {
+fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUresult) -> CUresult {
     let mut answer = attempt();
     for hold in holds {
         if answer != CUresult::OUT_OF_MEMORY || holds.iter().any(|hold| hold.room.is_some()) {
             break;
         }
-        answer = reclaim::insist_slowly(hold.memory.device, hold.bytes, attempt);
+        answer = reclaim::insist_slowly(hold.memory.device, hold.bytes, call, attempt);
     }
     answer
 }

@@ -16,7 +16,7 @@ use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool, growth_of};
 use super::reclaim::{self, Found};
-use crate::account::{self, Charge};
+use crate::account::{self, Charge, Deadline};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -173,7 +173,7 @@ fn unknown(
     bytes: u64,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, growth_of(bytes)) {
+    let charge = match reclaim::reserve(device, growth_of(bytes), &Deadline::new()) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
@@ -202,25 +202,27 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Books the growth that the allocation may cause; where that does not fit, uses room that the pool certainly has.
     fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
-        if let Ok(charge) = account::charge(device, growth) {
-            return self.booked(charge);
+        let call = Deadline::new();
+        if let Ok(charge) = account::charge(device, growth, &call) {
+            return self.booked(charge, &call);
         }
         if let Some(answer) = self.in_room(false) {
             return answer;
         }
         let stream = self.stream.id(self.stream.place());
-        match reclaim::reserve_or(device, growth, Some(stream), &mut || self.in_room(true)) {
-            Ok(Found::Booked(charge)) => self.booked(charge),
+        let mut room = || self.in_room(true);
+        match reclaim::reserve_or(device, growth, Some(stream), &call, &mut room) {
+            Ok(Found::Booked(charge)) => self.booked(charge, &call),
             Ok(Found::Otherwise(answer)) => answer,
             Err(refused) => refused.into(),
         }
     }
 
     /// Allocates with the growth booked, and follows the pool.
-    fn booked(&self, charge: Charge) -> CUresult {
+    fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
         let shrunk = self.pool.held().enter(&charge);
         let reused = Cell::new(false);
-        let answer = reclaim::insist(self.pool.device(), self.bytes, || {
+        let answer = reclaim::insist(self.pool.device(), self.bytes, call, || {
             let address = || self.address();
             let (answer, known) = self.pool.allocate(self.bytes, shrunk, self.call, &address);
             reused.set(known);
@@ -251,7 +253,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
     /// Allocates without booking anything, if the pool has room. `None` if it has not.
     fn in_room(&self, trim: bool) -> Option<CUresult> {
         let stream = self.stream.id(self.stream.place());
-        let nothing = account::charge(self.pool.device(), 0).ok()?;
+        let nothing = account::charge_nothing(self.pool.device()).ok()?;
         let answer = self
             .pool
             .allocate_in_room(self.bytes, stream, trim, self.call, &|| self.address());

@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::arena::{self, Arena};
 use super::ordered::StreamId;
 use super::{frees, graph, pools};
-use crate::account::{self, Charge, Refused};
+use crate::account::{self, Charge, Deadline, Refused};
 use crate::device::DeviceKey;
 
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
@@ -23,16 +23,21 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// [`Refused`] if it does not fit then either.
 #[inline]
-pub(crate) fn reserve(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes))
+pub(crate) fn reserve(device: DeviceKey, bytes: u64, call: &Deadline) -> Result<Charge, Refused> {
+    account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call))
 }
 
 /// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
 /// what it cannot mend is the program's to hear.
 #[inline]
-pub(crate) fn insist(device: DeviceKey, bytes: u64, mut ask: impl FnMut() -> CUresult) -> CUresult {
+pub(crate) fn insist(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    mut ask: impl FnMut() -> CUresult,
+) -> CUresult {
     match ask() {
-        CUresult::OUT_OF_MEMORY => insist_slowly(device, bytes, &mut ask),
+        CUresult::OUT_OF_MEMORY => insist_slowly(device, bytes, call, &mut ask),
         answer => answer,
     }
 }
@@ -45,10 +50,11 @@ const INSISTENCE: usize = 8;
 pub(super) fn insist_slowly(
     device: DeviceKey,
     bytes: u64,
+    call: &Deadline,
     ask: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
     let mut answer = CUresult::OUT_OF_MEMORY;
-    let Some(mut insistence) = account::Insistence::new(device, bytes) else {
+    let Some(mut insistence) = account::Insistence::new(device, bytes, call) else {
         return answer;
     };
     for _ in 0..INSISTENCE {
@@ -65,8 +71,12 @@ pub(super) fn insist_slowly(
 
 /// As [`reserve`] where it did not fit at first.
 #[cold]
-pub(super) fn reserve_slowly(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    match reserve_or(device, bytes, None, &mut || None::<()>)? {
+pub(super) fn reserve_slowly(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+) -> Result<Charge, Refused> {
+    match reserve_or(device, bytes, None, call, &mut || None::<()>)? {
         Found::Booked(charge) => Ok(charge),
         Found::Otherwise(()) => Err(Refused),
     }
@@ -88,6 +98,7 @@ pub(super) fn reserve_or<T>(
     device: DeviceKey,
     bytes: u64,
     stream: Option<StreamId>,
+    call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
     let began = Instant::now();
@@ -97,7 +108,7 @@ pub(super) fn reserve_or<T>(
         frees::settle();
         let pending = frees::others_pending(device, stream);
         trim(device);
-        let refused = match account::charge(device, bytes) {
+        let refused = match account::charge(device, bytes, call) {
             Err(refused) => refused,
             Ok(booked) => return Ok(Found::Booked(booked)),
         };
@@ -106,13 +117,13 @@ pub(super) fn reserve_or<T>(
         }
         if !pending || !could_fit(device, bytes) || began.elapsed() > PATIENCE {
             // The other way may have found that there was more to give back.
-            if let Ok(booked) = account::charge(device, bytes) {
+            if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));
             }
             if !account::can_wait() {
                 return Err(refused);
             }
-            return account::charge_waiting(device, bytes).map(Found::Booked);
+            return account::charge_waiting(device, bytes, call).map(Found::Booked);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

@@ -96,11 +96,12 @@ fn create(
     let Some(device) = device.filter(|_| !handle.is_null() && size > 0) else {
         return ask();
     };
-    let charge = match super::reclaim::reserve(device, size as u64) {
+    let call = account::Deadline::new();
+    let charge = match super::reclaim::reserve(device, size as u64, &call) {
         Ok(charge) => charge,
         Err(refused) => return refused.into(),
     };
-    let answer = super::reclaim::insist(device, size as u64, ask);
+    let answer = super::reclaim::insist(device, size as u64, &call, ask);
     if answer.is_success() {
         // SAFETY: the driver has written the handle.
         physical().created(unsafe { *handle }, device, charge.keep());

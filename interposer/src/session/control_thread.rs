@@ -191,6 +191,10 @@ impl Session {
         for column in columns.filter_map(|column| u8::try_from(column).ok()) {
             self.send(line, self.asks.number(), &Request::Open { column });
         }
+        let made = self.made.load(Ordering::Acquire);
+        for column in (0..32_usize).filter(|column| made & (1 << column) != 0) {
+            self.tell_made(line, column);
+        }
         for (id, request) in self.asks.again() {
             self.send(line, id, &request);
         }

@@ -14,6 +14,7 @@
 mod apart;
 mod asks;
 mod control_thread;
+mod deadline;
 mod descriptor;
 mod pages;
 mod register;
@@ -34,6 +35,7 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 
 use crate::fork::ForkLocal;
 use asks::{Asks, Question};
+pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use descriptor::ParentsOnly;
 pub(crate) use descriptor::{Descriptor, identity};
 use register::{Failed, Welcome};
@@ -52,6 +54,9 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 const OUTBOX: usize = 64 << 10;
 /// What a daemon that does not say lets an allocation wait: the default of `GPUSHARE_WAIT_TIMEOUT`.
 const USUAL_WAIT: Duration = Duration::from_secs(30);
+
+/// The first minor version of the protocol that hears of a context.
+const SINCE_MADE: u16 = 3;
 
 /// A registered process.
 #[derive(Debug)]
@@ -83,6 +88,8 @@ pub(crate) struct Session {
     freed: AtomicU32,
     /// Columns on which a context was asked for.
     opened: AtomicU32,
+    /// Columns on which one was made.
+    made: AtomicU32,
 }
 
 /// What an asker may wait for.
@@ -103,6 +110,34 @@ pub(crate) struct Bound {
     end: Instant,
     waits: bool,
     asked: bool,
+}
+
+impl Bound {
+    /// Of a question that is put at `now`, of a call that began to wait at `began` and may wait for
+    /// `longest`; `None`: not at all.
+    fn new(now: Instant, began: Instant, longest: Option<Duration>) -> Self {
+        let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + USUAL_WAIT));
+        Self {
+            until: until.unwrap_or(now),
+            end: until.map_or((began + AT_ONCE).max(now + AT_ONCE / 4), |until| {
+                until.max(now) + MARGIN
+            }),
+            waits: until.is_some(),
+            asked: false,
+        }
+    }
+
+    /// What is left at `now`, in milliseconds, for the daemon to know; nothing for a question that
+    /// may not wait. `None`: it has been put before, and there is no time to put it again.
+    fn patience_ms(&self, now: Instant) -> Option<u64> {
+        let left = self.until.saturating_duration_since(now).as_millis();
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        match (self.waits, self.asked) {
+            (true, _) if left > 0 => Some(left),
+            (_, true) => None,
+            (_, false) => Some(0),
+        }
+    }
 }
 
 /// Why the daemon's container cannot be joined.
@@ -221,6 +256,7 @@ impl Session {
             outbox: Mutex::new(Vec::new()),
             freed: AtomicU32::new(0),
             opened: AtomicU32::new(0),
+            made: AtomicU32::new(0),
         })
     }
 
@@ -277,56 +313,77 @@ impl Session {
         Some(device.reach.load(Ordering::Relaxed))
     }
 
-    /// How long an allocation that begins now may wait.
-    pub(crate) fn bound(&self, waiting: Waiting) -> Bound {
-        let now = Instant::now();
+    /// How long a call that began to wait at `began` may do so.
+    pub(crate) fn bound(&self, waiting: Waiting, began: Instant) -> Bound {
         let header = &self.control().header;
         let longest = match waiting {
             Waiting::Not => None,
-            Waiting::AsLimitsSay => Some(&header.wait_ms),
-            Waiting::Guaranteed => Some(&header.guarantee_ms),
+            Waiting::AsLimitsSay => Some(said(&header.wait_ms)),
+            Waiting::Guaranteed => Some(said(&header.guarantee_ms)),
         };
-        let longest = longest.map(|longest| match longest.load(Ordering::Relaxed) {
-            0 => USUAL_WAIT,
-            millis => Duration::from_millis(millis),
-        });
-        let until = longest.map(|longest| now.checked_add(longest).unwrap_or(now + USUAL_WAIT));
-        Bound {
-            until: until.unwrap_or(now),
-            end: until.map_or(now + AT_ONCE, |until| until + MARGIN),
-            waits: until.is_some(),
-            asked: false,
-        }
+        Bound::new(Instant::now(), began, longest)
+    }
+
+    /// How long an allocation above the container's request may wait in all.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        said(&self.control().header.wait_ms)
     }
 
     /// Asks for a grant of `held` and `bytes` together. `true` once the control page has it.
-    pub(crate) fn ask_for(&self, column: usize, held: u64, bytes: u64, bound: &mut Bound) -> bool {
-        self.asks_question(Question::Grow(ask(column, held, bytes)), bound)
+    pub(crate) fn ask_for(
+        &self,
+        column: usize,
+        (held, bytes): (u64, u64),
+        bound: &mut Bound,
+        call: &Deadline,
+    ) -> bool {
+        self.asks_question(Question::Grow(ask(column, held, bytes)), bound, call)
     }
 
     /// Says that the driver refused `bytes` that the grant covers. `true` if it is worth asking the driver again.
     pub(crate) fn driver_refused(
         &self,
         column: usize,
-        held: u64,
-        bytes: u64,
+        (held, bytes): (u64, u64),
         bound: &mut Bound,
+        call: &Deadline,
     ) -> bool {
-        self.asks_question(Question::DriverRefused(ask(column, held, bytes)), bound)
+        self.asks_question(
+            Question::DriverRefused(ask(column, held, bytes)),
+            bound,
+            call,
+        )
     }
 
     /// Has the daemon set aside what a context takes, before the first one on a device.
-    pub(crate) fn open(&self, column: usize, waiting: Waiting) -> bool {
+    pub(crate) fn open(&self, column: usize, waiting: Waiting, call: &Deadline) -> bool {
         let bit = 1 << column;
         if self.opened.load(Ordering::Acquire) & bit != 0 {
             return true;
         }
         let question = Question::Open(u8::try_from(column).unwrap_or(u8::MAX));
-        let opened = self.asks_question(question, &mut self.bound(waiting));
+        let mut bound = self.bound(waiting, call.began());
+        let opened = self.asks_question(question, &mut bound, call);
         if opened {
             self.opened.fetch_or(bit, Ordering::AcqRel);
         }
         opened
+    }
+
+    /// The first context on a column is there. Lost on a daemon that does not know of it: it sees
+    /// it at its next look.
+    pub(crate) fn context_made(&self, column: usize) {
+        if self.made.fetch_or(1 << column, Ordering::AcqRel) & (1 << column) == 0 {
+            self.tell_made(self.line().as_ref(), column);
+        }
+    }
+
+    fn tell_made(&self, line: Option<&Arc<Descriptor>>, column: usize) {
+        if self.minor.load(Ordering::Relaxed) >= SINCE_MADE
+            && let Ok(column) = u8::try_from(column)
+        {
+            self.send(line, self.asks.number(), &Request::ContextMade { column });
+        }
     }
 
     /// Memory was given back: whoever waits for it learns of it from the control thread. Never blocks.
@@ -341,25 +398,23 @@ impl Session {
     }
 
     /// Puts a question and waits for its answer.
-    fn asks_question(&self, question: Question, bound: &mut Bound) -> bool {
-        let now = Instant::now();
-        if bound.asked && now >= bound.until {
+    fn asks_question(&self, question: Question, bound: &mut Bound, call: &Deadline) -> bool {
+        let patience = bound.patience_ms(Instant::now());
+        let Some(patience) = patience.filter(|_| !call.is_refused()) else {
             return false;
-        }
-        let left = bound.until.saturating_duration_since(now).as_millis();
-        let patience = match (bound.waits, bound.asked) {
-            (false, _) => Some(0),
-            (true, false) => None,
-            (true, true) => Some(u64::try_from(left).unwrap_or(u64::MAX)),
         };
         bound.asked = true;
         let id = {
             let line = self.line();
-            let (id, request) = self.asks.enter(question, patience, bound.until);
+            let (id, request) = self.asks.enter(question, Some(patience), bound.until);
             self.send(line.as_ref(), id, &request);
             id
         };
-        match self.asks.wait(id, bound.end) {
+        let reply = self.asks.wait(id, bound.end);
+        if patience > 0 && !matches!(reply, Some(Reply::Granted { .. })) {
+            call.refuse();
+        }
+        match reply {
             Some(Reply::Granted { .. }) => true,
             Some(reply) => {
                 tracing::info!(?question, ?reply, "the daemon refused");
@@ -405,6 +460,14 @@ impl Session {
 
     fn outbox(&self) -> MutexGuard<'_, Vec<u8>> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A time that the control page gives, in milliseconds.
+fn said(millis: &AtomicU64) -> Duration {
+    match millis.load(Ordering::Relaxed) {
+        0 => USUAL_WAIT,
+        millis => Duration::from_millis(millis),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::layer::above;
 use super::maxima::above_maximum;
 use super::{ComputeLimits, LimitError, Limits, View, compute};
+use crate::size::Size;
 use crate::units::Bytes;
 use crate::uuid::Uuid;
 
@@ -19,6 +20,39 @@ pub struct DeviceLimits {
     pub view: View,
     /// Its time.
     pub compute: ComputeLimits,
+}
+
+/// A request that nobody asked for: what is guaranteed to who names only a limit, where a
+/// percentage bounds that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImpliedRequest {
+    /// The part of the device, in millionths of a percent.
+    pub part: u64,
+    /// The most it may come to, in bytes, where an amount bounds it too.
+    pub most: Option<u64>,
+}
+
+/// Who names a request has that, and who names nothing has none; who names only a limit has as much
+/// guaranteed as the limit and the node's maximum for requests allow.
+pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
+    let uuid = Uuid(*uuid);
+    let (limit, request) = limits.memory.on(ordinal, uuid);
+    let limit = limit.filter(|_| request.is_none())?;
+    let (_, most_request) = limits.maxima.memory_on(ordinal, uuid);
+    let bounds = [Some(limit.size), most_request.map(|most| most.size)];
+    let bounds = || bounds.iter().flatten();
+    let parts = bounds().filter_map(|size| match size {
+        Size::Percent(part) => Some(*part),
+        Size::Bytes(_) => None,
+    });
+    let amounts = bounds().filter_map(|size| match size {
+        Size::Bytes(bytes) => Some(*bytes),
+        Size::Percent(_) => None,
+    });
+    Some(ImpliedRequest {
+        part: parts.min()?,
+        most: amounts.min(),
+    })
 }
 
 pub(super) fn limits(

@@ -114,6 +114,12 @@ pub enum Request {
         /// In how many nanoseconds, by estimate.
         left: u32,
     },
+    /// The process's first context on a device is complete, so that a look at the device shows what
+    /// it takes. Since minor 3; not answered, and what is wrong about it is ignored.
+    ContextMade {
+        /// The device column.
+        column: u8,
+    },
 }
 
 /// See [`Request::Register`].

@@ -67,6 +67,8 @@ fn the_bytes_of_minor_3_never_change() {
             [11, variant, 0, 1, 172, 2, 2, 1]
         );
     }
+    let made = Request::ContextMade { column: 2 };
+    assert_eq!(postcard::to_allocvec(&made).expect("encodes"), [12, 2]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the core wants done: the daemon carries decisions out in the order they are polled.
 
-use crate::ids::{AskKey, ContainerId, DeviceId, Ticket};
+use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId, Ticket};
 use crate::lease::Lease;
 use crate::resolver::Resolver;
 use crate::spec::SpecError;
@@ -190,6 +190,17 @@ pub enum Notice {
         /// Where.
         device: DeviceId,
         /// How much more.
+        bytes: Bytes,
+    },
+    /// The device never showed a context for which memory was set aside: it is given to others.
+    Lapsed {
+        /// Whose.
+        process: ProcessId,
+        /// Whose process.
+        container: ContainerId,
+        /// Where.
+        device: DeviceId,
+        /// How much was set aside.
         bytes: Bytes,
     },
     /// The container has done no GPU work for its `idle_after`.

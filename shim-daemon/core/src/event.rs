@@ -109,6 +109,13 @@ pub enum Event {
         /// What its slots said last, per device. A lie is set right by the next sample.
         charged: Vec<(DeviceId, Bytes)>,
     },
+    /// A process lives on and is no longer this: it registered anew, as another program perhaps.
+    ProcessReplaced {
+        /// Which.
+        process: ProcessId,
+        /// As for `ProcessGone`.
+        charged: Vec<(DeviceId, Bytes)>,
+    },
     /// A process wants a context on a device. Answered under `ask`.
     Open {
         /// Who.
@@ -117,6 +124,14 @@ pub enum Event {
         device: DeviceId,
         /// Its number.
         ask: AskId,
+    },
+    /// A process's first context on a device is complete: a look will show what it takes. Nothing
+    /// is believed for it.
+    ContextMade {
+        /// Whose.
+        process: ProcessId,
+        /// Where.
+        device: DeviceId,
     },
     /// A process needs a larger grant. Answered under `ask`.
     Ask {

@@ -3,6 +3,7 @@
 use crate::ids::{CostClass, DeviceId};
 use crate::lease::{Compute, LeasePolicy};
 use crate::ledger::Limbo;
+use crate::part::Implied;
 use crate::resolver::Resolver;
 use crate::time::Nanos;
 use gpushare_protocol::units::{Bytes, Permille};
@@ -49,6 +50,9 @@ pub enum Preemptible {
 pub struct ContainerSpec {
     /// The devices it may use, each once.
     pub quotas: Vec<(DeviceId, Quota)>,
+    /// Devices among them on which the request is implied by a limit in percent: there it follows
+    /// what contexts take, and what `quotas` says of it is replaced.
+    pub implied: Vec<(DeviceId, Implied)>,
     /// Its share of the time of devices, each of them one of `quotas` and named once. One not named: no cap, an equal share.
     pub compute: Vec<(DeviceId, Compute)>,
     /// 0 to 1000, higher first.
@@ -190,6 +194,14 @@ impl ContainerSpec {
             .map_or_else(Compute::default, |(_, compute)| *compute)
     }
 
+    /// What its limit implies on `device`, if its request is not its own.
+    pub fn implied(&self, device: DeviceId) -> Option<Implied> {
+        let mut implied = self.implied.iter();
+        implied
+            .find(|(own, _)| *own == device)
+            .map(|(_, implied)| *implied)
+    }
+
     /// Its quota on `device`.
     pub fn quota(&self, device: DeviceId) -> Option<Quota> {
         self.quotas
@@ -218,6 +230,12 @@ pub struct Policy {
     pub victim_grace: Nanos,
     /// How long waiters must be stuck on each other before one of them is refused.
     pub cycle_grace: Nanos,
+    /// How long after memory was set aside for a process's context the device must have shown that
+    /// process; else it is given up.
+    pub open_grace: Nanos,
+    /// How long an ask that would be refused at once waits for what is set aside by guess to be
+    /// measured.
+    pub guess_grace: Nanos,
     /// How long before an idle end or a run limit the container is warned.
     pub end_warning: Nanos,
     /// Most asks one process may have waiting; threads beyond that are refused.
@@ -267,6 +285,8 @@ impl Default for Policy {
             limbo_grace: Nanos::secs(2),
             victim_grace: Nanos::secs(30),
             cycle_grace: Nanos::secs(1),
+            open_grace: Nanos::secs(10),
+            guess_grace: Nanos::secs(2),
             end_warning: Nanos::secs(60),
             most_waiting: 256,
             most_waiting_together: 256,

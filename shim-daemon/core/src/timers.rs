@@ -23,6 +23,8 @@ pub(crate) enum Timer {
     Cycle,
     /// A device is looked at again for those that wait.
     Look(DeviceId),
+    /// A device is looked at again because some of what is set aside there is a guess.
+    Guess(DeviceId),
     /// A turn on a device may be over, or somebody's may begin.
     Turn(DeviceId),
 }

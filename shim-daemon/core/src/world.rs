@@ -8,9 +8,11 @@ mod change;
 mod collision;
 mod compute;
 mod cycle;
+mod first_look;
 mod ladder;
 mod looks;
 mod own_dead;
+mod parts;
 mod pending;
 mod process;
 mod reclaim;
@@ -72,6 +74,10 @@ struct Process {
 struct Opened {
     overhead: Bytes,
     measured: bool,
+    /// Whether the device ever showed it.
+    shown: bool,
+    /// When it was set aside for.
+    since: Nanos,
     /// What it presented as its credit after a restart.
     presented: Option<Bytes>,
 }
@@ -94,6 +100,8 @@ pub struct World {
     /// Containers that wait for admission, best first.
     queue: BTreeSet<Place>,
     timers: Timers,
+    /// Devices that somebody waits to be looked at, and the pause before the next look.
+    pauses: BTreeMap<DeviceId, Nanos>,
     decisions: VecDeque<Decision>,
     costs: Costs,
     tickets: u64,
@@ -116,6 +124,7 @@ impl World {
             ladders: BTreeSet::new(),
             queue: BTreeSet::new(),
             timers: Timers::default(),
+            pauses: BTreeMap::new(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
             tickets: 0,
@@ -177,11 +186,15 @@ impl World {
                 charged,
             } => self.remembered(process, container, device, (bytes, charged)),
             Event::ProcessGone { process, charged } => self.process_gone(process, &charged),
+            Event::ProcessReplaced { process, charged } => {
+                self.process_replaced(process, &charged);
+            }
             Event::Open {
                 process,
                 device,
                 ask,
             } => self.open(process, device, ask),
+            Event::ContextMade { process, device } => self.context_made(process, device),
             Event::Ask {
                 process,
                 device,
@@ -269,6 +282,7 @@ impl World {
                 Timer::Settle(device) => self.freed(device),
                 Timer::Look(device) => self.look_again(device),
                 Timer::Cycle => self.check_cycles(),
+                Timer::Guess(device) => self.guess_due(device),
                 Timer::Turn(device) => self.turn_due(device),
             }
         }

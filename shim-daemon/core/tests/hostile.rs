@@ -67,6 +67,7 @@ fn spec() -> impl Strategy<Value = ContainerSpec> {
         .prop_map(
             |(quotas, priority, on_collision, wait_timeout, idle_after, kill, ends, share)| {
                 ContainerSpec {
+                    implied: Vec::new(),
                     compute: quotas.iter().map(|(device, _)| (*device, share)).collect(),
                     quotas,
                     priority,

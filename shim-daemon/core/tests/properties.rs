@@ -91,6 +91,7 @@ impl Draft {
         let devices = node.devices.keys().take(if both { 2 } else { 1 });
         ContainerSpec {
             quotas: devices.map(|device| (*device, quota)).collect(),
+            implied: Vec::new(),
             compute: Vec::new(),
             priority: 400 + 100 * self.priority,
             on_collision: match self.resolvers {

@@ -51,6 +51,7 @@ impl Sim {
         let limit = request + Bytes::mib(1 + self.rng.below(8000));
         let spec = ContainerSpec {
             quotas: vec![(device, Quota { request, limit })],
+            implied: Vec::new(),
             compute: Vec::new(),
             priority: 100 * u16::try_from(self.rng.below(10)).expect("small"),
             on_collision: match self.rng.below(4) {

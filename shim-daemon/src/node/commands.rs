@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Quota};
+use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Implied, Nanos, Quota};
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
@@ -283,6 +283,7 @@ impl Node {
             // A refusal was sent to all that waited.
             return Ok(None);
         }
+        let spec = self.world.spec(container).cloned().unwrap_or(spec);
         known.registration.environment = environment;
         known.limits = limits.to_string();
         known.found(&spec, &self.devices, &limits, self.guarantee);
@@ -368,7 +369,7 @@ impl Node {
         limits: &Limits,
         columns: &[DeviceId],
     ) -> Result<ContainerSpec, WireError> {
-        let (mut quotas, mut shares) = (Vec::new(), Vec::new());
+        let (mut quotas, mut shares, mut implied) = (Vec::new(), Vec::new(), Vec::new());
         for (ordinal, device) in (0..).zip(columns) {
             let Some(known) = index(*device).and_then(|at| self.devices.get(at)) else {
                 continue;
@@ -378,8 +379,15 @@ impl Node {
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?;
             quotas.push((*device, quota(&held, known)));
             shares.push((*device, share(&held)));
+            if let Some(part) = limits.implied(ordinal, &known.uuid) {
+                let most = part.most.map_or(Bytes::MAX, Bytes);
+                implied.push((*device, Implied::new(part.part, most)));
+            }
         }
-        Ok(crate::config::spec_of(limits, quotas, shares))
+        let mut spec = crate::config::spec_of(limits, quotas, shares);
+        spec.implied = implied;
+        self.world.fill_in(None, &mut spec);
+        Ok(spec)
     }
 }
 

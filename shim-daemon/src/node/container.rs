@@ -140,6 +140,12 @@ impl Container {
                 request: Bytes::ZERO,
                 limit: described.capacity,
             });
+            let implied = spec.implied(*device).is_some() && !quota.request.is_zero();
+            let view = if implied && limits.shows_request() {
+                quota.request.0
+            } else {
+                view
+            };
             column.limit.store(quota.limit.0, Ordering::Relaxed);
             column.request.store(quota.request.0, Ordering::Relaxed);
             column.view_total.store(view, Ordering::Relaxed);

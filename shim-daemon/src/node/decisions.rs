@@ -238,6 +238,22 @@ impl Node {
                 let text = format!("holds {} more than it was granted", bytes.human());
                 ("excess", Some(*container), Some(*device), text)
             }
+            Notice::Lapsed {
+                process,
+                container,
+                device,
+                bytes,
+            } => {
+                let pid = self
+                    .processes
+                    .get(process)
+                    .map_or(0, |known| known.peer.pid);
+                let text = format!(
+                    "the device never showed process {pid}: {} that were set aside for its context are given to others",
+                    bytes.human()
+                );
+                ("lapsed", Some(*container), Some(*device), text)
+            }
             Notice::Idle { container } => {
                 ("idle", Some(*container), None, "no GPU work".to_owned())
             }
@@ -292,23 +308,43 @@ impl Node {
             return "waits until programs of the previous daemon have said what they hold"
                 .to_owned();
         }
-        let asked = |device: &DeviceId| {
-            let request = self.world.spec(container)?.quota(*device)?.request;
-            let view = self.world.device(*device)?;
-            let name = self.device_name(*device);
-            (!request.is_zero()).then(|| {
-                format!(
-                    "{} on {name}, where {} of {} are promised",
-                    request.human(),
-                    view.firm.human(),
-                    view.usable.human()
-                )
-            })
-        };
+        let mut least: Option<Bytes> = None;
+        let mut asked = Vec::new();
         let columns = self.containers.get(&container).map(|known| &known.columns);
-        let asked: Vec<String> = columns.into_iter().flatten().filter_map(asked).collect();
+        for device in columns.into_iter().flatten() {
+            let quota = self
+                .world
+                .spec(container)
+                .and_then(|spec| spec.quota(*device));
+            let (Some(quota), Some(view)) = (quota, self.world.device(*device)) else {
+                continue;
+            };
+            if quota.request.is_zero() {
+                continue;
+            }
+            let context = self.world.context_cost(*device);
+            let left = view.usable - view.firm - context;
+            least = Some(least.map_or(left, |least| least.min(left)));
+            asked.push(format!(
+                "{} and {} for a context on {}, where {} of {} are promised",
+                quota.request.human(),
+                context.human(),
+                self.device_name(*device),
+                view.firm.human(),
+                view.usable.human()
+            ));
+        }
+        let left = least.unwrap_or(Bytes::ZERO);
+        let start = if left.is_zero() {
+            String::new()
+        } else {
+            format!(
+                ", or start this with a --mem-request of at most {}",
+                left.human()
+            )
+        };
         format!(
-            "waits until its request fits beside all others: {}",
+            "waits until its request fits beside all others: {}; to start it sooner, end another (gpushare ps), lower what another is promised (gpushare set NAME --mem-request SIZE){start}",
             asked.join("; ")
         )
     }

@@ -14,6 +14,7 @@ mod joining;
 mod lease;
 mod listing;
 mod pids;
+mod registrations;
 mod requests;
 mod restart;
 mod samples;
@@ -92,6 +93,11 @@ pub enum Effect {
         /// Becomes readable at its end.
         pidfd: OwnedFd,
     },
+    /// Tell no more when this process ends: it registered anew and is watched as that.
+    Unwatch {
+        /// Which.
+        process: ProcessId,
+    },
     /// Accept clients of this container on a socket of its own, and remember the registration for a next daemon.
     Listen {
         /// Which.
@@ -130,6 +136,10 @@ struct Process {
     peer: Peer,
     /// Where its replies go; `None` once its connection has ended.
     connection: Option<ConnId>,
+    /// Whether it says when a context is made.
+    tells: bool,
+    /// Columns on which it was let make a context and has not said that it is made, and since when.
+    opening: BTreeMap<usize, Nanos>,
 }
 
 /// The node's settings beside the brain's.

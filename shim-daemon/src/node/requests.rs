@@ -26,6 +26,8 @@ pub struct Client {
     pub process: Option<ProcessId>,
     /// Whether its gate can be closed.
     pub gated: bool,
+    /// Whether it says when a context is made.
+    pub tells: bool,
 }
 
 impl Node {
@@ -78,6 +80,7 @@ impl Node {
             let text = "processes of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
         }
+        self.replace(now, &peer);
         let slot = match presented {
             Some(page) => Some(self.adopt_page(client.container, page, register.slot)?),
             None => None,
@@ -108,9 +111,6 @@ impl Node {
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
             columns,
         };
-        if adopted {
-            self.replaced(now, client.container, &peer);
-        }
         self.graves.remove(&peer.pid.unsigned_abs());
         let cgroup = peer.cgroup.clone();
         self.away.joined(process, peer.pid);
@@ -121,6 +121,8 @@ impl Node {
                 slot,
                 peer,
                 connection: Some(client.connection),
+                tells: client.tells,
+                opening: std::collections::BTreeMap::new(),
             },
         );
         self.effects.push_back(Effect::Watch { process, pidfd });
@@ -139,18 +141,6 @@ impl Node {
             self.present(now, process);
         }
         Ok((process, registered, descriptors))
-    }
-
-    /// A process that comes anew without the page it had, and whose connection ended, has become another program: what it was before is over.
-    fn replaced(&mut self, now: Nanos, container: ContainerId, peer: &Peer) {
-        let members = self.containers.get(&container).map(|known| &known.members);
-        let before = members.into_iter().flatten().find(|member| {
-            let known = self.processes.get(member);
-            known.is_some_and(|known| known.peer.pid == peer.pid && known.connection.is_none())
-        });
-        if let Some(before) = before.copied() {
-            self.process_ended(now, before);
-        }
     }
 
     /// A process whose connection broke and that is registered here already: it goes on as it was.
@@ -196,7 +186,8 @@ impl Node {
     /// Any request but the first.
     pub fn request(&mut self, now: Nanos, client: Client, id: u32, request: &Request) {
         if let Some(process) = client.process
-            && self.reported(now, client.container, process, request)
+            && (self.reported(now, client.container, process, request)
+                || self.made(now, client.container, process, request))
         {
             return;
         }
@@ -209,8 +200,17 @@ impl Node {
             let error = WireError::new(ErrorCode::OutOfOrder, "register first");
             return self.fail(client.connection, id, error);
         };
+        if !self.processes.contains_key(&process) {
+            let text = "this process has registered anew, over another connection";
+            return self.fail(
+                client.connection,
+                id,
+                WireError::new(ErrorCode::OutOfOrder, text),
+            );
+        }
         match request {
             Request::Open { column } => {
+                self.is_opening(now, process, usize::from(*column));
                 self.ask(now, (client, process, id), *column, |device, ask| {
                     Event::Open {
                         process,
@@ -220,6 +220,7 @@ impl Node {
                 })
             }
             Request::Ask(wanted) => {
+                let wanted = &self.as_it_is(now, client.container, wanted);
                 self.read_lenders(now, client.container, wanted);
                 self.ask(now, (client, process, id), wanted.column, |device, ask| {
                     let (held, bytes, patience) = amounts(wanted);
@@ -373,7 +374,7 @@ impl Node {
     }
 
     /// Cancels a process's open asks, or those that came over one connection.
-    fn cancel_all(&mut self, now: Nanos, process: ProcessId, over: Option<ConnId>) {
+    pub(super) fn cancel_all(&mut self, now: Nanos, process: ProcessId, over: Option<ConnId>) {
         let open: Vec<_> = self
             .asks
             .iter()
@@ -401,6 +402,14 @@ impl Node {
         };
         self.asks.retain(|(asker, _), _| *asker != process);
         self.away.ended(process);
+        let charged = self.charged_by(&known);
+        self.graves.insert(known.peer.pid.unsigned_abs(), process);
+        self.happened(now, Event::ProcessGone { process, charged });
+        self.leave(now, process, &known);
+    }
+
+    /// What a process's row says it has charged, device by device.
+    pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
         let mut charged = Vec::new();
         if let Some(container) = self.containers.get(&known.container) {
             let page = container.usage.view();
@@ -411,8 +420,11 @@ impl Node {
                 }
             }
         }
-        self.graves.insert(known.peer.pid.unsigned_abs(), process);
-        self.happened(now, Event::ProcessGone { process, charged });
+        charged
+    }
+
+    /// Frees the row of a process that is over.
+    pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
         if let Some(container) = self.containers.get_mut(&known.container) {
             container.clear(known.slot);
             container.members.remove(&process);

@@ -1,6 +1,6 @@
 //! Looks at devices, matched with what the books say of the same instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample, World};
@@ -69,12 +69,21 @@ impl Node {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
-        for (device, shown) in known.columns.iter().zip(&known.control.view().devices) {
+        let limits = &known.usage.view().devices;
+        for ((device, shown), limits) in known
+            .columns
+            .iter()
+            .zip(&known.control.view().devices)
+            .zip(limits)
+        {
             let more = self.world.grantable(container, *device);
             if let Some(account) = self.world.account(container, *device) {
                 let reach = account.in_use + more;
                 shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
+                // One that a percentage implies follows what contexts take.
+                let request = account.quota.request.0;
+                limits.request.store(request, Ordering::Relaxed);
             }
             // A new container's page shows none yet.
             let waiting = waiting(&self.world, *device);
@@ -146,9 +155,20 @@ impl Node {
             .map(|(process, known)| (known.peer.pid.unsigned_abs(), *process))
             .chain(self.graves.iter().map(|(pid, process)| (*pid, *process)))
             .collect();
+        let half_made: BTreeSet<ProcessId> = self
+            .processes
+            .iter()
+            .filter(|(process, known)| {
+                let container = self.containers.get(&known.container);
+                let column = container.and_then(|container| container.column(id));
+                column.is_some_and(|column| self.is_half_made(taken, **process, column))
+            })
+            .map(|(process, _)| *process)
+            .collect();
         let ours = |(pid, used): &(u32, Bytes)| {
             let process = *by_pid.get(pid)?;
             let steady = before.get(&process) == after.get(&process);
+            let steady = steady && !half_made.contains(&process);
             let charged = after.get(&process).copied().filter(|_| steady);
             Some(ProcessSample {
                 process,

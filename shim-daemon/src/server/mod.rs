@@ -362,6 +362,11 @@ impl Server {
                         Err(error) => tracing::error!(%error, "a process cannot be watched"),
                     }
                 }
+                Effect::Unwatch { process } => {
+                    if let Some(pidfd) = self.watched.remove(&process) {
+                        self.poller.remove(pidfd.as_fd());
+                    }
+                }
                 Effect::Listen {
                     container,
                     registration,

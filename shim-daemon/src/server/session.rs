@@ -219,6 +219,7 @@ impl Session {
                     container,
                     process: self.process,
                     gated: self.gated,
+                    tells: self.minor >= 3,
                 };
                 match decode::<Request>(request, body) {
                     Ok(Request::Register(register)) => {
@@ -312,6 +313,7 @@ impl Session {
                         container,
                         process: self.process,
                         gated: self.gated,
+                        tells: self.minor >= 3,
                     },
                 );
             }

@@ -6,6 +6,7 @@
 )]
 
 pub mod gate;
+pub mod stand_in;
 
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -22,6 +23,8 @@ use gpushared::devices::{Capabilities, Device, Devices, Look, LookError};
 use gpushared::node::Settings;
 use gpushared::pages::UsagePage;
 use gpushared::server::{CONTROL, Folder, Reload, SOCKET, Server, Start};
+pub use stand_in::StandIn;
+
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
@@ -153,6 +156,15 @@ impl Daemon {
     }
 }
 
+/// Waits for what must come.
+pub fn until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 pub fn create(name: &str, environment: &[(&str, &str)]) -> Control {
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Control::Create {
@@ -188,7 +200,11 @@ impl Wire {
 
     /// Greets as one that has these capabilities.
     pub fn connect_with(path: &Path, capabilities: u64) -> Self {
-        let socket = UnixStream::connect(path).unwrap();
+        Self::greet(UnixStream::connect(path).unwrap(), capabilities)
+    }
+
+    /// Greets over a connection.
+    pub fn greet(socket: UnixStream, capabilities: u64) -> Self {
         socket
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -284,8 +300,9 @@ impl Wire {
     }
 }
 
-/// A registered process: this test's own, by another connection each.
+/// A registered process, for which the test talks. It lives as long as this.
 pub struct Client {
+    pub process: StandIn,
     pub wire: Wire,
     pub slot: usize,
     pub usage: UsagePage,
@@ -298,8 +315,13 @@ impl Client {
 
     /// Registers as one that has these capabilities.
     pub fn register_with(socket: &Path, capabilities: u64) -> Self {
-        let mut wire = Wire::connect_with(socket, capabilities);
-        let pid = std::process::id();
+        Self::register_as(StandIn::start(), socket, capabilities)
+    }
+
+    /// Registers this process.
+    pub fn register_as(mut process: StandIn, socket: &Path, capabilities: u64) -> Self {
+        let mut wire = Wire::greet(process.connect(socket), capabilities);
+        let pid = process.pid();
         let register = Register {
             pid,
             presents_page: false,
@@ -310,6 +332,7 @@ impl Client {
                 assert_eq!(registered.columns.first(), Some(&GPU));
                 let usage = UsagePage::adopt(wire.descriptors.pop().unwrap()).unwrap();
                 Self {
+                    process,
                     wire,
                     slot: usize::from(registered.slot),
                     usage,
@@ -326,9 +349,9 @@ impl Client {
 
     /// Comes back as one that has these capabilities.
     pub fn reconnect_with(&mut self, socket: &Path, capabilities: u64) -> Reply {
-        let mut wire = Wire::connect_with(socket, capabilities);
+        let mut wire = Wire::greet(self.process.connect(socket), capabilities);
         let register = Register {
-            pid: std::process::id(),
+            pid: self.process.pid(),
             presents_page: true,
             slot: u16::try_from(self.slot).ok(),
         };
@@ -358,7 +381,17 @@ impl Client {
         self.usage.view()
     }
 
+    /// Asks for a context and, like the library, says when it is made: at once.
     pub fn open(&mut self) -> Reply {
+        let reply = self.opening();
+        if matches!(reply, Reply::Granted { .. }) {
+            self.wire.ask(&Request::ContextMade { column: 0 });
+        }
+        reply
+    }
+
+    /// Asks for a context that takes its time.
+    pub fn opening(&mut self) -> Reply {
         self.wire.call(&Request::Open { column: 0 })
     }
 

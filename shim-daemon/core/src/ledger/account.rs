@@ -87,6 +87,17 @@ impl Account {
         self.grant.min(self.ceiling()).min(lowered)
     }
 
+    /// What a first context is promised when it is expected to take `cost`. It may turn out that
+    /// less is needed, and what was promised before is no longer kept then; what exists is counted
+    /// as overhead.
+    pub(crate) fn promise_of(&self, cost: Bytes) -> Bytes {
+        if self.promise.is_zero() {
+            cost
+        } else {
+            self.promise.min(cost)
+        }
+    }
+
     /// What it takes in both books.
     pub(crate) fn room(&self) -> Room {
         let kept = if self.revocable {

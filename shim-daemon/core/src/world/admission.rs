@@ -51,6 +51,7 @@ impl World {
             .map(|(_, _, container)| *container)
             .find(wants);
         first.is_some_and(|container| {
+            self.resolve_queued(container);
             let needs = self.admission_needs(container);
             self.fits_all(&needs)
         })
@@ -63,6 +64,7 @@ impl World {
         }
         let mut taken: BTreeSet<DeviceId> = BTreeSet::new();
         for (_, _, container) in self.queue.clone() {
+            self.resolve_queued(container);
             let needs = self.admission_needs(container);
             let blocked = needs.iter().any(|(device, _)| taken.contains(device));
             if !blocked && self.fits_all(&needs) {
@@ -74,7 +76,7 @@ impl World {
     }
 
     /// What must be firm for this container, per device.
-    fn admission_needs(&self, container: ContainerId) -> Vec<(DeviceId, Bytes)> {
+    pub(super) fn admission_needs(&self, container: ContainerId) -> Vec<(DeviceId, Bytes)> {
         let Some(known) = self.containers.get(&container) else {
             return Vec::new();
         };

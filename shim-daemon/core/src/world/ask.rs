@@ -137,10 +137,16 @@ impl World {
         }
         let most = container.spec.wait_timeout;
         let mut until = self.now + patience.map_or(most, |left| left.min(most));
+        // Of one that has waited before, the asker says what is left in all; nothing left means
+        // that it cannot wait, and it gives up by itself.
+        let left = patience.filter(|left| *left > Nanos::ZERO);
+        let twice = self.policy.guarantee() + self.policy.guarantee();
+        let latest = self.now + left.unwrap_or(twice).min(twice.max(most));
         // Time to end a victim helps nobody who waits for its own dead.
         let guaranteed = |account: &Account| want.guaranteed(account) && !want.beside_dead(account);
         if account.is_some_and(guaranteed) {
-            until = until.max(self.now + self.policy.least_guarantee());
+            let least = self.now + self.policy.least_guarantee();
+            until = until.max(least.min(latest));
         }
         Ok(Pending {
             container: process.container,
@@ -148,6 +154,7 @@ impl World {
             want,
             since: self.now,
             until,
+            latest,
             told: None,
             said: Said::default(),
             short: Bytes::ZERO,
@@ -272,7 +279,9 @@ impl World {
         if let (Want::Context { .. }, true, Some(process)) =
             (pending.want, fresh, self.processes.get_mut(&key.0))
         {
-            process.opened.insert(device, Opened::reserved(overhead));
+            let opened = Opened::reserved(overhead, self.now);
+            process.opened.insert(device, opened);
+            self.follow_parts_of(container, device);
         }
         self.show_grant(container, device);
         if matches!(pending.want, Want::Context { .. }) {
@@ -319,13 +328,13 @@ impl World {
         self.extend_to(ask, self.now + self.policy.least_guarantee());
     }
 
-    /// Lets an ask within its request wait until then, but not longer in all than two victims take, each of which gives nothing back.
+    /// Lets an ask within its request wait until then, but not longer in all than its asker has
+    /// left, or two victims take, each of which gives nothing back.
     fn extend_to(&mut self, ask: AskKey, until: Nanos) {
         let Some(pending) = self.asks.get_mut(&ask) else {
             return;
         };
-        let most = pending.since + self.policy.guarantee() + self.policy.guarantee();
-        pending.until = pending.until.max(until.min(most));
+        pending.until = pending.until.max(until.min(pending.latest));
         self.timers.set(Timer::Patience(ask), pending.until);
     }
 

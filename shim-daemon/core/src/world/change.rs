@@ -12,7 +12,8 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    pub(super) fn set(&mut self, container: ContainerId, spec: ContainerSpec) {
+    pub(super) fn set(&mut self, container: ContainerId, mut spec: ContainerSpec) {
+        self.fill_in(Some(container), &mut spec);
         if let Err(error) = self.check_change(container, &spec) {
             self.decide(Decision::Refuse { container, error });
             return;

@@ -87,6 +87,10 @@ impl World {
                 Verdict::Pass => continue,
                 Verdict::Refuse => break,
                 Verdict::Wait => {
+                    if self.guesses_on(pass.device) {
+                        pass.looks = true;
+                        self.look_for_guesses(pass.device);
+                    }
                     if rest.is_zero() {
                         pass.coming.lasting = pass.coming.lasting - lasting;
                     }
@@ -110,6 +114,10 @@ impl World {
                 }
             }
             return counts;
+        }
+        if !physical && self.is_to_be_looked_at(pass.device, (pending.since, pending.until)) {
+            pass.looks = true;
+            return false;
         }
         let short = short.taken.max(short.firm);
         self.answer(ask, Answer::Denied(Denial::NoRoom { short }));

@@ -80,6 +80,8 @@ pub(super) struct Pending {
     pub(super) want: Want,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
+    /// Beyond that it is not made to wait even within its request.
+    pub(super) latest: Nanos,
     /// What it waits for as last looked: `None` before that, then who decided so.
     pub(super) told: Option<Option<Resolver>>,
     /// All that was given in a notice so far: each state is told once.

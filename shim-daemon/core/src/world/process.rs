@@ -42,7 +42,7 @@ impl World {
         credit: Bytes,
         grant: Bytes,
     ) {
-        let cost = self.context_cost(device);
+        let (cost, now) = (self.context_cost(device), self.now);
         let Some(known) = self
             .processes
             .get_mut(&process)
@@ -61,7 +61,7 @@ impl World {
         let opened = known
             .opened
             .entry(device)
-            .or_insert_with(|| Opened::reserved(cost));
+            .or_insert_with(|| Opened::reserved(cost, now));
         if opened.presented.replace(credit).is_some() {
             return;
         }
@@ -198,6 +198,7 @@ impl World {
             self.step_down(dead.container);
         }
         for device in self.devices_of(dead.container) {
+            self.follow_parts_of(dead.container, device);
             self.lower_wants(dead.container, device);
             self.freed(device);
         }
@@ -256,17 +257,6 @@ impl World {
         self.show_grant(container, device);
         if !bytes.is_zero() {
             self.look_soon(device);
-        }
-    }
-}
-
-impl Opened {
-    /// A context that was not measured yet.
-    pub(super) fn reserved(overhead: Bytes) -> Self {
-        Self {
-            overhead,
-            measured: false,
-            presented: None,
         }
     }
 }

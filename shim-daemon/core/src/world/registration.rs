@@ -36,6 +36,7 @@ impl World {
         self.timers.stop(Timer::Settle(device));
         self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
+        self.guess_no_more(device);
         self.regroup(device, None);
         self.take_all_turns();
         self.refuse_stranded(device);
@@ -60,9 +61,10 @@ impl World {
     pub(super) fn register(
         &mut self,
         container: ContainerId,
-        spec: ContainerSpec,
+        mut spec: ContainerSpec,
         running: Option<Nanos>,
     ) {
+        self.fill_in(None, &mut spec);
         if let Err(error) = self.check_registration(container, &spec) {
             self.decide(Decision::Refuse { container, error });
             return;

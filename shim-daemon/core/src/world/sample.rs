@@ -38,6 +38,7 @@ impl World {
         used: Bytes,
         processes: &[ProcessSample],
     ) {
+        let expected = self.context_cost(device);
         let mut ours = Bytes::ZERO;
         let mut dead: BTreeMap<ProcessId, Bytes> = BTreeMap::new();
         let mut living: BTreeMap<ContainerId, Bytes> = BTreeMap::new();
@@ -78,8 +79,10 @@ impl World {
             books.exhume(process, holds);
         }
         books.unmanaged = used - ours;
+        self.lapse_unseen(device, taken, processes);
         self.update_excess(device, &living);
         self.update_late(device, &living);
+        self.learned(device, expected);
     }
 
     /// Whose memory on the device a living process holds; `None` of one that was there before it became another program.
@@ -93,6 +96,7 @@ impl World {
     /// What a process holds beyond its charges, if its slot stood still around the sample.
     fn measure(&mut self, device: DeviceId, container: ContainerId, seen: ProcessSample) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
+        let now = self.now;
         let Some(process) = self.processes.get_mut(&seen.process) else {
             return;
         };
@@ -106,7 +110,7 @@ impl World {
         let opened = process
             .opened
             .entry(device)
-            .or_insert_with(|| Opened::reserved(expected.min(seen.used)));
+            .or_insert_with(|| Opened::reserved(expected.min(seen.used), now));
         let before = if fresh { Bytes::ZERO } else { opened.overhead };
         let mut learned: Option<(CostClass, Bytes)> = None;
         if let Some(charged) = seen.charged {

@@ -46,6 +46,8 @@ pub(super) struct Pass {
     claimed: BTreeMap<ContainerId, Bytes>,
     /// Who could be ended for whom, as last looked up: a crowd of asks of one container looks once.
     pub(super) candidates: Option<((ContainerId, bool), Vec<Candidate>)>,
+    /// Whether somebody waits for the device to be looked at.
+    pub(super) looks: bool,
     /// For this asker all unused grants of others are called back already.
     pub(super) called_back: Option<ContainerId>,
 }
@@ -70,6 +72,7 @@ impl World {
     fn serve_all(&mut self, device: DeviceId) {
         let turns = self.turns(device);
         if turns.is_empty() {
+            self.guess_no_more(device);
             self.spare_unneeded(device, Bytes::ZERO, &[]);
             return;
         }
@@ -82,11 +85,15 @@ impl World {
             equals: Room::default(),
             claimed: BTreeMap::new(),
             candidates: None,
+            looks: false,
             called_back: None,
         };
         for (class, ask) in turns {
             pass.enter(class);
             self.serve(&mut pass, ask);
+        }
+        if !pass.looks {
+            self.guess_no_more(device);
         }
         self.spare_unneeded(device, pass.coming.lasting.taken, &pass.claims);
     }

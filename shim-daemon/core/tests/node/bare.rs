@@ -15,6 +15,7 @@ use gpushare_core::{
 pub fn spec(device: DeviceId, quota: Quota) -> ContainerSpec {
     ContainerSpec {
         quotas: vec![(device, quota)],
+        implied: Vec::new(),
         compute: Vec::new(),
         priority: 500,
         on_collision: vec![Resolver::Wait],

@@ -207,6 +207,18 @@ impl Node {
         self.want_again(ask, ask, device, bytes, None)
     }
 
+    /// The same with so much of its time to wait left.
+    pub fn want_with(
+        &mut self,
+        process: ProcessId,
+        device: DeviceId,
+        bytes: Bytes,
+        patience: Option<Nanos>,
+    ) -> AskKey {
+        let ask = (process, AskId(self.fresh()));
+        self.want_again(ask, ask, device, bytes, patience)
+    }
+
     fn want_again(
         &mut self,
         ask: AskKey,

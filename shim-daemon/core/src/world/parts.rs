@@ -1,0 +1,156 @@
+//! Requests that a limit in percent implies follow what contexts take.
+//!
+//! Such a request is what the container's part of the device leaves beside its own contexts, so it
+//! falls as they grow and rises as they turn out smaller than expected. That way as many equal
+//! parts as fit a device run on it side by side. A request in bytes, or one that was asked for, is
+//! never touched.
+
+use super::World;
+use crate::ids::{ContainerId, DeviceId};
+use crate::ledger::{Account, Room};
+use crate::part::Implied;
+use crate::spec::ContainerSpec;
+use gpushare_protocol::units::Bytes;
+
+impl World {
+    /// Puts what they come to now in place of the requests that `spec` implies. `container` may be
+    /// registered already.
+    pub fn fill_in(&self, container: Option<ContainerId>, spec: &mut ContainerSpec) {
+        for (device, implied) in spec.implied.clone() {
+            let request = self.implied_request(container, device, implied);
+            for (_, quota) in spec.quotas.iter_mut().filter(|(on, _)| *on == device) {
+                quota.request = request.min(quota.limit);
+            }
+        }
+    }
+
+    fn implied_request(
+        &self,
+        container: Option<ContainerId>,
+        device: DeviceId,
+        implied: Implied,
+    ) -> Bytes {
+        let cost = self.context_cost(device);
+        let Some(books) = self.devices.get(&device) else {
+            return Bytes::ZERO;
+        };
+        let known = container.and_then(|container| {
+            let before = self.containers.get(&container)?.spec.implied(device);
+            Some((books.account(container)?, before))
+        });
+        match known {
+            // A change of something else leaves it as it is: it may have been cut.
+            Some((account, before)) if before == Some(implied) => account.request,
+            Some((account, _)) => implied.request(books.spec.usable(), contexts(account).max(cost)),
+            None => {
+                let request = implied.request(books.spec.usable(), cost);
+                request - self.cut(device, request, cost)
+            }
+        }
+    }
+
+    /// By how much less is guaranteed to a newcomer with an implied request because others with
+    /// implied requests use more than theirs, within their limits: it starts with what is left of
+    /// its part instead of waiting for all of it.
+    fn cut(&self, device: DeviceId, request: Bytes, cost: Bytes) -> Bytes {
+        let Some(books) = self.devices.get(&device) else {
+            return Bytes::ZERO;
+        };
+        let short = books.total().firm + request + cost - books.spec.usable();
+        let beyond = books.accounts().filter_map(|(container, account)| {
+            self.containers.get(&container)?.spec.implied(device)?;
+            (!account.revocable).then(|| account.in_use - account.request)
+        });
+        let cut = short.min(beyond.sum());
+        if cut < request { cut } else { Bytes::ZERO }
+    }
+
+    /// What this container's requests come to now, while it waits for its admission.
+    pub(super) fn resolve_queued(&mut self, container: ContainerId) {
+        let Some(known) = self.containers.get(&container) else {
+            return;
+        };
+        if known.admitted.is_none() && !known.spec.implied.is_empty() {
+            let mut spec = known.spec.clone();
+            self.fill_in(None, &mut spec);
+            if let Some(known) = self.containers.get_mut(&container) {
+                known.spec = spec;
+            }
+        }
+    }
+
+    /// All implied requests on a device follow what is known of contexts there. A raised one takes
+    /// nothing from others.
+    pub(super) fn follow_parts(&mut self, device: DeviceId) {
+        let cost = self.context_cost(device);
+        let implies = |(container, known): (&ContainerId, &super::Container)| {
+            let implied = known.spec.implied(device)?;
+            known.admitted.map(|_| (*container, implied))
+        };
+        let followers: Vec<_> = self.containers.iter().filter_map(implies).collect();
+        for (container, implied) in followers {
+            self.follow_part(container, device, implied, cost);
+        }
+    }
+
+    /// As [`Self::follow_parts`] for one container.
+    pub(super) fn follow_parts_of(&mut self, container: ContainerId, device: DeviceId) {
+        let known = self.containers.get(&container);
+        if let Some(implied) = known.and_then(|known| known.spec.implied(device)) {
+            let cost = self.context_cost(device);
+            self.follow_part(container, device, implied, cost);
+        }
+    }
+
+    fn follow_part(
+        &mut self,
+        container: ContainerId,
+        device: DeviceId,
+        implied: Implied,
+        cost: Bytes,
+    ) {
+        let Some(books) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let (usable, free) = (books.spec.usable(), books.slack().firm);
+        let followed = books.change(container, |account| {
+            let mut after = account.clone();
+            after.request = implied
+                .request(usable, contexts(account).max(account.promise_of(cost)))
+                .min(account.limit);
+            if !after.request.is_zero() {
+                after.promise = after.promise_of(cost);
+            }
+            let mut more = after.room().firm - account.room().firm - free;
+            if after.request <= account.request {
+                more = Bytes::ZERO;
+            } else if !more.is_zero() {
+                after.request = (after.request - more).max(account.request);
+                after.promise = account.promise;
+            }
+            let changed = after.request != account.request;
+            *account = after;
+            (changed.then_some(account.request), more)
+        });
+        let (request, missing) = followed.unwrap_or_default();
+        if !missing.is_zero() {
+            let coming = self.lowering(device).firm;
+            let short = Room {
+                taken: Bytes::ZERO,
+                firm: missing - coming,
+            };
+            self.reclaim_unused(device, Some(container), short);
+        }
+        let Some(request) = request else { return };
+        let quotas = self.containers.get_mut(&container);
+        let quotas = quotas.into_iter().flat_map(|known| &mut known.spec.quotas);
+        for (_, quota) in quotas.filter(|(on, _)| *on == device) {
+            quota.request = request;
+        }
+    }
+}
+
+/// What an account's contexts take, or are promised.
+fn contexts(account: &Account) -> Bytes {
+    account.overhead.max(account.promise)
+}

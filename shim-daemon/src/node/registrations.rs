@@ -1,0 +1,110 @@
+//! One registration a process, what it holds as it is now, and when its contexts are made.
+
+use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
+use gpushare_protocol::units::Bytes;
+use gpushare_protocol::wire::{Ask, Request};
+
+use super::{Effect, Node};
+use crate::peer::{Peer, is_dead};
+
+/// How long a process that was let make a context may take to say that it is made, before what the
+/// device shows of it counts anyway.
+const OPENING: Nanos = Nanos::secs(10);
+
+impl Node {
+    /// A process registers: what it was registered as before, in whatever container, is over. It
+    /// may have become another program, whose connection is here before the end of the old one is
+    /// noticed.
+    pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) {
+        if peer.pid <= 0 {
+            // A pid that this daemon cannot see: many processes have that one.
+            return;
+        }
+        let known = self.processes.iter();
+        let known = known.filter(|(_, known)| known.peer.pid == peer.pid);
+        let before: Vec<ProcessId> = known.map(|(process, _)| *process).collect();
+        for process in before {
+            let lives = |known: &super::Process| matches!(is_dead(&known.peer.pidfd), Ok(false));
+            if !self.processes.get(&process).is_some_and(lives) {
+                // Its pid is another's by now.
+                self.process_ended(now, process);
+                continue;
+            }
+            self.cancel_all(now, process, None);
+            let Some(known) = self.processes.remove(&process) else {
+                continue;
+            };
+            let charged = self.charged_by(&known);
+            self.happened(now, Event::ProcessReplaced { process, charged });
+            self.leave(now, process, &known);
+            self.effects.push_back(Effect::Unwatch { process });
+        }
+    }
+
+    /// An ask with what is held now. A process that has just died is known to be dead only by its
+    /// pidfd; what it had charged is not held any more, and would make what the living ask for seem
+    /// to be above the limit.
+    pub(super) fn as_it_is(&mut self, now: Nanos, container: ContainerId, wanted: &Ask) -> Ask {
+        let column = usize::from(wanted.column);
+        let known = self.containers.get(&container);
+        let device = known.and_then(|known| known.columns.get(column).copied());
+        let account = device.and_then(|device| self.world.account(container, device));
+        let level = Bytes(wanted.held.saturating_add(wanted.bytes));
+        if account.is_none_or(|account| level <= account.quota.limit) {
+            return *wanted;
+        }
+        let members = known.into_iter().flat_map(|known| &known.members);
+        let dead = members.filter(|member| {
+            let known = self.processes.get(member);
+            known.is_some_and(|known| matches!(is_dead(&known.peer.pidfd), Ok(true)))
+        });
+        for process in dead.copied().collect::<Vec<_>>() {
+            self.process_ended(now, process);
+        }
+        let held = self
+            .containers
+            .get(&container)
+            .map_or(Bytes(wanted.held), |known| known.charged(column));
+        Ask {
+            held: wanted.held.min(held.0),
+            ..*wanted
+        }
+    }
+
+    /// A process is let make a context: what the device shows of it from now on may be half of one.
+    pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, column: usize) {
+        if let Some(known) = self.processes.get_mut(&process).filter(|known| known.tells) {
+            known.opening.entry(column).or_insert(now);
+        }
+    }
+
+    /// Whether what the device shows of a process may be half of a context.
+    pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, column: usize) -> bool {
+        let known = self.processes.get(&process);
+        let since = known.and_then(|known| known.opening.get(&column));
+        since.is_some_and(|since| now - *since < OPENING)
+    }
+
+    /// A process's word that its context is made, if it is that. False for any other request.
+    pub(super) fn made(
+        &mut self,
+        now: Nanos,
+        container: ContainerId,
+        process: ProcessId,
+        request: &Request,
+    ) -> bool {
+        let Request::ContextMade { column } = *request else {
+            return false;
+        };
+        let column = usize::from(column);
+        let known = self.containers.get(&container);
+        let device = known.and_then(|known| known.columns.get(column).copied());
+        let opening = self.processes.get_mut(&process);
+        // Said once for each that was let be made: it costs a look at the device.
+        let opening = opening.and_then(|known| known.opening.remove(&column));
+        if let (Some(device), Some(_)) = (device, opening) {
+            self.happened(now, Event::ContextMade { process, device });
+        }
+        true
+    }
+}

@@ -1,0 +1,210 @@
+//! One registration a process, whatever it says; what it reserves is measured at once, or given up.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::path::Path;
+
+use gpushare_protocol::units::{Bytes, GIB, MIB};
+use gpushare_protocol::wire::*;
+use support::{Client, Daemon, FakeDevices, StandIn, Wire};
+
+const BURST: [(&str, &str); 2] = [
+    ("GPUSHARE_MEM_REQUEST", "1GiB"),
+    ("GPUSHARE_MEM_LIMIT", "8GiB"),
+];
+
+fn row(daemon: &Daemon, name: &str) -> ContainerRow {
+    match daemon.command().call(&Control::List) {
+        ControlReply::Containers(rows) => rows.into_iter().find(|row| row.name == name).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Another connection of the same process, registered and with a context set aside for.
+fn again(process: &mut StandIn, socket: &Path) -> Wire {
+    let mut wire = Wire::greet(process.connect(socket), 0);
+    let register = Register {
+        pid: process.pid(),
+        presents_page: false,
+        slot: None,
+    };
+    let reply: Reply = wire.call(&Request::Register(register));
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    let reply: Reply = wire.call(&Request::Open { column: 0 });
+    assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+    wire
+}
+
+#[test]
+fn connections_of_one_process_reserve_one_context_and_leave_others_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_liar, liar) = daemon.container("liar", &BURST);
+    let (_other, other) = daemon.container("other", &BURST);
+    let mut process = StandIn::start();
+    let crowd: Vec<Wire> = (0..30).map(|_| again(&mut process, &liar)).collect();
+    let row = row(&daemon, "liar");
+    assert_eq!((row.processes.len(), row.overhead), (1, 512 * MIB));
+    assert_eq!(row.limbo, 0);
+    let mut client = Client::register(&other);
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    assert!(matches!(client.grow(0, 8 * GIB), Reply::Granted { .. }));
+    drop(crowd);
+}
+
+#[test]
+fn registering_over_and_over_costs_the_daemon_no_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut process = StandIn::start();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let first = again(&mut process, &socket);
+    let before = open();
+    drop(first);
+    for _ in 0..300 {
+        drop(again(&mut process, &socket));
+    }
+    // Ends of connections are noticed a moment later.
+    support::until("what it took is given back", || open() < before + 20);
+}
+
+#[test]
+fn one_process_is_in_one_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_a, a) = daemon.container("a", &BURST);
+    let (_b, b) = daemon.container("b", &BURST);
+    let mut process = StandIn::start();
+    let _first = again(&mut process, &a);
+    let _second = again(&mut process, &b);
+    let counts = ["a", "b"].map(|name| row(&daemon, name).processes.len());
+    assert_eq!(counts, [0, 1]);
+}
+
+#[test]
+fn a_connection_whose_process_has_registered_anew_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut process = StandIn::start();
+    let mut first = again(&mut process, &socket);
+    let mut second = again(&mut process, &socket);
+    let reply: Reply = first.call(&Request::Open { column: 0 });
+    let Reply::Error(error) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(error.code, ErrorCode::OutOfOrder);
+    let reply: Reply = second.call(&Request::Open { column: 0 });
+    assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+}
+
+#[test]
+fn processes_of_one_container_each_have_their_registration() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::register(&socket)).collect();
+    for client in &mut clients {
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+    }
+    let row = row(&daemon, "one");
+    assert_eq!((row.processes.len(), row.overhead), (4, 2 * GIB));
+}
+
+#[test]
+fn after_a_restart_a_process_comes_back_as_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (owner, socket) = daemon.container("one", &BURST);
+    let mut clients: Vec<Client> = (0..2).map(|_| Client::register(&socket)).collect();
+    for client in &mut clients {
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+        client.charge(GIB);
+    }
+    drop((daemon, owner));
+    let daemon = Daemon::start(folder.path());
+    for client in &mut clients {
+        let reply = client.reconnect(&socket);
+        assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    }
+    let row = row(&daemon, "one");
+    assert_eq!((row.processes.len(), row.charged), (2, 2 * GIB));
+}
+
+#[test]
+fn a_context_that_is_made_is_measured_before_the_next_tick() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with(folder.path(), devices.clone());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut client = Client::register(&socket);
+    assert!(matches!(client.opening(), Reply::Granted { .. }));
+    let pid = client.process.pid();
+    // Half of it: it says nothing yet, and what the device shows is not believed.
+    devices.0.lock().unwrap().processes = vec![(pid, Bytes(20 * MIB))];
+    devices.until_looked_at();
+    assert_eq!(row(&daemon, "one").overhead, 512 * MIB);
+    devices.0.lock().unwrap().processes = vec![(pid, Bytes(64 * MIB))];
+    let looks = devices.0.lock().unwrap().looks;
+    client.wire.ask(&Request::ContextMade { column: 0 });
+    support::until("it is measured", || {
+        row(&daemon, "one").overhead == 64 * MIB
+    });
+    assert!(devices.0.lock().unwrap().looks > looks);
+}
+
+#[test]
+fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = FakeDevices::default();
+    let daemon = Daemon::with(folder.path(), devices.clone());
+    let (_owner, socket) = daemon.container("one", &BURST);
+    let mut client = Client::register(&socket);
+    for _ in 0..500 {
+        client.wire.ask(&Request::ContextMade { column: 0 });
+    }
+    assert!(matches!(client.open(), Reply::Granted { .. }));
+    // The looker is asked in order: none of these made it look.
+    assert!(devices.0.lock().unwrap().looks < 100);
+    drop(daemon);
+}
+
+#[test]
+fn what_a_process_that_has_just_died_had_charged_is_not_held_against_its_siblings() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let limits = [("GPUSHARE_MEM_LIMIT", "4GiB")];
+    let (_owner, socket) = daemon.container("one", &limits);
+    let mut survivor = Client::register(&socket);
+    assert!(matches!(survivor.open(), Reply::Granted { .. }));
+    for _ in 0..20 {
+        let mut dying = Client::register(&socket);
+        assert!(matches!(dying.open(), Reply::Granted { .. }));
+        assert!(matches!(dying.grow(0, 3 * GIB), Reply::Granted { .. }));
+        dying.charge(3 * GIB);
+        // It is dead and waited for when this returns; the daemon may not have heard of it.
+        drop(dying.process);
+        let reply = survivor.grow(3 * GIB, 3 * GIB);
+        assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");
+    }
+}
+
+#[test]
+fn what_a_living_sibling_has_charged_is_held_against_the_limit_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_owner, socket) = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
+    let (mut a, mut b) = (Client::register(&socket), Client::register(&socket));
+    for client in [&mut a, &mut b] {
+        assert!(matches!(client.open(), Reply::Granted { .. }));
+    }
+    assert!(matches!(a.grow(0, 3 * GIB), Reply::Granted { .. }));
+    a.charge(3 * GIB);
+    let limit = 4 * GIB;
+    assert_eq!(
+        b.grow(3 * GIB, 3 * GIB),
+        Reply::Refused(Refusal::OverLimit { limit })
+    );
+}

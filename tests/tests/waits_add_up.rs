@@ -1,0 +1,202 @@
+//! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of
+//! its time, and puts no question twice that was refused. The daemon is played by the test, which
+//! sees what it is asked.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::{Ask, Refusal, Reply, Request};
+use gpushare_tests::{Dealer, GIB, Gpu, Guest, MIB};
+use nix::fcntl::{FcntlArg, fcntl};
+
+const GRANTED: &str = "alloc 0";
+const REFUSED: &str = "alloc 2";
+/// What the container's limits say, in milliseconds.
+const WAIT: u64 = 60_000;
+const GUARANTEE: u64 = 90_000;
+/// How long the daemon lets an asker wait here: the least that must be missing from what is left.
+const PAUSE: Duration = Duration::from_millis(300);
+
+fn yes() -> Option<Reply> {
+    Some(Reply::Granted { grant: 8 * GIB })
+}
+
+fn no() -> Option<Reply> {
+    let waited_ms = 300;
+    Some(Reply::Refused(Refusal::TimedOut { waited_ms }))
+}
+
+/// A guest with a context, whose container is granted 1 GiB, and what it asks from then on.
+/// `answer` gets the number of the question.
+fn asking(
+    dealer: &Dealer,
+    guest: Guest,
+    answer: impl Fn(usize, &Request) -> Option<Reply> + Send + 'static,
+) -> (Guest, Receiver<Request>) {
+    let guest = guest.started();
+    let (says, said): (Sender<Request>, _) = channel();
+    let header = &dealer.page().header;
+    header.wait_ms.store(WAIT, Ordering::Relaxed);
+    header.guarantee_ms.store(GUARANTEE, Ordering::Relaxed);
+    dealer.page().devices[0].grant.store(GIB, Ordering::Relaxed);
+    let count = Arc::new(Mutex::new(0));
+    dealer.bank(move |asked| {
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        let _ = says.send(asked.clone());
+        answer(*count, asked)
+    });
+    (guest, said)
+}
+
+fn patience(asked: &Request) -> u64 {
+    let (Request::Ask(ask) | Request::DriverRefused(ask)) = asked else {
+        panic!("{asked:?}")
+    };
+    let Ask { patience_ms, .. } = ask;
+    patience_ms.unwrap_or_else(|| panic!("{asked:?} does not say what is left"))
+}
+
+fn millis(pause: Duration) -> u64 {
+    u64::try_from(pause.as_millis()).unwrap()
+}
+
+#[test]
+fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    // The driver has nothing though all is granted, twice; then it has.
+    let program = gpushare_tests::clients::compile("quota", &[]);
+    let mut command = dealer.command(&program);
+    command
+        .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
+        .env(
+            "SOFTGPU_FAIL",
+            "cuMemAlloc_v2:1:CUDA_ERROR_OUT_OF_MEMORY,cuMemAlloc_v2:2:CUDA_ERROR_OUT_OF_MEMORY",
+        );
+    let (raised, grant_is_raised): (Sender<()>, Receiver<()>) = channel();
+    let (mut guest, said) = asking(&dealer, Guest::start(command), move |_, asked| {
+        if patience(asked) == 0 {
+            // What can be had at once, while it looks what it can spare itself.
+            return Some(Reply::Refused(Refusal::NoMemory));
+        }
+        if matches!(asked, Request::Ask(_)) {
+            grant_is_raised.recv().unwrap();
+        }
+        std::thread::sleep(PAUSE);
+        yes()
+    });
+    guest.send(&format!("alloc {}", 2 * GIB));
+    let second = said.iter().find(|asked| patience(asked) > 0).unwrap();
+    let device = &dealer.page().devices[0];
+    device.grant.store(8 * GIB, Ordering::SeqCst);
+    raised.send(()).unwrap();
+    assert!((1..=WAIT).contains(&patience(&second)), "{second:?}");
+    assert_eq!(guest.line(), GRANTED);
+    let later: Vec<Request> = said.try_iter().collect();
+    assert_eq!(later.len(), 2, "the driver refused twice: {later:?}");
+    let mut before = patience(&second);
+    for refused in &later {
+        assert!(matches!(refused, Request::DriverRefused(_)), "{refused:?}");
+        let left = patience(refused);
+        assert!(left + millis(PAUSE) <= before, "{left} of {before}");
+        before = left;
+    }
+}
+
+#[test]
+fn a_question_that_was_refused_after_a_wait_is_not_put_again() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    // All of it is within the request, which is waited for at once.
+    let request = &dealer.usage().devices[0].request;
+    request.store(8 * GIB, Ordering::Relaxed);
+    let (mut guest, said) = asking(&dealer, dealer.client("quota"), |_, _| {
+        std::thread::sleep(PAUSE);
+        no()
+    });
+    assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), REFUSED);
+    let asked: Vec<Request> = said.try_iter().collect();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    let left = patience(&asked[0]);
+    assert!(left > WAIT && left <= GUARANTEE, "{asked:?}");
+    assert_eq!(guest.ask(&format!("alloc {MIB}")), GRANTED);
+    // The next call has all of its time again.
+    assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), REFUSED);
+    let asked: Vec<Request> = said.try_iter().collect();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert!(patience(&asked[0]) > WAIT, "{asked:?}");
+}
+
+#[test]
+fn what_can_be_had_at_once_may_be_asked_before_and_after_own_memory_is_spared() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    let (mut guest, said) = asking(&dealer, dealer.client("quota"), |_, _| {
+        Some(Reply::Refused(Refusal::NoMemory))
+    });
+    assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), REFUSED);
+    let asked: Vec<Request> = said.try_iter().collect();
+    let waits = asked.iter().filter(|asked| patience(asked) > 0).count();
+    assert_eq!(waits, 1, "{asked:?}");
+    assert!(patience(asked.last().unwrap()) > 0, "{asked:?}");
+}
+
+#[test]
+fn the_next_daemon_is_told_what_the_last_one_left_of_the_time() {
+    let gpu = Gpu::new("mem=16GiB");
+    let mut dealer = Dealer::start(&gpu);
+    let asked_before = AtomicBool::new(false);
+    let (mut guest, said) = asking(
+        &dealer,
+        dealer.client("quota"),
+        move |_, asked| match asked {
+            Request::Ask(ask) if ask.patience_ms == Some(0) => {
+                Some(Reply::Refused(Refusal::NoMemory))
+            }
+            // It dies before it answers.
+            Request::Ask(_) if asked_before.swap(true, Ordering::Relaxed) => no(),
+            Request::Ask(_) => None,
+            _ => yes(),
+        },
+    );
+    guest.send(&format!("alloc {}", 2 * GIB));
+    let first = said.iter().find(|asked| patience(asked) > 0);
+    let first = patience(&first.unwrap());
+    std::thread::sleep(PAUSE);
+    dealer.come_back();
+    // A context is asked for again, too.
+    let again = said.iter().find(|asked| matches!(asked, Request::Ask(_)));
+    let again = patience(&again.unwrap());
+    assert!(again + millis(PAUSE) <= first, "{again} of {first}");
+    assert_eq!(guest.line(), REFUSED);
+}
+
+#[test]
+fn a_lock_that_somebody_keeps_costs_a_call_its_time_once() {
+    let gpu = Gpu::new("mem=16GiB");
+    let dealer = Dealer::start(&gpu);
+    let (mut guest, _said) = asking(&dealer, dealer.client("quota"), |_, _| no());
+    dealer.page().header.wait_ms.store(100, Ordering::Relaxed);
+    let path = format!("/proc/self/fd/{}", dealer.usage_descriptor().as_raw_fd());
+    let mut options = std::fs::OpenOptions::new();
+    let held = options.read(true).write(true).open(path).unwrap();
+    let lock = nix::libc::flock {
+        l_type: i16::try_from(nix::libc::F_WRLCK).unwrap(),
+        l_whence: 0,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    fcntl(held.as_fd(), FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    let began = Instant::now();
+    assert_eq!(guest.ask(&format!("alloc {}", 2 * GIB)), REFUSED);
+    let took = began.elapsed();
+    // It was 10 s for each time the lock was wanted.
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    drop(held);
+    assert_eq!(guest.ask(&format!("alloc {MIB}")), GRANTED);
+}
