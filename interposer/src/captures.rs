@@ -191,12 +191,18 @@ pub(crate) fn forbid_here() -> bool {
         return false;
     }
     let (me, mode) = (this_thread(), Relaxed::enter().before());
-    under_way(|capture| match mode {
+    under_way(|capture| disturbs(mode, capture.thread == me, capture.mode))
+}
+
+/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun in mode `capture`, by the same
+/// thread (`own`) or another.
+fn disturbs(caller: CUstreamCaptureMode, own: bool, capture: CUstreamCaptureMode) -> bool {
+    match caller {
         CUstreamCaptureMode::RELAXED => false,
-        _ if capture.thread == me => capture.mode != CUstreamCaptureMode::RELAXED,
-        CUstreamCaptureMode::GLOBAL => capture.mode == CUstreamCaptureMode::GLOBAL,
+        _ if own => capture != CUstreamCaptureMode::RELAXED,
+        CUstreamCaptureMode::GLOBAL => capture == CUstreamCaptureMode::GLOBAL,
         _ => false,
-    })
+    }
 }
 
 /// Whether any capture is under way that is `wanted`. What the driver says is over of the calling thread's own is forgotten. Of others it
@@ -234,4 +240,26 @@ fn still_records(stream: CUstream) -> bool {
 fn this_thread() -> i64 {
     // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
     unsafe { libc::syscall(libc::SYS_gettid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_refuses_what_disturbs_a_capture_of_ones_own_or_a_global_one() {
+        use CUstreamCaptureMode as Mode;
+        let modes = [Mode::GLOBAL, Mode::THREAD_LOCAL, Mode::RELAXED];
+        for (caller, own, expected) in [
+            (Mode::GLOBAL, true, [true, true, false]),
+            (Mode::GLOBAL, false, [true, false, false]),
+            (Mode::THREAD_LOCAL, true, [true, true, false]),
+            (Mode::THREAD_LOCAL, false, [false, false, false]),
+            (Mode::RELAXED, true, [false, false, false]),
+            (Mode::RELAXED, false, [false, false, false]),
+        ] {
+            let told = modes.map(|capture| disturbs(caller, own, capture));
+            assert_eq!(told, expected, "{caller:?}, own: {own}");
+        }
+    }
 }

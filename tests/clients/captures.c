@@ -11,6 +11,7 @@
  *   mode MODE               -> mode RESULT               this thread's
  *   destroy STREAM          -> destroy RESULT
  *   make STREAM             -> make RESULT               the stream anew
+ *   blocking STREAM         -> blocking RESULT           the same, as one that waits for the legacy stream, which is stream 0
  *   linear BYTES            -> linear RESULT             cuMemAlloc; the allocation gets the next number, from 0
  *   async BYTES STREAM      -> async RESULT              cuMemAllocAsync; the same
  *   private COUNT STREAM    -> private RESULT            a pool, COUNT allocations of 1 MiB from it, and the pool is destroyed
@@ -159,6 +160,7 @@ static int run(const char *command, long long a, long long b) {
     if (!strcmp(command, "mode")) return CALL("cuThreadExchangeStreamCaptureMode", (int *))(&mode);
     if (!strcmp(command, "destroy")) return CALL("cuStreamDestroy_v2", (void *))(streams[a]);
     if (!strcmp(command, "make")) return CALL("cuStreamCreate", (void **, unsigned))(&streams[a], 1);
+    if (!strcmp(command, "blocking")) return CALL("cuStreamCreate", (void **, unsigned))(&streams[a], 0);
     if (!strcmp(command, "linear")) return added(CALL("cuMemAlloc_v2", (dptr *, size_t))(&live[allocations], a));
     if (!strcmp(command, "async")) return added(alloc_async(&live[allocations], a, (int)b));
     if (!strcmp(command, "free")) return free_async(live[a], (int)b);

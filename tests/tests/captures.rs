@@ -111,6 +111,26 @@ fn a_free_that_is_over_is_credited_when_room_is_wanted() {
     }
 }
 
+/// A question about the legacy stream would end the capture of a blocking one, in every mode.
+#[test]
+fn frees_in_the_legacy_stream_are_left_alone_beside_a_blocking_capture() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu);
+    guest.does("blocking 1");
+    guest.does("pairs 5 0");
+    guest.does("begin 1 1");
+    other(&mut guest, "pairs 5 2");
+    other(&mut guest, "sync 2");
+    guest.answers("status 1", "1");
+    guest.does("end 1");
+    // The opposite: without it they are seen to be over.
+    guest.does("private 5 0");
+    guest.does("free-all 0 0");
+    guest.does("sync-all");
+    assert_eq!((charged(&mut guest), truth(&gpu)), (0, 0));
+    guest.finish().silently();
+}
+
 #[test]
 fn a_capture_survives_pools_that_are_looked_at_and_trimmed_for_room() {
     let gpu = Gpu::new("");

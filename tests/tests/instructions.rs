@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 /// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 355, three of them locked.
 const ALLOC_AND_FREE: i64 = 450;
-/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,090; 4,138 while what is
+/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,022; 4,138 while what is
 /// reserved was read three times and an event recorded behind each free.
 const ALLOC_AND_FREE_ASYNC: i64 = 2_300;
 /// Instructions a cuLaunchKernel may add while everything is free. Measured 45, none of them locked: half pass on its eleven arguments.

@@ -67,12 +67,14 @@ pub(super) fn is_passed(context: CUcontext, event: CUevent) -> bool {
     within(context, ask).is_some_and(CUresult::is_success)
 }
 
-/// Whether the driver says that a stream has nothing under way. Only for a context's legacy stream, which exists as long as that.
+/// Whether the driver says that a stream has nothing under way. It is not asked where a stream captures that waits for this one: the
+/// question would end the capture, whatever the thread's mode.
 pub(super) fn is_idle(context: CUcontext, stream: Ordered) -> bool {
     let _relaxed = Relaxed::enter();
-    // SAFETY: a default stream of a context that is kept from going, and current.
-    let ask = || unsafe { driver::cuStreamQuery(stream.handle()) };
-    within(context, ask).is_some_and(CUresult::is_success)
+    // SAFETY: a stream of a context that is kept from going, and current.
+    let ask = || unsafe { driver::cuStreamQuery(stream.handle()) }.is_success();
+    let asked = streams::marking(context, stream.handle(), stream.is_per_thread(), ask);
+    asked == Marked::Done(true)
 }
 
 /// Gives an event back to the driver.
