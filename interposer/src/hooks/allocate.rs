@@ -5,24 +5,27 @@ use gpushare_cuda_abi::cuda::CUresult;
 use super::{pool, reclaim};
 use crate::account::{self, Charge};
 use crate::contexts::{self, Here};
+use crate::device::DeviceKey;
 use crate::table::{self, Kind, Record};
 
 /// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the charge after success and says
 /// what became of it.
 ///
 /// Without a current context the driver is asked straight: it will say that there is none.
+/// `refusal` says what the call is told if it does not fit.
 #[inline]
 pub(crate) fn booked(
     bytes: u64,
+    refusal: impl Fn(DeviceKey) -> CUresult,
     ask: impl Fn() -> CUresult,
     answer: impl FnOnce(Here, Charge) -> CUresult,
 ) -> CUresult {
     let Some(here) = contexts::here() else {
         return ask();
     };
-    let charge = match reclaim::reserve(here.device, bytes) {
+    let charge = match reclaim::reserve(here.device, bytes, || refusal(here.device)) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     match reclaim::insist(here.device, bytes, ask) {
         CUresult::SUCCESS => answer(here, charge),
@@ -36,16 +39,22 @@ pub(crate) fn booked(
 pub(crate) fn pointer(
     kind: Kind,
     bytes: u64,
+    refusal: impl Fn() -> CUresult,
     ask: impl Fn() -> CUresult,
     address: impl FnOnce() -> u64,
 ) -> CUresult {
-    booked(bytes, ask, |here, charge| {
-        table::insert(
-            address(),
-            Record::new(here.device, here.context, kind, charge.keep()),
-        );
-        CUresult::SUCCESS
-    })
+    booked(
+        bytes,
+        |_| refusal(),
+        ask,
+        |here, charge| {
+            table::insert(
+                address(),
+                Record::new(here.device, here.context, kind, charge.keep()),
+            );
+            CUresult::SUCCESS
+        },
+    )
 }
 
 /// Frees the allocation at `address`: the driver first, then the credit.

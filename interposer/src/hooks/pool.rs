@@ -15,6 +15,7 @@ use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool, growth_of};
 use super::reclaim::{self, Found};
+use super::refusal;
 use crate::account::{self, Charge};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
@@ -61,9 +62,12 @@ fn alloc(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_current(dptr, bytesize, Ordered::legacy(stream), || unsafe {
-        real(dptr, bytesize, stream)
-    })
+    from_current(
+        dptr,
+        bytesize,
+        Ordered::legacy(stream),
+        |at, bytes| unsafe { real(at, bytes, stream) },
+    )
 }
 
 fn alloc_per_thread(
@@ -73,9 +77,12 @@ fn alloc_per_thread(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_current(dptr, bytesize, Ordered::per_thread(stream), || unsafe {
-        real(dptr, bytesize, stream)
-    })
+    from_current(
+        dptr,
+        bytesize,
+        Ordered::per_thread(stream),
+        |at, bytes| unsafe { real(at, bytes, stream) },
+    )
 }
 
 /// From the pool that is current on the stream's device.
@@ -83,7 +90,7 @@ fn from_current(
     dptr: *mut CUdeviceptr,
     bytes: usize,
     stream: Ordered,
-    call: impl Fn() -> CUresult,
+    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
     let current = |device| {
         let mut pool = CUmemoryPool::NULL;
@@ -103,9 +110,13 @@ fn alloc_from(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_pool(dptr, bytesize, pool, Ordered::legacy(stream), || unsafe {
-        real(dptr, bytesize, pool, stream)
-    })
+    from_pool(
+        dptr,
+        bytesize,
+        pool,
+        Ordered::legacy(stream),
+        |at, bytes| unsafe { real(at, bytes, pool, stream) },
+    )
 }
 
 fn alloc_from_per_thread(
@@ -121,7 +132,7 @@ fn alloc_from_per_thread(
         bytesize,
         pool,
         Ordered::per_thread(stream),
-        || unsafe { real(dptr, bytesize, pool, stream) },
+        |at, bytes| unsafe { real(at, bytes, pool, stream) },
     )
 }
 
@@ -130,7 +141,7 @@ fn from_pool(
     bytes: usize,
     pool: CUmemoryPool,
     stream: Ordered,
-    call: impl Fn() -> CUresult,
+    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
     allocate(dptr, bytes, stream, |_| Some(pool), call)
 }
@@ -141,8 +152,9 @@ fn allocate(
     bytes: usize,
     stream: Ordered,
     pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
-    call: impl Fn() -> CUresult,
+    ask: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
+    let call = || ask(dptr, bytes);
     if dptr.is_null() || bytes == 0 || stream.records() {
         return call();
     }
@@ -150,6 +162,7 @@ fn allocate(
     let Some(device) = stream.device() else {
         return call();
     };
+    let refusal = || refused(bytes, stream, &ask);
     let bytes = bytes as u64;
     match pool(device).map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
         Payer::Nobody => call(),
@@ -159,10 +172,34 @@ fn allocate(
             bytes,
             stream,
             call: &call,
+            refusal: &refusal,
         }
         .serve(),
-        Payer::Device(device) => unknown(device, dptr, bytes, call),
+        Payer::Device(device) => {
+            let refusal = || {
+                stream
+                    .fault()
+                    .map_or(CUresult::OUT_OF_MEMORY, |_| refusal())
+            };
+            unknown(device, dptr, bytes, call, refusal)
+        }
     }
+}
+
+/// What an allocation above the quota is told whose stream or pool seems to be none. A right one is
+/// not asked about: a driver that has no memory may wait for work before it says so.
+#[cold]
+fn refused(
+    bytes: usize,
+    stream: Ordered,
+    ask: &dyn Fn(*mut CUdeviceptr, usize) -> CUresult,
+) -> CUresult {
+    let mut at = 0;
+    let asked = ask(&raw mut at, refusal::impossible(bytes));
+    if asked.is_success() {
+        let _ = stream.free(at);
+    }
+    refusal::of(asked, || CUresult::OUT_OF_MEMORY)
 }
 
 /// Allocates from a pool that cannot be told: the most it can grow by is the allocation's own charge.
@@ -171,10 +208,11 @@ fn unknown(
     dptr: *const CUdeviceptr,
     bytes: u64,
     call: impl Fn() -> CUresult,
+    refusal: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, growth_of(bytes)) {
+    let charge = match reclaim::reserve(device, growth_of(bytes), refusal) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     let answer = call();
     if answer.is_success() {
@@ -195,6 +233,7 @@ struct Request<'a, F: Fn() -> CUresult> {
     bytes: u64,
     stream: Ordered,
     call: &'a F,
+    refusal: &'a dyn Fn() -> CUresult,
 }
 
 impl<F: Fn() -> CUresult> Request<'_, F> {
@@ -203,6 +242,12 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
         if let Ok(charge) = account::charge(device, growth) {
             return self.booked(charge);
+        }
+        if self.stream.fault().is_some() || self.pool.is_unknown() {
+            match (self.refusal)() {
+                CUresult::OUT_OF_MEMORY => {}
+                wrong => return wrong,
+            }
         }
         if let Some(answer) = self.in_room(false) {
             return answer;

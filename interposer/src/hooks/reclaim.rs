@@ -18,13 +18,19 @@ use crate::device::DeviceKey;
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Books `bytes`; before that is refused, everything this process can spare on the device is given back.
+/// Books `bytes`; before that is refused, everything this process can spare on the device is given
+/// back. `refusal` says what a call is told that does not fit ([`super::refusal`]); one that is
+/// wrong is told so before anything is given back or waited for.
 ///
 /// # Errors
-/// [`Refused`] if it does not fit then either.
+/// What the call answers if it is wrong, or does not fit then either.
 #[inline]
-pub(crate) fn reserve(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
-    account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes))
+pub(crate) fn reserve(
+    device: DeviceKey,
+    bytes: u64,
+    refusal: impl Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes, &refusal))
 }
 
 /// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
@@ -65,10 +71,18 @@ pub(super) fn insist_slowly(
 
 /// As [`reserve`] where it did not fit at first.
 #[cold]
-pub(super) fn reserve_slowly(device: DeviceKey, bytes: u64) -> Result<Charge, Refused> {
+fn reserve_slowly(
+    device: DeviceKey,
+    bytes: u64,
+    refusal: &dyn Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    match refusal() {
+        CUresult::OUT_OF_MEMORY => {}
+        wrong => return Err(wrong),
+    }
     match reserve_or(device, bytes, None, &mut || None::<()>)? {
         Found::Booked(charge) => Ok(charge),
-        Found::Otherwise(()) => Err(Refused),
+        Found::Otherwise(()) => Err(Refused.into()),
     }
 }
 

@@ -16,12 +16,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUmemOperationType,
-    CUmemRangeHandleType, CUresult, CUstream,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemOperationType, CUmemRangeHandleType, CUresult, CUstream,
 };
 
+use super::refusal;
 use crate::account;
 use crate::device::{self, DeviceKey};
+use crate::driver;
 use crate::entry::hooks;
 use crate::fork::ForkLocal;
 use crate::objects::physical::{Holds, Physical, Place};
@@ -96,9 +98,11 @@ fn create(
     let Some(device) = device.filter(|_| !handle.is_null() && size > 0) else {
         return ask();
     };
-    let charge = match super::reclaim::reserve(device, size as u64) {
+    // SAFETY: `device` was read from it.
+    let refusal = || refused(real, size, unsafe { &*prop }, flags);
+    let charge = match super::reclaim::reserve(device, size as u64, refusal) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     let answer = super::reclaim::insist(device, size as u64, ask);
     if answer.is_success() {
@@ -106,6 +110,28 @@ fn create(
         physical().created(unsafe { *handle }, device, charge.keep());
     }
     answer
+}
+
+/// What `cuMemCreate` says above the quota.
+#[cold]
+fn refused(real: cuMemCreate, size: usize, prop: &CUmemAllocationProp, flags: u64) -> CUresult {
+    let ask = |size: usize, prop: &CUmemAllocationProp, flags| {
+        let mut handle = 0;
+        // SAFETY: an out parameter and properties that outlive the call.
+        let asked = unsafe { real(&raw mut handle, refusal::impossible(size), prop, flags) };
+        if asked.is_success() {
+            // SAFETY: the driver has just returned it, and the program has not seen it.
+            let _ = unsafe { driver::cuMemRelease(handle) };
+        }
+        asked
+    };
+    refusal::of(ask(size, prop, flags), || {
+        // SAFETY: zeroed is a valid value of this C struct: no handle types, no flags.
+        let mut plain: CUmemAllocationProp = unsafe { core::mem::zeroed() };
+        plain.type_ = CUmemAllocationType::PINNED;
+        plain.location = prop.location;
+        ask(refusal::IMPOSSIBLE, &plain, 0)
+    })
 }
 
 fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult {
