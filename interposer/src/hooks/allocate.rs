@@ -2,7 +2,7 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{pool, reclaim};
+use super::{early, pool, reclaim};
 use crate::account::{self, Charge};
 use crate::contexts::{self, Here};
 use crate::device::DeviceKey;
@@ -65,6 +65,7 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
     };
     let answer = ask();
     if answer.is_success() {
+        early::freed();
         account::release(record.device(), record.units());
     } else {
         table::put_back(address, record);

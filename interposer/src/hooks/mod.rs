@@ -7,6 +7,7 @@ mod array_refusal;
 mod array_size;
 mod binding;
 mod context;
+mod early;
 mod external;
 mod frees;
 mod graph;

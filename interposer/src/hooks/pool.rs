@@ -11,6 +11,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::arena;
 use super::arena::Arena as _;
+use super::early;
 use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool, growth_of};
@@ -366,6 +367,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
     let answer = call();
     if answer.is_success() {
+        early::freed();
         frees::freed_in(
             stream,
             stream.place(),
@@ -404,6 +406,7 @@ fn free_pooled(
         ALLOCATIONS.insert(dptr, allocation);
         return answer;
     }
+    early::freed();
     match stream {
         Some(stream) => {
             let freed = Freed::Pool(allocation.pool, dptr, bytes, mark);

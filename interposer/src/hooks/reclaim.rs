@@ -11,7 +11,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::arena::{self, Arena};
 use super::ordered::StreamId;
-use super::{frees, graph, pools};
+use super::{early, frees, graph, pools};
 use crate::account::{self, Charge, Refused};
 use crate::device::DeviceKey;
 
@@ -30,6 +30,7 @@ pub(crate) fn reserve(
     bytes: u64,
     refusal: impl Fn() -> CUresult,
 ) -> Result<Charge, CUresult> {
+    early::begins(device, bytes);
     account::charge(device, bytes).or_else(|_| reserve_slowly(device, bytes, &refusal))
 }
 
@@ -38,9 +39,18 @@ pub(crate) fn reserve(
 #[inline]
 pub(crate) fn insist(device: DeviceKey, bytes: u64, mut ask: impl FnMut() -> CUresult) -> CUresult {
     match ask() {
-        CUresult::OUT_OF_MEMORY => insist_slowly(device, bytes, &mut ask),
+        CUresult::OUT_OF_MEMORY => insist_and_tell(device, bytes, &mut ask),
         answer => answer,
     }
+}
+
+#[cold]
+fn insist_and_tell(device: DeviceKey, bytes: u64, ask: &mut dyn FnMut() -> CUresult) -> CUresult {
+    let answer = insist_slowly(device, bytes, ask);
+    if answer == CUresult::OUT_OF_MEMORY {
+        early::ran_out(device, bytes);
+    }
+    answer
 }
 
 /// Times the driver is asked again.
@@ -80,9 +90,13 @@ fn reserve_slowly(
         CUresult::OUT_OF_MEMORY => {}
         wrong => return Err(wrong),
     }
-    match reserve_or(device, bytes, None, &mut || None::<()>)? {
-        Found::Booked(charge) => Ok(charge),
-        Found::Otherwise(()) => Err(Refused.into()),
+    let early = || early::refuses(device, bytes);
+    match reserve_unless(&early, device, bytes, None, &mut || None::<()>) {
+        Ok(Found::Booked(charge)) => Ok(charge),
+        Ok(Found::Otherwise(())) | Err(Refused) => {
+            early::ran_out(device, bytes);
+            Err(Refused.into())
+        }
     }
 }
 
@@ -99,6 +113,17 @@ pub(super) enum Found<T> {
 /// not waited for.
 #[cold]
 pub(super) fn reserve_or<T>(
+    device: DeviceKey,
+    bytes: u64,
+    stream: Option<StreamId>,
+    otherwise: &mut dyn FnMut() -> Option<T>,
+) -> Result<Found<T>, Refused> {
+    reserve_unless(&|| false, device, bytes, stream, otherwise)
+}
+
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
+fn reserve_unless<T>(
+    early: &dyn Fn() -> bool,
     device: DeviceKey,
     bytes: u64,
     stream: Option<StreamId>,
@@ -123,7 +148,7 @@ pub(super) fn reserve_or<T>(
             if let Ok(booked) = account::charge(device, bytes) {
                 return Ok(Found::Booked(booked));
             }
-            if !account::can_wait() {
+            if !account::can_wait() || early() {
                 return Err(refused);
             }
             return account::charge_waiting(device, bytes).map(Found::Booked);

@@ -140,6 +140,7 @@ fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult
     let answer = unsafe { real(handle) };
     match reference {
         Some(reference) if answer.is_success() => {
+            super::early::freed();
             let credit = physical().released(reference);
             if let Some((device, units)) = credit {
                 account::release(device, units);
