@@ -17,6 +17,7 @@ pub mod dealer;
 pub mod gpu;
 pub mod guest;
 pub mod home;
+pub mod referee;
 pub mod runnable;
 mod talk;
 pub mod turns;
