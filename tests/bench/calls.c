@@ -1,6 +1,10 @@
-/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, or a cuGraphLaunch.
+/* What driver calls cost: a pair of cuMemAlloc and cuMemFree, a cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo,
+ * or a cuStreamSynchronize.
  *
- *   usage: calls alloc|random|launch|graph ROUNDS [LIVE [NEIGHBOURS]]
+ *   usage: calls alloc|random|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
+ *          calls async ROUNDS       a pair of cuMemAllocAsync and cuMemFreeAsync
+ *          calls hold 0 1 NEIGHBOURS   starts them, prints a line, and ends with its standard input
+ *          calls exit 0             starts, and prints CLOCK_MONOTONIC in nanoseconds as its last act but exiting
  *
  * alloc makes and frees one allocation beside LIVE others; random replaces one of the LIVE, chosen at random, so that nothing about it
  * is in the caches. NEIGHBOURS processes have initialised the driver and hold
@@ -24,6 +28,10 @@ static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
 static launch_fn launch;
 static int (*graph_launch)(void *, void *);
+static int (*mem_info)(size_t *, size_t *);
+static int (*synchronize)(void *);
+static int (*mem_alloc_async)(uint64_t *, size_t, void *);
+static int (*mem_free_async)(uint64_t, void *);
 static uint64_t *live, seed = 88172645463325252ull;
 
 static void start(void) {
@@ -34,9 +42,14 @@ static void start(void) {
     mem_free = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
     launch = (launch_fn)dlsym(driver, "cuLaunchKernel");
     graph_launch = (int (*)(void *, void *))dlsym(driver, "cuGraphLaunch");
+    mem_info = (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
+    synchronize = (int (*)(void *))dlsym(driver, "cuStreamSynchronize");
+    mem_alloc_async = (int (*)(uint64_t *, size_t, void *))dlsym(driver, "cuMemAllocAsync");
+    mem_free_async = (int (*)(uint64_t, void *))dlsym(driver, "cuMemFreeAsync");
+    if (!mem_alloc_async || !mem_free_async) exit(1);
     int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
     void *context;
-    if (!mem_alloc || !mem_free || !launch || !graph_launch || !retain || retain(&context, 0)) exit(1);
+    if (!mem_alloc || !mem_free || !launch || !graph_launch || !mem_info || !synchronize || !retain || retain(&context, 0)) exit(1);
 }
 
 static uint64_t next(void) {
@@ -66,6 +79,30 @@ static void launches(size_t rounds) {
 static void graph_launches(size_t rounds) {
     while (rounds--)
         if (graph_launch(NULL, NULL)) exit(1);
+}
+
+static void questions(size_t rounds) {
+    size_t left, all;
+    while (rounds--)
+        if (mem_info(&left, &all)) exit(1);
+}
+
+static void ordered_pairs(size_t rounds) {
+    uint64_t at;
+    while (rounds--)
+        if (mem_alloc_async(&at, 512, NULL) || mem_free_async(at, NULL)) exit(1);
+}
+
+static int print_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%lld\n", now.tv_sec * 1000000000ll + now.tv_nsec);
+    return 0;
+}
+
+static void waits(size_t rounds) {
+    while (rounds--)
+        if (synchronize(NULL)) exit(1);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -100,7 +137,9 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     size_t rounds = strtoull(argv[2], NULL, 10), count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     if (argc > 4) start_neighbours(atoi(argv[4]));
+    if (!strcmp(argv[1], "hold")) return puts("ready") < 0 || fflush(stdout) || getchar() != EOF;
     start();
+    if (!strcmp(argv[1], "exit")) return print_now();
     if (!count) count = 1;
     /* Large pages, so that the bench's own list costs as little as it can. */
     size_t bytes = (count * sizeof *live + (2 << 20) - 1) & ~(size_t)((2 << 20) - 1);
@@ -109,12 +148,16 @@ int main(int argc, char **argv) {
     madvise(live, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < count; i++)
         if (mem_alloc(&live[i], 512)) return 1;
+    launches(1); /* As every thread that waits for work has launched some. */
     for (int batch = 0; batch < BATCHES; batch++) {
         struct timespec from, to;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
         if (!strcmp(argv[1], "alloc")) pairs(rounds / BATCHES);
         else if (!strcmp(argv[1], "random")) replace(rounds / BATCHES, count);
         else if (!strcmp(argv[1], "graph")) graph_launches(rounds / BATCHES);
+        else if (!strcmp(argv[1], "async")) ordered_pairs(rounds / BATCHES);
+        else if (!strcmp(argv[1], "info")) questions(rounds / BATCHES);
+        else if (!strcmp(argv[1], "wait")) waits(rounds / BATCHES);
         else launches(rounds / BATCHES);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         nanoseconds[batch] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / (double)(rounds / BATCHES);

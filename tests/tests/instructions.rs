@@ -13,6 +13,8 @@ const ALLOC_AND_FREE: i64 = 450;
 const LAUNCH: i64 = 50;
 /// The same for a cuGraphLaunch, which has two. Measured 24.
 const GRAPH: i64 = 32;
+/// The same for a pair of cuMemAllocAsync and cuMemFreeAsync within credit. Measured 3,095.
+const ORDERED: i64 = 3_300;
 /// How far two counts of one path may lie apart: rounding, and what the library's own threads do meanwhile.
 const NOISE: i64 = 1;
 
@@ -117,7 +119,8 @@ impl Bench {
 
     /// Instructions one call (or pair of calls) takes: start-up cancels out between a short run and a long one.
     fn each(&self, call: &str, under: &Under<'_>) -> i64 {
-        let rounds = if call == "alloc" { ROUNDS } else { LAUNCHES };
+        let dear = matches!(call, "alloc" | "async");
+        let rounds = if dear { ROUNDS } else { LAUNCHES };
         let more = self.run(call, 2 * rounds, under) - self.run(call, rounds, under);
         let rounds = i64::try_from(rounds).expect("a small number");
         (more + rounds / 2) / rounds
@@ -158,6 +161,11 @@ fn adds_at_most(call: &str, most: i64) {
 #[test]
 fn an_allocation_and_its_free_within_credit() {
     adds_at_most("alloc", ALLOC_AND_FREE);
+}
+
+#[test]
+fn an_ordered_allocation_and_its_free_within_credit() {
+    adds_at_most("async", ORDERED);
 }
 
 #[test]
