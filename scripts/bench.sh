@@ -20,50 +20,13 @@ XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR LD_LIBRARY_PATH="$bench"
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 
-hooked() { env LD_PRELOAD="$library" GPUSHARE_CONTAINER=bench GPUSHARE_MEM_LIMIT=8GiB "$@"; }
+say "driver calls: bare and with the library in turn, medians of seven pairs, and instructions added"
+scripts/bench_calls.py calls "$library" "$bench"
 
-# middle COMMAND...: the median of five runs.
-middle() { for _ in 1 2 3 4 5; do "$@"; done | sort -n | sed -n 3p; }
-
-# row NAME ARGUMENT...: one line of the table.
-row() {
-    local name=$1 bare with
-    shift
-    bare=$(middle "$bench/calls" "$@")
-    with=$(middle hooked "$bench/calls" "$@")
-    printf '%-58s %8s %8s %8s\n' "$name" "$bare" "$with" "$(echo "$with - $bare" | bc)"
-}
-
-say "nanoseconds of processor time a call: bare, with the library, difference (each the median of five runs)"
-printf '%-58s %8s %8s %8s\n' "" bare with added
-for neighbours in 0 63; do
-    for live in 1 1000 1000000; do
-        row "cuMemAlloc + cuMemFree, $live live, $((neighbours + 1)) processes" alloc 2100000 "$live" "$neighbours"
-    done
-done
-row "  the same, one of 1000000 at random (cold caches)" random 2100000 1000000
-row "cuLaunchKernel" launch 21000000
-row "cuGraphLaunch, nothing allocated" graph 21000000
-
-say "milliseconds a process: without, with the library (median of 101)"
-python3 - "$library" "$bench/calls" <<'PYTHON'
-import os, statistics, subprocess, sys, time
-
-library, calls = sys.argv[1:]
-
-def median(command, extra):
-    taken = []
-    for _ in range(101):
-        began = time.perf_counter()
-        subprocess.run(command, env={**os.environ, **extra}, stdout=subprocess.DEVNULL, check=True)
-        taken.append((time.perf_counter() - began) * 1e3)
-    return statistics.median(taken)
-
-for name, command in [("/bin/true", ["/bin/true"]), ("cuInit and one allocation", [calls, "alloc", "21"])]:
-    bare = median(command, {})
-    hooked = median(command, {"LD_PRELOAD": library, "GPUSHARE_CONTAINER": "bench", "GPUSHARE_MEM_LIMIT": "8GiB"})
-    print(f"{name:<58} {bare:8.2f} {hooked:8.2f} {hooked - bare:8.2f}")
-PYTHON
+say "processes: the same by 51 pairs; instructions of the whole process added"
+cargo build --release --quiet --locked -p gpushare -p gpushared -p softgpu-cuda -p softgpu-nvml
+"$CARGO_TARGET_DIR/release/gpushare" run --gpu soft:name=bench-$$ --name bench --mem-limit 8GiB -- \
+    scripts/bench_calls.py processes "$library" "$bench"
 
 say "the daemon: asks of 1,000 connected clients, then nothing to do"
 cargo build --release --quiet --locked -p gpushared --example load

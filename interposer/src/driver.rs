@@ -39,6 +39,7 @@ macro_rules! driver {
 }
 
 driver! {
+    fn cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
     fn cuArrayDestroy(array: CUarray) -> CUresult;
     fn cuArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUarray, device: CUdevice) -> CUresult;
     fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx) -> CUresult;
@@ -48,6 +49,7 @@ driver! {
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxRecordEvent(context: CUcontext, event: CUevent) -> CUresult;
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
+    fn cuDeviceGetAttribute(value: *mut i32, attribute: CUdevice_attribute, device: CUdevice) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
     fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult;
@@ -65,16 +67,20 @@ driver! {
     fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
     fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) -> CUresult;
     fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) -> CUresult;
+    fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult;
     fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) -> CUresult;
     fn cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CUresult;
     fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) -> CUresult;
     fn cuGreenCtxRecordEvent(green: CUgreenCtx, event: CUevent) -> CUresult;
+    fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32) -> CUresult;
+    fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult;
     fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
     fn cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) -> CUresult;
     fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
     fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CUresult;
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult;
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
     fn cuMipmappedArrayDestroy(array: CUmipmappedArray) -> CUresult;
     fn cuMipmappedArrayGetMemoryRequirements(needs: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, array: CUmipmappedArray, device: CUdevice) -> CUresult;
     fn cuStreamCreate(stream: *mut CUstream, flags: u32) -> CUresult;

@@ -178,3 +178,44 @@ unsafe extern "C" fn visit(
     };
     1
 }
+
+/// Whether an object is loaded whose file has this name, or begins with it and a dot (a version follows).
+pub(crate) fn has(name: &[u8]) -> bool {
+    let mut search = (name, false);
+    // SAFETY: the callback keeps to its contract, the data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit_named), (&raw mut search).cast()) };
+    search.1
+}
+
+/// Stops at the first object of that name.
+unsafe extern "C" fn visit_named(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the linker hands out a valid description; `data` is the search of `has`.
+    let (info, search) = unsafe { (&*info, &mut *data.cast::<(&[u8], bool)>()) };
+    if !info.dlpi_name.is_null() {
+        // SAFETY: a C string of the linker's, which is locked meanwhile.
+        let path = unsafe { core::ffi::CStr::from_ptr(info.dlpi_name) }.to_bytes();
+        let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let rest = file.strip_prefix(search.0);
+        search.1 = rest.is_some_and(|rest| matches!(rest, [] | [b'.', ..]));
+    }
+    c_int::from(search.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_found_by_its_file_name_with_and_without_a_version() {
+        assert!(has(b"libc.so.6"));
+        assert!(has(b"libc.so"));
+        assert!(has(b"libc"));
+        for name in [&b"libc.s"[..], b"libc.so.7", b"ibc.so.6", b"libc10_cuda.so"] {
+            assert!(!has(name), "{name:?}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
  * cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo, or a cuStreamSynchronize.
  *
  *   usage: calls alloc|random|async|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
+ *          calls hold 0 1 NEIGHBOURS   starts them, prints a line, and ends with its standard input
+ *          calls exit 0             starts, and prints CLOCK_MONOTONIC in nanoseconds as its last act but exiting
  *
  * alloc makes and frees one allocation beside LIVE others; async does so in the order of a stream, beside others of the same pool; random replaces one of the LIVE, chosen at random, so that nothing about it
  * is in the caches. NEIGHBOURS processes have initialised the driver and hold
@@ -96,6 +98,13 @@ static void questions(size_t rounds) {
         if (mem_info(&left, &all)) exit(1);
 }
 
+static int print_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%lld\n", now.tv_sec * 1000000000ll + now.tv_nsec);
+    return 0;
+}
+
 static void waits(size_t rounds) {
     while (rounds--)
         if (synchronize(NULL)) exit(1);
@@ -133,7 +142,9 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     size_t rounds = strtoull(argv[2], NULL, 10), count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     if (argc > 4) start_neighbours(atoi(argv[4]));
+    if (!strcmp(argv[1], "hold")) return puts("ready") < 0 || fflush(stdout) || getchar() != EOF;
     start();
+    if (!strcmp(argv[1], "exit")) return print_now();
     if (!count) count = 1;
     /* Large pages, so that the bench's own list costs as little as it can. */
     size_t bytes = (count * sizeof *live + (2 << 20) - 1) & ~(size_t)((2 << 20) - 1);

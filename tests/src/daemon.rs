@@ -390,6 +390,26 @@ impl Commands {
         while self.frame().0 != self.last {}
     }
 
+    /// What has happened so far, as far as the daemon remembers it.
+    pub fn past(mut self) -> Vec<EventRow> {
+        self.last += 1;
+        let follows = self.last;
+        self.send(follows, &Control::Follow { past: u32::MAX });
+        // An answer to what is asked behind it ends the list.
+        self.last += 1;
+        self.send(self.last, &Control::Devices);
+        let mut past = Vec::new();
+        loop {
+            let (of, body) = self.frame();
+            if of == self.last {
+                return past;
+            }
+            if let ControlReply::Event(event) = decode(of, &body).expect("of this version") {
+                past.push(event);
+            }
+        }
+    }
+
     /// Follows what happens, from now on.
     pub fn follow(mut self, past: u32) -> impl Iterator<Item = EventRow> {
         self.last += 1;

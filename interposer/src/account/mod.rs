@@ -275,6 +275,12 @@ fn standing_in(member: &Membership, device: DeviceKey) -> Option<Standing> {
     })
 }
 
+/// Bytes that this process is charged with on `device`.
+pub(crate) fn holds(device: DeviceKey) -> u64 {
+    let line = member().and_then(|member| member.line(device.index()));
+    line.map_or(0, |line| u64::from(line.word.load().charged) * UNIT)
+}
+
 /// Notes that the program uses its devices: a process whose count stands still is idle to the daemon. Threads may lose counts of each
 /// other, which only have to differ.
 #[inline]

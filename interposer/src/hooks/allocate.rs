@@ -2,18 +2,21 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{pool, reclaim};
+use super::{early, pool, reclaim};
 use crate::account::{self, Charge, Deadline};
 use crate::contexts::{self, Here};
+use crate::device::DeviceKey;
 use crate::table::{self, Kind, Record};
 
 /// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the charge after success and says
 /// what became of it.
 ///
 /// Without a current context the driver is asked straight: it will say that there is none.
+/// `refusal` says what the call is told if it does not fit.
 #[inline]
 pub(crate) fn booked(
     bytes: u64,
+    refusal: impl Fn(DeviceKey) -> CUresult,
     ask: impl Fn() -> CUresult,
     answer: impl FnOnce(Here, Charge) -> CUresult,
 ) -> CUresult {
@@ -21,9 +24,9 @@ pub(crate) fn booked(
         return ask();
     };
     let call = Deadline::new();
-    let charge = match reclaim::reserve(here.device, bytes, &call) {
+    let charge = match reclaim::reserve(here.device, bytes, &call, || refusal(here.device)) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     match reclaim::insist(here.device, bytes, &call, ask) {
         CUresult::SUCCESS => answer(here, charge),
@@ -37,16 +40,22 @@ pub(crate) fn booked(
 pub(crate) fn pointer(
     kind: Kind,
     bytes: u64,
+    refusal: impl Fn() -> CUresult,
     ask: impl Fn() -> CUresult,
     address: impl FnOnce() -> u64,
 ) -> CUresult {
-    booked(bytes, ask, |here, charge| {
-        table::insert(
-            address(),
-            Record::new(here.device, here.context, kind, charge.keep()),
-        );
-        CUresult::SUCCESS
-    })
+    booked(
+        bytes,
+        |_| refusal(),
+        ask,
+        |here, charge| {
+            table::insert(
+                address(),
+                Record::new(here.device, here.context, kind, charge.keep()),
+            );
+            CUresult::SUCCESS
+        },
+    )
 }
 
 /// Frees the allocation at `address`: the driver first, then the credit.
@@ -57,6 +66,7 @@ pub(crate) fn free(address: u64, ask: impl FnOnce() -> CUresult) -> CUresult {
     };
     let answer = ask();
     if answer.is_success() {
+        early::freed();
         account::release(record.device(), record.units());
     } else {
         table::put_back(address, record);

@@ -17,7 +17,6 @@ use gpushare_cuda_abi::cuda::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult,
 };
 
-use super::allocate;
 use super::array_size::{Shape, bytes_of};
 use crate::account;
 use crate::captures::unnoticed;
@@ -26,7 +25,7 @@ use crate::driver;
 use crate::entry::hooks;
 use crate::objects::{ARRAYS, MIPMAPS, Map, Object};
 
-use super::vmm;
+use super::{allocate, array_refusal, vmm};
 
 hooks! {
     fn cuArrayCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult = create_v1;
@@ -156,10 +155,12 @@ fn book(
     handle: impl FnOnce() -> *mut c_void,
 ) -> CUresult {
     // Nothing to charge: what the driver will refuse, and what owns no memory.
-    let Some(bytes) = shape.and_then(|shape| bytes_of(shape, levels)) else {
+    let sized = shape.and_then(|shape| Some((shape, bytes_of(shape, levels)?)));
+    let Some((shape, bytes)) = sized else {
         return ask();
     };
-    allocate::booked(bytes, ask, |here, mut charge| {
+    let refusal = |device| array_refusal::refused(shape, device);
+    allocate::booked(bytes, refusal, ask, |here, mut charge| {
         let handle = handle();
         if let Some(took) = (kind.took)(handle, here.device)
             && let Err(refused) = charge.settle(took)

@@ -12,12 +12,12 @@ use gpushare_cuda_abi::cuda::{
 /// An array's descriptor in any of its forms. A dimension it has not is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    width: u64,
-    height: u64,
-    depth: u64,
-    format: Format,
-    channels: u32,
-    flags: u32,
+    pub(super) width: u64,
+    pub(super) height: u64,
+    pub(super) depth: u64,
+    pub(super) format: Format,
+    pub(super) channels: u32,
+    pub(super) flags: u32,
 }
 
 impl From<&CUDA_ARRAY_DESCRIPTOR_v1> for Shape {

@@ -9,8 +9,6 @@
 #![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 use core::ffi::c_char;
-use core::mem::MaybeUninit;
-use core::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,10 +17,12 @@ use gpushare_protocol::page::MAX_DEVICES;
 
 use super::arena::{self, Arena, Held, Promise};
 use super::frees::{self, Freed};
+use super::graph_size::{Sizes, size_up};
 use super::ordered::Ordered;
 use super::reclaim::{self, Found};
+use super::refusal;
 use super::turns::{Turn, Turns};
-use crate::account::{self, Charge, Deadline, Refused};
+use crate::account::{self, Charge, Deadline};
 use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
@@ -46,12 +46,6 @@ hooks! {
     fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = destroy;
     fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = trim;
 }
-
-/// Graph memory is taken in pages of this size.
-const PAGE: u64 = 2 << 20;
-
-/// Bytes that a graph allocates, by device.
-type Sizes = Vec<(DeviceKey, u64)>;
 
 /// An executable graph that allocates.
 #[derive(Debug)]
@@ -164,7 +158,7 @@ fn instantiate(
     size: usize,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    instantiating(exec, graph, 0, || unsafe {
+    instantiating(exec, graph, 0, |exec, _| unsafe {
         real(exec, graph, error, log, size)
     })
 }
@@ -176,7 +170,9 @@ fn instantiate_flags(
     flags: u64,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    instantiating(exec, graph, flags, || unsafe { real(exec, graph, flags) })
+    instantiating(exec, graph, flags, |exec, flags| unsafe {
+        real(exec, graph, flags)
+    })
 }
 
 fn instantiate_params(
@@ -191,8 +187,17 @@ fn instantiate_params(
         // SAFETY: the program's own argument; null is for the driver to refuse.
         unsafe { (*params).flags }
     };
-    // SAFETY: as above.
-    instantiating(exec, graph, flags, || unsafe { real(exec, graph, params) })
+    instantiating(exec, graph, flags, |exec, asked| {
+        if asked == flags {
+            // SAFETY: as above.
+            return unsafe { real(exec, graph, params) };
+        }
+        // SAFETY: flags were read from it, so it is not null.
+        let mut others = unsafe { *params };
+        others.flags = asked;
+        // SAFETY: the program's own arguments, but for the flags.
+        unsafe { real(exec, graph, &raw mut others) }
+    })
 }
 
 /// Makes an executable graph by `call` and remembers what it allocates. With the upload flag memory may be taken at once.
@@ -200,19 +205,35 @@ fn instantiating(
     exec: *mut CUgraphExec,
     graph: CUgraph,
     flags: u64,
-    call: impl Fn() -> CUresult,
+    ask: impl Fn(*mut CUgraphExec, u64) -> CUresult,
 ) -> CUresult {
+    let call = || ask(exec, flags);
+    // The driver refuses where there is no place for the result.
+    if exec.is_null() {
+        return call();
+    }
     let sizes = match size_up(graph) {
         Ok(sizes) => sizes,
-        // What a graph will take must be known: the driver's answer becomes ours.
-        Err(failed) => return failed,
+        Err(failed) => return unsized_up(exec, failed, call),
     };
     if sizes.is_empty() {
         return call();
     }
-    let uploads = flags & u64::from(CUgraphInstantiate_flags::UPLOAD.0) != 0;
-    let answer = if uploads {
-        running(&sizes, Ordered::legacy(CUstream::NULL), None, call).0
+    let upload = u64::from(CUgraphInstantiate_flags::UPLOAD.0);
+    let answer = if flags & upload != 0 {
+        // Above the quota: without the flag no memory is taken, and what is wrong is wrong all the
+        // same.
+        let refusal = || {
+            let mut tried = CUgraphExec::NULL;
+            let asked = ask(&raw mut tried, flags & !upload);
+            if asked.is_success() {
+                // SAFETY: the driver has just made it, and the program has not seen it.
+                let _ = unsafe { driver::cuGraphExecDestroy(tried) };
+            }
+            refusal::of(asked, || CUresult::OUT_OF_MEMORY)
+        };
+        let stream = Ordered::legacy(CUstream::NULL);
+        running(&sizes, stream, None, &refusal, call).0
     } else {
         call()
     };
@@ -229,63 +250,21 @@ fn instantiating(
     answer
 }
 
-/// What the allocation nodes of `graph` and of its child graphs allocate. Nothing for what is no graph: the driver will say so.
-fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
-    let mut sizes = Sizes::new();
-    let mut left = vec![graph];
-    while let Some(graph) = left.pop() {
-        for node in nodes(graph)? {
-            let mut kind = CUgraphNodeType::EMPTY;
-            // SAFETY: a node of the graph, and an out parameter that outlives the call.
-            unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
-            if kind == CUgraphNodeType::MEM_ALLOC {
-                add_allocation(node, &mut sizes)?;
-            } else if kind == CUgraphNodeType::GRAPH {
-                let mut child = CUgraph::NULL;
-                // SAFETY: a child graph node, and an out parameter that outlives the call.
-                unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
-                left.push(child);
-            }
-        }
+/// Has the driver say what is wrong with a graph that could not be looked through. What a graph
+/// will take must be known: one that it accepts goes again, and `failed` is the answer.
+#[cold]
+fn unsized_up(
+    exec: *mut CUgraphExec,
+    failed: CUresult,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let answer = call();
+    if !answer.is_success() {
+        return answer;
     }
-    Ok(sizes)
-}
-
-fn nodes(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
-    let mut count = 0;
-    if graph.is_null() {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the program's graph; a null list asks for the count.
-    unsafe { driver::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) }.ok()?;
-    let mut nodes = vec![CUgraphNode::NULL; count];
-    if count > 0 {
-        // SAFETY: room for `count` nodes.
-        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.ok()?;
-    }
-    nodes.truncate(count);
-    Ok(nodes)
-}
-
-fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) -> Result<(), CUresult> {
-    let mut params = MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
-    // SAFETY: an allocation node, and room for its parameters.
-    unsafe { driver::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
-    // SAFETY: zeroed is a valid value of this C struct, and the driver has written it.
-    let params = unsafe { params.assume_init() };
-    let location = params.poolProps.location;
-    if location.type_ != CUmemLocationType::DEVICE {
-        return Ok(());
-    }
-    let device = device::of_ordinal(location.id).ok_or(CUresult::INVALID_DEVICE)?;
-    let bytes = (params.bytesize as u64)
-        .checked_next_multiple_of(PAGE)
-        .unwrap_or(u64::MAX);
-    match sizes.iter_mut().find(|(known, _)| *known == device) {
-        Some((_, sum)) => *sum = sum.saturating_add(bytes),
-        None => sizes.push((device, bytes)),
-    }
-    Ok(())
+    // SAFETY: the driver has just made it, and the program has not seen it.
+    let _ = unsafe { driver::cuGraphExecDestroy(*exec) };
+    failed
 }
 
 /// Whether a graph that is launched may allocate.
@@ -338,7 +317,16 @@ fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) ->
     if stream.records() {
         return call();
     }
-    let (answer, launched) = running(&sizes, stream, last.as_ref(), call);
+    if stream.fault().is_some() {
+        // The driver refuses it. Were it to go all the same, what it takes is charged, above the
+        // limit if need be.
+        let answer = call();
+        let follow = |(device, _): &(DeviceKey, u64)| arena::follow(&GraphMemory::of(*device));
+        sizes.iter().for_each(follow);
+        return answer;
+    }
+    let refusal = || CUresult::OUT_OF_MEMORY;
+    let (answer, launched) = running(&sizes, stream, last.as_ref(), &refusal, call);
     if answer.is_success() {
         EXECS.with(key(exec), |exec| exec.last = Some(launched));
     }
@@ -360,16 +348,18 @@ impl Hold {
         bytes: u64,
         last: Option<&(u64, Option<u64>)>,
         call: &Deadline,
-    ) -> Result<Self, Refused> {
+        refusal: &dyn Fn() -> CUresult,
+    ) -> Result<Self, CUresult> {
         let memory = GraphMemory::of(device);
         let found = match account::charge(device, bytes, call) {
             Ok(charge) => Found::Booked(charge),
-            Err(_) => match memory.room(bytes, last) {
-                Some(room) => Found::Otherwise(room),
-                None => {
+            Err(_) => match (refusal(), memory.room(bytes, last)) {
+                (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
+                (CUresult::OUT_OF_MEMORY, None) => {
                     let mut room = || memory.room(bytes, last);
                     reclaim::reserve_or(device, bytes, None, call, &mut room)?
                 }
+                (wrong, _) => return Err(wrong),
             },
         };
         let (charge, room) = match found {
@@ -416,6 +406,7 @@ fn running(
     sizes: &Sizes,
     stream: Ordered,
     last: Option<&Last>,
+    refusal: &dyn Fn() -> CUresult,
     call: impl Fn() -> CUresult,
 ) -> (CUresult, Last) {
     let mut launched = Last {
@@ -425,9 +416,9 @@ fn running(
     let deadline = Deadline::new();
     for (at, (device, bytes)) in sizes.iter().enumerate() {
         let last = last.and_then(|last| last.launches.get(at));
-        match Hold::of(*device, *bytes, last, &deadline) {
+        match Hold::of(*device, *bytes, last, &deadline, refusal) {
             Ok(hold) => holds.push(hold),
-            Err(refused) => return (refused.into(), launched),
+            Err(answer) => return (answer, launched),
         }
     }
     let answer = insisting(&holds, &deadline, &mut || {

@@ -12,7 +12,7 @@
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
-use super::allocate;
+use super::{allocate, refusal};
 use crate::captures::unnoticed;
 use crate::driver;
 use crate::entry::hooks;
@@ -42,7 +42,31 @@ fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresu
         return ask();
     }
     // SAFETY: the driver has written the address.
-    allocate::pointer(Kind::Linear, bytesize as u64, ask, || unsafe { *dptr })
+    allocate::pointer(
+        Kind::Linear,
+        bytesize as u64,
+        || refused(bytesize),
+        ask,
+        || unsafe { *dptr },
+    )
+}
+
+/// What `cuMemAlloc` says above the quota.
+#[cold]
+fn refused(bytesize: usize) -> CUresult {
+    let mut at = 0;
+    // SAFETY: an out parameter that outlives the call.
+    let asked = unsafe { driver::cuMemAlloc_v2(&raw mut at, refusal::impossible(bytesize)) };
+    undone(asked, at);
+    refusal::of_size_only(asked)
+}
+
+/// Frees what was asked for and should not have been had.
+fn undone(asked: CUresult, at: CUdeviceptr) {
+    if asked.is_success() {
+        // SAFETY: the driver has just returned it, and the program has not seen it.
+        let _ = unsafe { driver::cuMemFree_v2(at) };
+    }
 }
 
 fn alloc_v1(real: cuMemAlloc, dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUresult {
@@ -51,7 +75,8 @@ fn alloc_v1(real: cuMemAlloc, dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUres
     if dptr.is_null() || bytesize == 0 {
         return ask();
     }
-    allocate::pointer(Kind::Linear, bytesize.into(), ask, || {
+    let refusal = || refused(bytesize as usize);
+    allocate::pointer(Kind::Linear, bytesize.into(), refusal, ask, || {
         // SAFETY: the driver has written the address.
         unsafe { *dptr }.into()
     })
@@ -71,7 +96,7 @@ fn alloc_pitch(
         return ask();
     }
     // SAFETY: the driver has written both.
-    pitched(width as u64, height as u64, ask, || unsafe {
+    pitched((width as u64, height as u64, element), ask, || unsafe {
         (*dptr, *pitch as u64)
     })
 }
@@ -90,15 +115,14 @@ fn alloc_pitch_v1(
         return ask();
     }
     // SAFETY: the driver has written both.
-    pitched(width.into(), height.into(), ask, || unsafe {
+    pitched((width.into(), height.into(), element), ask, || unsafe {
         ((*dptr).into(), (*pitch).into())
     })
 }
 
 /// Books the pitch every known driver returns, then corrects it to the one that was returned.
 fn pitched(
-    width: u64,
-    height: u64,
+    (width, height, element): (u64, u64, u32),
     ask: impl Fn() -> CUresult,
     result: impl FnOnce() -> (u64, u64),
 ) -> CUresult {
@@ -108,7 +132,9 @@ fn pitched(
     let bytes = width
         .checked_next_multiple_of(PITCH)
         .and_then(|row| row.checked_mul(height));
-    allocate::booked(bytes.unwrap_or(u64::MAX), ask, |here, mut charge| {
+    let bytes = bytes.unwrap_or(u64::MAX);
+    let refusal = |_| pitched_refused(width, height, element);
+    allocate::booked(bytes, refusal, ask, |here, mut charge| {
         let (address, pitch) = result();
         if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
             // SAFETY: the driver has just returned it, and the program has not seen it.
@@ -121,6 +147,31 @@ fn pitched(
         );
         CUresult::SUCCESS
     })
+}
+
+/// What `cuMemAllocPitch` says above the quota: asked with as many rows as make an impossible size,
+/// without running over.
+#[cold]
+fn pitched_refused(width: u64, height: u64, element: u32) -> CUresult {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let ask = |width: u64, height: u64, element| {
+        let row = width.checked_next_multiple_of(PITCH).unwrap_or(width);
+        let rows = height.max(refusal::IMPOSSIBLE as u64 / row);
+        let (mut at, mut pitch) = (0, 0);
+        // SAFETY: out parameters that outlive the call.
+        let asked = unsafe {
+            driver::cuMemAllocPitch_v2(
+                &raw mut at,
+                &raw mut pitch,
+                bytes(width),
+                bytes(rows),
+                element,
+            )
+        };
+        undone(asked, at);
+        asked
+    };
+    refusal::of(ask(width, height, element), || ask(PITCH, 1, 4))
 }
 
 #[inline]

@@ -10,9 +10,10 @@
     reason = "calls the driver and reads what it wrote through the program's pointer"
 )]
 
-use gpushare_cuda_abi::cuda::{CUdeviceptr, CUresult};
+use gpushare_cuda_abi::cuda::{CUdeviceptr, CUmemAttach_flags, CUresult};
 
-use super::allocate;
+use super::{allocate, refusal};
+use crate::driver;
 use crate::entry::hooks;
 use crate::table::Kind;
 
@@ -26,6 +27,25 @@ fn alloc(real: cuMemAllocManaged, dptr: *mut CUdeviceptr, bytesize: usize, flags
     if dptr.is_null() || bytesize == 0 {
         return ask();
     }
+    let refusal = || refused(real, bytesize, flags);
     // SAFETY: the driver has written the address.
-    allocate::pointer(Kind::Managed, bytesize as u64, ask, || unsafe { *dptr })
+    allocate::pointer(Kind::Managed, bytesize as u64, refusal, ask, || unsafe {
+        *dptr
+    })
+}
+
+/// What the call says above the quota.
+#[cold]
+fn refused(real: cuMemAllocManaged, bytesize: usize, flags: u32) -> CUresult {
+    let ask = |flags| {
+        let mut at = 0;
+        // SAFETY: an out parameter that outlives the call.
+        let asked = unsafe { real(&raw mut at, refusal::impossible(bytesize), flags) };
+        if asked.is_success() {
+            // SAFETY: the driver has just returned it, and the program has not seen it.
+            let _ = unsafe { driver::cuMemFree_v2(at) };
+        }
+        asked
+    };
+    refusal::of(ask(flags), || ask(CUmemAttach_flags::GLOBAL.0))
 }

@@ -87,6 +87,16 @@ impl Ordered {
         }
     }
 
+    /// What the driver has against any call on the stream, if it says: the handle is none, there is
+    /// no context, its work has failed. A capture is no fault, and a driver that cannot be asked
+    /// has found none.
+    pub(super) fn fault(self) -> Option<CUresult> {
+        match self.capture_status().0 {
+            CUresult::SUCCESS | CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED => None,
+            error => (!CAPTURE_ERRORS.contains(&error.0)).then_some(error),
+        }
+    }
+
     fn capture_status(self) -> (CUresult, CUstreamCaptureStatus) {
         let mut status = CUstreamCaptureStatus::NONE;
         // SAFETY: the program's stream and an out parameter that outlives the call.

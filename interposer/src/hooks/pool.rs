@@ -12,10 +12,12 @@ use gpushare_cuda_abi::cuda::*;
 
 use super::arena;
 use super::arena::Arena as _;
+use super::early;
 use super::frees::{self, Freed};
 use super::ordered::Ordered;
 use super::pools::{self, Payer, Pool, growth_of};
 use super::reclaim::{self, Found};
+use super::refusal;
 use crate::account::{self, Charge, Deadline};
 use crate::contexts::ContextId;
 use crate::device::{self, DeviceKey};
@@ -62,9 +64,12 @@ fn alloc(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_current(dptr, bytesize, Ordered::legacy(stream), || unsafe {
-        real(dptr, bytesize, stream)
-    })
+    from_current(
+        dptr,
+        bytesize,
+        Ordered::legacy(stream),
+        |at, bytes| unsafe { real(at, bytes, stream) },
+    )
 }
 
 fn alloc_per_thread(
@@ -74,9 +79,12 @@ fn alloc_per_thread(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_current(dptr, bytesize, Ordered::per_thread(stream), || unsafe {
-        real(dptr, bytesize, stream)
-    })
+    from_current(
+        dptr,
+        bytesize,
+        Ordered::per_thread(stream),
+        |at, bytes| unsafe { real(at, bytes, stream) },
+    )
 }
 
 /// From the pool that is current on the stream's device.
@@ -84,7 +92,7 @@ fn from_current(
     dptr: *mut CUdeviceptr,
     bytes: usize,
     stream: Ordered,
-    call: impl Fn() -> CUresult,
+    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
     let current = |device| {
         let mut pool = CUmemoryPool::NULL;
@@ -104,9 +112,13 @@ fn alloc_from(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    from_pool(dptr, bytesize, pool, Ordered::legacy(stream), || unsafe {
-        real(dptr, bytesize, pool, stream)
-    })
+    from_pool(
+        dptr,
+        bytesize,
+        pool,
+        Ordered::legacy(stream),
+        |at, bytes| unsafe { real(at, bytes, pool, stream) },
+    )
 }
 
 fn alloc_from_per_thread(
@@ -122,7 +134,7 @@ fn alloc_from_per_thread(
         bytesize,
         pool,
         Ordered::per_thread(stream),
-        || unsafe { real(dptr, bytesize, pool, stream) },
+        |at, bytes| unsafe { real(at, bytes, pool, stream) },
     )
 }
 
@@ -131,7 +143,7 @@ fn from_pool(
     bytes: usize,
     pool: CUmemoryPool,
     stream: Ordered,
-    call: impl Fn() -> CUresult,
+    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
     allocate(dptr, bytes, stream, |_| Some(pool), call)
 }
@@ -142,8 +154,9 @@ fn allocate(
     bytes: usize,
     stream: Ordered,
     pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
-    call: impl Fn() -> CUresult,
+    ask: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
 ) -> CUresult {
+    let call = || ask(dptr, bytes);
     if dptr.is_null() || bytes == 0 || stream.records() {
         return call();
     }
@@ -151,6 +164,7 @@ fn allocate(
     let Some(device) = stream.device() else {
         return call();
     };
+    let refusal = || refused(bytes, stream, &ask);
     let bytes = bytes as u64;
     match pool(device).map_or(Payer::Device(device), |pool| pools::payer(pool, device)) {
         Payer::Nobody => call(),
@@ -160,10 +174,34 @@ fn allocate(
             bytes,
             stream,
             call: &call,
+            refusal: &refusal,
         }
         .serve(),
-        Payer::Device(device) => unknown(device, dptr, bytes, call),
+        Payer::Device(device) => {
+            let refusal = || {
+                stream
+                    .fault()
+                    .map_or(CUresult::OUT_OF_MEMORY, |_| refusal())
+            };
+            unknown(device, dptr, bytes, call, refusal)
+        }
     }
+}
+
+/// What an allocation above the quota is told whose stream or pool seems to be none. A right one is
+/// not asked about: a driver that has no memory may wait for work before it says so.
+#[cold]
+fn refused(
+    bytes: usize,
+    stream: Ordered,
+    ask: &dyn Fn(*mut CUdeviceptr, usize) -> CUresult,
+) -> CUresult {
+    let mut at = 0;
+    let asked = ask(&raw mut at, refusal::impossible(bytes));
+    if asked.is_success() {
+        let _ = stream.free(at);
+    }
+    refusal::of(asked, || CUresult::OUT_OF_MEMORY)
 }
 
 /// Allocates from a pool that cannot be told: the most it can grow by is the allocation's own charge.
@@ -172,10 +210,11 @@ fn unknown(
     dptr: *const CUdeviceptr,
     bytes: u64,
     call: impl Fn() -> CUresult,
+    refusal: impl Fn() -> CUresult,
 ) -> CUresult {
-    let charge = match reclaim::reserve(device, growth_of(bytes), &Deadline::new()) {
+    let charge = match reclaim::reserve(device, growth_of(bytes), &Deadline::new(), refusal) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     let answer = call();
     if answer.is_success() {
@@ -196,6 +235,7 @@ struct Request<'a, F: Fn() -> CUresult> {
     bytes: u64,
     stream: Ordered,
     call: &'a F,
+    refusal: &'a dyn Fn() -> CUresult,
 }
 
 impl<F: Fn() -> CUresult> Request<'_, F> {
@@ -205,6 +245,12 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         let call = Deadline::new();
         if let Ok(charge) = account::charge(device, growth, &call) {
             return self.booked(charge, &call);
+        }
+        if self.stream.fault().is_some() || self.pool.is_unknown() {
+            match (self.refusal)() {
+                CUresult::OUT_OF_MEMORY => {}
+                wrong => return wrong,
+            }
         }
         if let Some(answer) = self.in_room(false) {
             return answer;
@@ -335,6 +381,7 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
     let answer = call();
     if answer.is_success() {
+        early::freed();
         frees::freed_in(
             stream,
             stream.place(),
@@ -373,6 +420,7 @@ fn free_pooled(
         ALLOCATIONS.insert(dptr, allocation);
         return answer;
     }
+    early::freed();
     match stream {
         Some(stream) => {
             let freed = Freed::Pool(allocation.pool, dptr, bytes, mark);

@@ -95,6 +95,11 @@ impl Pool {
         }
     }
 
+    /// Whether the driver does not know the pool, or not any more.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.reserved().is_none()
+    }
+
     fn layout(&self) -> MutexGuard<'_, Layout> {
         locked(&self.layout)
     }

@@ -11,20 +11,28 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use super::arena::{self, Arena};
 use super::ordered::StreamId;
-use super::{frees, graph, pools};
+use super::{early, frees, graph, pools};
 use crate::account::{self, Charge, Deadline, Refused};
 use crate::device::DeviceKey;
 
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Books `bytes`; before that is refused, everything this process can spare on the device is given back.
+/// Books `bytes`; before that is refused, everything this process can spare on the device is given
+/// back. `refusal` says what a call is told that does not fit ([`super::refusal`]); one that is
+/// wrong is told so before anything is given back or waited for.
 ///
 /// # Errors
-/// [`Refused`] if it does not fit then either.
+/// What the call answers if it is wrong, or does not fit then either.
 #[inline]
-pub(crate) fn reserve(device: DeviceKey, bytes: u64, call: &Deadline) -> Result<Charge, Refused> {
-    account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call))
+pub(crate) fn reserve(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    refusal: impl Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    early::begins(device, bytes);
+    account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call, &refusal))
 }
 
 /// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
@@ -37,9 +45,23 @@ pub(crate) fn insist(
     mut ask: impl FnMut() -> CUresult,
 ) -> CUresult {
     match ask() {
-        CUresult::OUT_OF_MEMORY => insist_slowly(device, bytes, call, &mut ask),
+        CUresult::OUT_OF_MEMORY => insist_and_tell(device, bytes, call, &mut ask),
         answer => answer,
     }
+}
+
+#[cold]
+fn insist_and_tell(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    ask: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let answer = insist_slowly(device, bytes, call, ask);
+    if answer == CUresult::OUT_OF_MEMORY {
+        early::ran_out(device, bytes);
+    }
+    answer
 }
 
 /// Times the driver is asked again.
@@ -71,14 +93,23 @@ pub(super) fn insist_slowly(
 
 /// As [`reserve`] where it did not fit at first.
 #[cold]
-pub(super) fn reserve_slowly(
+fn reserve_slowly(
     device: DeviceKey,
     bytes: u64,
     call: &Deadline,
-) -> Result<Charge, Refused> {
-    match reserve_or(device, bytes, None, call, &mut || None::<()>)? {
-        Found::Booked(charge) => Ok(charge),
-        Found::Otherwise(()) => Err(Refused),
+    refusal: &dyn Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    match refusal() {
+        CUresult::OUT_OF_MEMORY => {}
+        wrong => return Err(wrong),
+    }
+    let early = || early::refuses(device, bytes);
+    match reserve_unless(&early, device, bytes, None, call, &mut || None::<()>) {
+        Ok(Found::Booked(charge)) => Ok(charge),
+        Ok(Found::Otherwise(())) | Err(Refused) => {
+            early::ran_out(device, bytes);
+            Err(Refused.into())
+        }
     }
 }
 
@@ -95,6 +126,18 @@ pub(super) enum Found<T> {
 /// not waited for.
 #[cold]
 pub(super) fn reserve_or<T>(
+    device: DeviceKey,
+    bytes: u64,
+    stream: Option<StreamId>,
+    call: &Deadline,
+    otherwise: &mut dyn FnMut() -> Option<T>,
+) -> Result<Found<T>, Refused> {
+    reserve_unless(&|| false, device, bytes, stream, call, otherwise)
+}
+
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
+fn reserve_unless<T>(
+    early: &dyn Fn() -> bool,
     device: DeviceKey,
     bytes: u64,
     stream: Option<StreamId>,
@@ -120,7 +163,7 @@ pub(super) fn reserve_or<T>(
             if let Ok(booked) = account::charge(device, bytes, call) {
                 return Ok(Found::Booked(booked));
             }
-            if !account::can_wait() {
+            if !account::can_wait() || early() {
                 return Err(refused);
             }
             return account::charge_waiting(device, bytes, call).map(Found::Booked);

@@ -16,12 +16,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{
     CUarrayMapInfo, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUmemOperationType,
-    CUmemRangeHandleType, CUresult, CUstream,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemOperationType, CUmemRangeHandleType, CUresult, CUstream,
 };
 
+use super::refusal;
 use crate::account;
 use crate::device::{self, DeviceKey};
+use crate::driver;
 use crate::entry::hooks;
 use crate::fork::ForkLocal;
 use crate::objects::physical::{Holds, Physical, Place};
@@ -97,9 +99,11 @@ fn create(
         return ask();
     };
     let call = account::Deadline::new();
-    let charge = match super::reclaim::reserve(device, size as u64, &call) {
+    // SAFETY: `device` was read from it.
+    let refusal = || refused(real, size, unsafe { &*prop }, flags);
+    let charge = match super::reclaim::reserve(device, size as u64, &call, refusal) {
         Ok(charge) => charge,
-        Err(refused) => return refused.into(),
+        Err(answer) => return answer,
     };
     let answer = super::reclaim::insist(device, size as u64, &call, ask);
     if answer.is_success() {
@@ -109,12 +113,35 @@ fn create(
     answer
 }
 
+/// What `cuMemCreate` says above the quota.
+#[cold]
+fn refused(real: cuMemCreate, size: usize, prop: &CUmemAllocationProp, flags: u64) -> CUresult {
+    let ask = |size: usize, prop: &CUmemAllocationProp, flags| {
+        let mut handle = 0;
+        // SAFETY: an out parameter and properties that outlive the call.
+        let asked = unsafe { real(&raw mut handle, refusal::impossible(size), prop, flags) };
+        if asked.is_success() {
+            // SAFETY: the driver has just returned it, and the program has not seen it.
+            let _ = unsafe { driver::cuMemRelease(handle) };
+        }
+        asked
+    };
+    refusal::of(ask(size, prop, flags), || {
+        // SAFETY: zeroed is a valid value of this C struct: no handle types, no flags.
+        let mut plain: CUmemAllocationProp = unsafe { core::mem::zeroed() };
+        plain.type_ = CUmemAllocationType::PINNED;
+        plain.location = prop.location;
+        ask(refusal::IMPOSSIBLE, &plain, 0)
+    })
+}
+
 fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult {
     let reference = physical().releasing(handle);
     // SAFETY: the program's argument.
     let answer = unsafe { real(handle) };
     match reference {
         Some(reference) if answer.is_success() => {
+            super::early::freed();
             let credit = physical().released(reference);
             if let Some((device, units)) = credit {
                 account::release(device, units);

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The differential fuzzer for a while: calls of a seed, bare and under gpushare, must answer the same
+# but for what a quota must change. What fails is shrunk, printed and kept in tests/data/fuzz.txt:
+# commit it with the mend.
+#
+#   scripts/fuzz.sh [--seconds N] [--seed S]    N seconds for each of the five modes (60); seeds from S on
+source "$(dirname "$0")/common.sh"
+need cargo gcc
+export GPUSHARE_FUZZ_SECONDS=60
+while [ $# -gt 0 ]; do
+    case "$1" in
+    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --seconds) GPUSHARE_FUZZ_SECONDS=${2:?a number of seconds} ;;
+    --seed) export GPUSHARE_FUZZ_SEED=${2:?a number} ;;
+    *) die "$1 is not understood; see --help" ;;
+    esac
+    shift 2
+done
+cargo test --locked -p gpushare-tests --test fuzz -- --test-threads=1 --nocapture

@@ -1,0 +1,91 @@
+/* A CUDA driver program with a caching allocator as PyTorch's: what is dropped is kept, and reused for
+ * the same size; when the driver has no memory, all that is kept is freed and the same is asked for
+ * once more, with the allocator's lock held all the time. It knows nothing of gpushare.
+ *
+ *   usage: caching [LIBRARY]      loads LIBRARY first, and does nothing with it
+ *
+ *   init          -> init RESULT
+ *   take BYTES    -> take RESULT REFUSALS FREED    the driver's out-of-memories and what they freed
+ *   drop          -> drop 0                        the most recent one goes to the cache
+ *   spill         -> spill RESULT                  the cache is freed, as by empty_cache
+ *
+ * RESULT is the CUresult as a number. The end of the input ends it with status 0. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 1024, OUT_OF_MEMORY = 2 };
+
+typedef unsigned long long dptr;
+static struct block { dptr at; size_t bytes; } used[MOST], cache[MOST];
+static int uses, cached;
+static int (*mem_alloc)(dptr *, size_t);
+static int (*mem_free)(dptr);
+
+static int start(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    if (!driver) exit(2);
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+    int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+    int (*set)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
+    mem_alloc = (int (*)(dptr *, size_t))dlsym(driver, "cuMemAlloc_v2");
+    mem_free = (int (*)(dptr))dlsym(driver, "cuMemFree_v2");
+    int result = init(0);
+    if (!result) result = retain(&context, 0);
+    return result ? result : set(context);
+}
+
+static int spill(void) {
+    int first = 0;
+    while (cached) {
+        int result = mem_free(cache[--cached].at);
+        if (!first) first = result;
+    }
+    return first;
+}
+
+/* Counts the driver's refusals and the blocks that were freed for them. */
+static int take(size_t bytes, int *refusals, int *freed) {
+    struct block block = {0, bytes};
+    for (int i = 0; i < cached; i++) {
+        if (cache[i].bytes != bytes) continue;
+        used[uses++] = cache[i];
+        cache[i] = cache[--cached];
+        return 0;
+    }
+    int result = mem_alloc(&block.at, bytes);
+    if (result == OUT_OF_MEMORY) {
+        ++*refusals;
+        *freed += cached;
+        spill();
+        result = mem_alloc(&block.at, bytes);
+        *refusals += result == OUT_OF_MEMORY;
+    }
+    if (!result) used[uses++] = block;
+    return result;
+}
+
+int main(int argc, char **argv) {
+    char word[32], line[256];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1 && !dlopen(argv[1], RTLD_NOW)) return 2;
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long bytes = 0;
+        if (sscanf(line, "%31s %llu", word, &bytes) < 1) continue;
+        if (!strcmp(word, "init")) {
+            printf("init %d\n", start());
+        } else if (!strcmp(word, "take") && uses < MOST) {
+            int refusals = 0, freed = 0, result = take(bytes, &refusals, &freed);
+            printf("take %d %d %d\n", result, refusals, freed);
+        } else if (!strcmp(word, "drop") && uses && cached < MOST) {
+            cache[cached++] = used[--uses];
+            puts("drop 0");
+        } else if (!strcmp(word, "spill")) {
+            printf("spill %d\n", spill());
+        } else {
+            printf("unknown %s\n", word);
+        }
+    }
+    return 0;
+}

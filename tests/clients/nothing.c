@@ -1,0 +1,2 @@
+/* Nothing: what is loaded for its name only. */
+typedef int nothing;

@@ -1,0 +1,194 @@
+//! Allocators that free their cache only after a returned out-of-memory, beside a neighbour that has
+//! the rest of the device: they hear one before they wait, and nobody else does.
+
+use std::path::PathBuf;
+
+use gpushare_tests::{Container, Daemon, Gpu, Guest, MIB, artefacts, clients};
+
+/// The device; a context takes 64 MiB of it.
+const DEVICE: &str = "mem=4GiB";
+/// What may burst into all of the device, and waits longer than a test lasts.
+const BURSTS: [(&str, &str); 3] = [
+    ("GPUSHARE_MEM_LIMIT", "4GiB"),
+    ("GPUSHARE_MEM_REQUEST", "1MiB"),
+    ("GPUSHARE_WAIT_TIMEOUT", "1h"),
+];
+/// What takes what it finds, and waits for nothing.
+const FILLS: [(&str, &str); 3] = [
+    ("GPUSHARE_MEM_LIMIT", "4GiB"),
+    ("GPUSHARE_MEM_REQUEST", "1MiB"),
+    ("GPUSHARE_ON_COLLISION", "fail"),
+];
+
+/// Fills the device in pieces of 16 MiB.
+fn filled(container: &Container) -> Guest {
+    let mut guest = container.client("quota", &[]).started();
+    let answer = guest.ask(&format!("fill {}", 16 * MIB));
+    assert!(answer.ends_with(" 2"), "{answer}");
+    guest
+}
+
+fn take(bytes: u64) -> String {
+    format!("take {bytes}")
+}
+
+/// Runs out of memory with something in the cache, and is seen to free it and to ask again.
+fn shows_its_cache(guest: &mut Guest) {
+    assert_eq!(guest.ask(&take(64 * MIB)), "take 0 0 0");
+    assert_eq!(guest.ask("drop"), "drop 0");
+    assert_eq!(guest.ask(&take(1 << 40)), "take 2 2 1");
+}
+
+/// Holds 512 MiB in its cache.
+fn caches(guest: &mut Guest) {
+    for _ in 0..2 {
+        assert_eq!(guest.ask(&take(256 * MIB)), "take 0 0 0");
+    }
+    for _ in 0..2 {
+        assert_eq!(guest.ask("drop"), "drop 0");
+    }
+}
+
+/// Whether anything of this container has waited so far.
+fn has_waited(daemon: &Daemon, container: &str) -> bool {
+    let rows = daemon.commands().past();
+    let of = |name: Option<&str>| name == Some(container);
+    let mut waits = rows.iter().filter(|row| row.kind == "waiting");
+    waits.any(|row| of(row.container.as_deref()))
+}
+
+#[test]
+fn a_process_seen_to_free_its_cache_is_refused_before_it_waits() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let mut guest = bursts.client("caching", &[]).started();
+    shows_its_cache(&mut guest);
+    caches(&mut guest);
+    let _holder = filled(&fills);
+    assert_eq!(
+        guest.ask(&take(400 * MIB)),
+        "take 0 1 2",
+        "its own cache was enough"
+    );
+    assert!(!has_waited(&daemon, "bursts"));
+    guest.finish().silently();
+}
+
+#[test]
+fn the_request_after_an_early_refusal_waits_like_any_other() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let mut guest = bursts.client("caching", &[]).started();
+    shows_its_cache(&mut guest);
+    caches(&mut guest);
+    let holder = filled(&fills);
+    guest.send(&take(1024 * MIB));
+    daemon.until_one_waits("bursts");
+    holder.finish().silently();
+    assert_eq!(guest.line(), "take 0 1 2");
+    assert!(has_waited(&daemon, "bursts"));
+    guest.finish().silently();
+}
+
+#[test]
+fn without_a_free_since_the_same_size_is_not_refused_early_again() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let mut guest = bursts.client("caching", &[]).started();
+    shows_its_cache(&mut guest);
+    assert_eq!(guest.ask(&take(64 * MIB)), "take 0 0 0");
+    let refusals = ["take 0 1 0", "take 0 0 0"];
+    for refused in refusals {
+        let holder = filled(&fills);
+        guest.send(&take(1024 * MIB));
+        daemon.until_one_waits("bursts");
+        holder.finish().silently();
+        assert_eq!(guest.line(), refused);
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_process_with_pytorchs_allocator_is_refused_before_it_waits() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = bursts.command(&clients::compile("caching", &[]));
+    command.arg(torch(&folder));
+    let mut guest = Guest::start(command).started();
+    caches(&mut guest);
+    let _holder = filled(&fills);
+    assert_eq!(guest.ask(&take(400 * MIB)), "take 0 1 2");
+    assert!(!has_waited(&daemon, "bursts"));
+    guest.finish().silently();
+}
+
+/// A library of that name, with nothing in it.
+fn torch(folder: &tempfile::TempDir) -> PathBuf {
+    let library = folder.path().join("libc10_cuda.so");
+    let source = artefacts::repository().join("tests/clients/nothing.c");
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(built.expect("cc is installed").success());
+    library
+}
+
+#[test]
+fn a_process_that_keeps_no_cache_never_hears_an_early_refusal() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let mut guest = bursts.client("quota", &[]).started();
+    assert_eq!(guest.ask(&format!("alloc {}", 64 * MIB)), "alloc 0");
+    // Running out of memory, freeing, and asking for another size than before: no cache.
+    assert_eq!(guest.ask(&format!("alloc {}", 1_u64 << 40)), "alloc 2");
+    assert_eq!(guest.ask("free 1"), "free 0");
+    for bytes in [1024 * MIB, 2048 * MIB] {
+        let holder = filled(&fills);
+        guest.send(&format!("alloc {bytes}"));
+        daemon.until_one_waits("bursts");
+        holder.finish().silently();
+        assert_eq!(guest.line(), "alloc 0");
+        assert_eq!(guest.ask("free 1"), "free 0");
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn a_cache_that_was_never_seen_to_be_freed_is_not_asked_for() {
+    let gpu = Gpu::new(DEVICE);
+    let daemon = Daemon::start(&gpu);
+    let (bursts, fills) = (
+        daemon.container("bursts", &BURSTS),
+        daemon.container("fills", &FILLS),
+    );
+    let mut guest = bursts.client("caching", &[]).started();
+    caches(&mut guest);
+    let holder = filled(&fills);
+    guest.send(&take(400 * MIB));
+    daemon.until_one_waits("bursts");
+    holder.finish().silently();
+    assert_eq!(guest.line(), "take 0 0 0");
+    guest.finish().silently();
+}
