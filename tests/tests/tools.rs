@@ -210,9 +210,12 @@ fn a_process_that_is_locked_out_of_its_driver_still_answers_and_drains_later() {
             assert!(info.starts_with("info 0 "), "{info}");
         }
         let drained = Request::Drained { column: 0, epoch };
-        assert!(!dealer.said().contains(&drained), "nobody can know that");
+        // Where it happened to have nothing under way it needs nobody to tell it so.
+        let had_nothing = dealer.said().contains(&drained);
         lock.unlock();
-        dealer.hears(&drained);
+        if !had_nothing {
+            dealer.hears(&drained);
+        }
     }
     dealer.deal(&Turn::default());
     goes_on(&mut guest);

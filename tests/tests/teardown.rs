@@ -18,7 +18,7 @@ const EXITS: u32 = 200;
 fn capped(cap: &str, arguments: &[String]) -> Ended {
     let gpu = Gpu::new("");
     let alone = Alone::on(&gpu);
-    let mut command = alone.command(&["--sm-limit", cap], &clients::compile("exits", &[]));
+    let mut command = alone.command(&["--sm-limit", cap], &clients::compile("teardown", &[]));
     command.args(arguments);
     Guest::start(command).finish()
 }
@@ -38,7 +38,7 @@ fn no_exit_of_a_capped_program_meets_the_drivers_teardown() {
 fn no_exit_of_a_program_whose_turns_change_meets_the_drivers_teardown() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
-    let mut command: Command = dealer.command(&clients::compile("exits", &[]));
+    let mut command: Command = dealer.command(&clients::compile("teardown", &[]));
     command.env("LD_LIBRARY_PATH", links());
     command.args(words("exits", &[EXITS.into(), 50 * US]));
     let done = AtomicBool::new(false);
