@@ -266,6 +266,7 @@ impl Node {
         if let Some(known) = self.containers.get_mut(&container) {
             known.pending.push((from, id));
         }
+        let before = self.ceilings(container, &columns);
         self.world.handle(
             now,
             Event::Set {
@@ -291,11 +292,7 @@ impl Node {
         let Some(known) = self.containers.get(&container) else {
             return Ok(None);
         };
-        for (column, device) in known.columns.iter().enumerate() {
-            if let Some(account) = self.world.account(container, *device) {
-                known.hold_to(column, account.ceiling);
-            }
-        }
+        known.hold_to(&self.lowered(container, &columns, &before));
         let registration = known.registration.clone();
         self.effects.push_back(Effect::Listen {
             container,
@@ -309,6 +306,27 @@ impl Node {
         );
         self.mind_fences();
         Ok(Some(ControlReply::Done))
+    }
+
+    /// The most a container's processes may hold, by column.
+    fn ceilings(&self, container: ContainerId, columns: &[DeviceId]) -> Vec<Option<Bytes>> {
+        let ceiling = |device: &DeviceId| Some(self.world.account(container, *device)?.ceiling);
+        columns.iter().map(ceiling).collect()
+    }
+
+    /// Columns on which that is less than it was `before`.
+    fn lowered(
+        &self,
+        container: ContainerId,
+        columns: &[DeviceId],
+        before: &[Option<Bytes>],
+    ) -> Vec<(usize, Bytes)> {
+        let now = self.ceilings(container, columns).into_iter().enumerate();
+        let lowered = now.zip(before).filter_map(|((column, now), before)| {
+            let now = now.filter(|now| before.is_some_and(|before| *now < before))?;
+            Some((column, now))
+        });
+        lowered.collect()
     }
 
     /// The devices a registration names, or all.

@@ -254,12 +254,17 @@ impl Container {
     /// After a limit was lowered and stored: nobody is still growing by the one before. Whoever holds the container lock has read it
     /// before, perhaps, and what it took since is bound too. The wait is bounded: one that was stopped while it held the lock gives back
     /// what it takes when it goes on.
-    pub(super) fn hold_to(&self, column: usize, ceiling: Bytes) {
-        let quiet = self.usage.locked_within(LOCK_TRIES, || {
-            self.bind_above(column, ceiling);
-        });
-        if !quiet {
-            self.bind_above(column, ceiling);
+    pub(super) fn hold_to(&self, ceilings: &[(usize, Bytes)]) {
+        if ceilings.is_empty() {
+            return;
+        }
+        let bind = || {
+            for (column, ceiling) in ceilings {
+                self.bind_above(*column, *ceiling);
+            }
+        };
+        if !self.usage.locked_within(LOCK_TRIES, bind) {
+            bind();
         }
     }
 

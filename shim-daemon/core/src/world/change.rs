@@ -1,7 +1,8 @@
 //! Limits change while a container runs.
 //!
 //! A raised request must fit like a new one. A lowered limit takes back what is unused at once, and the rest as the
-//! container frees it: until then its grant stays above the limit, because charges cannot be wished away. What it
+//! container frees it: until then its grant stays above the limit in the books, because charges cannot be wished away,
+//! while its control page shows the new limit at once. What it
 //! holds above a lowered request is a burst like any other, so who needs it may take it by policy.
 
 use super::World;
