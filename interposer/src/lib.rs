@@ -16,6 +16,7 @@ mod dlsym;
 mod driver;
 mod entry;
 mod fork;
+mod frames;
 mod gate;
 mod hooks;
 mod linker;

@@ -103,7 +103,7 @@ pub(crate) fn wait(
             );
             return false;
         }
-        std::thread::sleep(PAUSE);
+        crate::frames::sleep(PAUSE);
     }
 }
 

@@ -27,8 +27,8 @@ use super::{barrier, clock};
 use crate::account::{self, Compute};
 use crate::background;
 use crate::fork::ForkLocal;
+use crate::frames;
 use crate::session::Notice;
-use crate::state;
 
 /// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
 const LONGEST: u64 = 1_000_000_000;
@@ -136,7 +136,7 @@ pub(crate) fn wake() {
 }
 
 fn run(mut rounds: Rounds) {
-    state::work_unseen();
+    frames::work_unseen();
     // What it sleeps for is often shorter than the system's usual slack.
     // SAFETY: a number for this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
