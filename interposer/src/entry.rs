@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
+use crate::frames::Frame;
 use crate::gate;
 use crate::real::{Row, Slot};
 use crate::state::{self, Aside, Need};
@@ -85,19 +86,6 @@ pub(crate) fn enter_first<F: Copy, R: Status>(
     enter_with(Need::Limits, slot, body, straight)
 }
 
-/// As [`enter`] for a launch that could not pass the gate at once. One made inside the gate goes straight on: it comes from a signal
-/// handler or from the driver, and the launch around it is waited for by whoever closes.
-pub(crate) fn enter_slowly<F: Copy>(
-    slot: &Slot<F>,
-    body: impl FnOnce(F) -> CUresult,
-    straight: impl FnOnce(F) -> CUresult,
-) -> CUresult {
-    if !gate::is_inside() {
-        return enter(slot, body, straight);
-    }
-    slot.get().map_or(CUresult::MISSING, straight)
-}
-
 /// This is the only place where a reason for stepping aside becomes an answer.
 #[inline]
 fn enter_with<F: Copy, R: Status>(
@@ -109,9 +97,14 @@ fn enter_with<F: Copy, R: Status>(
     let Some(real) = slot.get() else {
         return R::MISSING;
     };
-    match state::admit(need) {
-        Ok(_admitted) => walled(|| body(real)),
-        Err(Aside::Nested | Aside::Inactive | Aside::NoDriverYet) => straight(real),
+    let frame = Frame::new();
+    match state::admit(need, &frame) {
+        Ok(_inside) => walled(|| body(real)),
+        Err(Aside::Nested) => {
+            gate::stepped_aside();
+            straight(real)
+        }
+        Err(Aside::Inactive | Aside::NoDriverYet) => straight(real),
         Err(Aside::Refused) => R::REFUSED,
         Err(Aside::StartTimedOut) => R::NOT_READY,
     }
@@ -157,8 +150,9 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
 /// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]). `#[gate]` is for
 /// launches: while everything is free the driver is called from the exported function itself, where nothing of ours can panic, and
-/// arguments stay where they are; `$body` is the slow way ([`enter_slowly`]). `#[wait]` is for the program's waits, in the same way: the driver
-/// is called from the exported function where nothing is to be learnt from the wait. `#[graph]` is that where no graph allocates, else as without.
+/// arguments stay where they are; `$body` is the slow way. `#[wait]` is for the program's waits, in the same way: the driver is called
+/// from the exported function where nothing is to be learnt from the wait. `#[graph]` is that where no graph allocates, else as
+/// without. What a body gets as `real` calls the driver's function [away](crate::frames::Away) from our own code.
 macro_rules! hooks {
     ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* ($($args:tt)*) -> $ret:ty = $body:path;)*) => {
         $($crate::entry::hooks!(@each [$($mode)?] ($($args)*) [$ret] [$body] $first $($twin)*);)*
@@ -208,9 +202,10 @@ macro_rules! hooks {
             #[cold]
             #[inline(never)]
             extern "C" fn slowly($($arg: $ty),*) -> $ret {
+                $crate::entry::hooks!(@out ($($arg: $ty),*) [$ret]);
                 $crate::entry::enter(
                     &SLOT,
-                    move |real| $body(real, $($arg),*),
+                    move |_| $body(out, $($arg),*),
                     // SAFETY: the program's arguments, passed on as they came.
                     move |real| unsafe { real($($arg),*) },
                 )
@@ -243,17 +238,19 @@ macro_rules! hooks {
             #[cold]
             #[inline(never)]
             extern "C" fn slowly($($arg: $ty),*) -> $ret {
-                $crate::entry::enter_slowly(
+                $crate::entry::hooks!(@out ($($arg: $ty),*) [$ret]);
+                $crate::entry::enter(
                     &SLOT,
-                    move |real| $body(real, $($arg),*),
+                    move |_| $body(out, $($arg),*),
                     // SAFETY: the program's arguments, passed on as they came.
                     move |real| unsafe { real($($arg),*) },
                 )
             }
 
+            let frame = $crate::frames::Frame::new();
             if let Some(real) = SLOT.known()
                 && $fast
-                && let Some(inside) = $crate::gate::fast()
+                && let Some(inside) = $crate::gate::fast(&frame)
             {
                 // SAFETY: the program's arguments, passed on as they came.
                 let answer = unsafe { real($($arg),*) };
@@ -273,6 +270,17 @@ macro_rules! hooks {
             // SAFETY: the type is the C function's, spelled next to its name.
             unsafe { $crate::real::Slot::new($crate::entry::c_name(concat!(stringify!($name), "\0"))) };
     };
+    // What a body calls as the driver's function: that, outside of our own code.
+    (@out ($($arg:ident: $ty:ty),*) [$ret:ty]) => {
+        unsafe extern "C" fn out($($arg: $ty),*) -> $ret {
+            let _away = $crate::frames::Away::begin();
+            match SLOT.known() {
+                // SAFETY: the caller keeps the C function's contract.
+                Some(real) => unsafe { real($($arg),*) },
+                None => <$ret as $crate::entry::Status>::MISSING,
+            }
+        }
+    };
     (@export $mode:tt ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
 
@@ -284,9 +292,10 @@ macro_rules! hooks {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             $crate::entry::hooks!(@slot $name);
+            $crate::entry::hooks!(@out ($($arg: $ty),*) [$ret]);
             $crate::entry::hooks!(@enter $mode
                 &SLOT,
-                move |real| $body(real, $($arg),*),
+                move |_| $body(out, $($arg),*),
                 // SAFETY: the program's arguments, passed on as they came.
                 move |real| unsafe { real($($arg),*) },
             )

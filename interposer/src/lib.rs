@@ -18,6 +18,7 @@ mod driver;
 mod entry;
 mod exit;
 mod fork;
+mod frames;
 mod gate;
 mod green;
 mod hooks;

@@ -7,7 +7,6 @@
     reason = "libc calls: auxv, fork handler, one line on stderr"
 )]
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::limits::Limits;
 
 use crate::background::Uncancelled;
+use crate::frames::{self, Frame, Undisturbed};
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) enum Need {
 /// Why a hook steps aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aside {
-    /// A call from inside one of our own hooks (the driver calling itself, a callback).
+    /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of ours.
     Nested,
     /// [`Phase::Inactive`].
     Inactive,
@@ -63,45 +63,15 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
 
-thread_local! {
-    // Const and without a destructor, so that it is there in signal handlers and after other destructors ran.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Proof that this thread is inside a hook and the library is at work; leaves it when dropped.
-#[derive(Debug)]
-pub(crate) struct Admitted(());
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        INSIDE.set(false);
-    }
-}
-
-/// Asks to run a hook's body. One load once the library is at work.
+/// Asks to run a hook's body, whose frame this is. What is returned is proof that this thread is inside a hook and the library is at
+/// work. Two loads once it is.
 #[inline]
-pub(crate) fn admit(need: Need) -> Result<Admitted, Aside> {
-    if INSIDE.get() {
-        return Err(Aside::Nested);
-    }
+pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Aside> {
+    let inside = frames::enter(frame).ok_or(Aside::Nested)?;
     if PHASE.load(Ordering::Acquire) != Phase::Active as u8 {
         settle(need)?;
     }
-    INSIDE.set(true);
-    Ok(Admitted(()))
-}
-
-/// This thread is ours: what the driver calls in it, it calls straight.
-pub(crate) fn work_unseen() {
-    INSIDE.set(true);
-}
-
-/// Runs `body`, in which the driver may let a tool in that calls it as the program does: those calls are admitted like any.
-pub(crate) fn for_tools<R>(body: impl FnOnce() -> R) -> R {
-    let was_inside = INSIDE.replace(false);
-    let answer = body();
-    INSIDE.set(was_inside);
-    answer
+    Ok(inside)
 }
 
 /// The driver's own `cuInit` has succeeded, in this thread: opens the account.
@@ -139,7 +109,10 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
             Phase::Prepared if !driver_runs() => return Err(Aside::NoDriverYet),
             Phase::Prepared => step(Phase::Prepared, open_account),
             Phase::Starting if began.elapsed() > START_LIMIT => return Err(Aside::StartTimedOut),
-            Phase::Starting => std::thread::sleep(Duration::from_micros(50)),
+            Phase::Starting => {
+                let _uncancelled = Uncancelled::begin();
+                frames::sleep(Duration::from_micros(50));
+            }
         }
     }
 }
@@ -147,16 +120,16 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
 /// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in refusal, not in "no limit".
 fn step(from: Phase, work: fn() -> Phase) {
     let starting = Phase::Starting as u8;
+    let _uncancelled = Uncancelled::begin();
+    // All other threads wait for whoever takes the step, who must not be made to jump out of it.
+    let _undisturbed = Undisturbed::begin();
     if PHASE
         .compare_exchange(from as u8, starting, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
     {
         return;
     }
-    let _uncancelled = Uncancelled::begin();
-    let was_inside = INSIDE.replace(true);
     let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Phase::Refused);
-    INSIDE.set(was_inside);
     PHASE.store(end as u8, Ordering::Release);
     if end == Phase::Active {
         crate::gate::started();
@@ -238,5 +211,5 @@ extern "C" fn forked() {
         crate::gate::after_fork_in_child();
         PHASE.store(Phase::Fresh as u8, Ordering::Release);
     }
-    INSIDE.set(false);
+    frames::forget();
 }

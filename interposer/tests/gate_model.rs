@@ -61,6 +61,8 @@ impl Gate {
                 inside: AtomicU32::new(0),
                 owner: AtomicI32::new(0),
                 count: AtomicU64::new(0),
+                at: AtomicU64::new(0),
+                found: AtomicU64::new(0),
             },
             device: UnsafeCell::new(0),
         };
@@ -73,7 +75,7 @@ impl Gate {
     /// One launch, by the fast way or the slow one. `false` if it is held back: where a program's thread would begin to wait.
     fn launch(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
-        if !record.try_step_in(&self.word) {
+        if !record.try_step_in(1, &self.word) {
             let fenced = sync::BARRIER.get();
             let word = record.step_in(to(1 << COLUMN), fenced, &self.word);
             if word & closed(COLUMN) != 0 {

@@ -101,6 +101,7 @@ impl Machine {
             container,
             process: None,
             gated: false,
+            tells: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),

@@ -64,17 +64,19 @@ impl Crowd {
 
     fn process(&mut self, container: ContainerId) {
         self.last += 1;
-        let pid = std::process::id();
+        // A process has one registration: each has a pid of its own, and all the one pidfd there is.
+        let pid = 1_000_000 + u32::try_from(self.last).unwrap();
         let client = Client {
             connection: ConnId(self.last),
             container,
             process: None,
             gated: false,
+            tells: false,
         };
         let peer = Peer {
             pid: pid.cast_signed(),
             uid: 0,
-            pidfd: inspect(pid).unwrap().pidfd,
+            pidfd: inspect(std::process::id()).unwrap().pidfd,
             cgroup: "/".to_owned(),
         };
         let register = Register {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 355, three of them locked.
+/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 420, three of them locked.
 const ALLOC_AND_FREE: i64 = 450;
 /// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,022; 4,138 while what is
 /// reserved was read three times and an event recorded behind each free.
 const ALLOC_AND_FREE_ASYNC: i64 = 2_300;
-/// Instructions a cuLaunchKernel may add while everything is free. Measured 45, none of them locked: half pass on its eleven arguments.
+/// Instructions a cuLaunchKernel may add while everything is free. Measured 49, none of them locked: half pass on its eleven arguments.
 const LAUNCH: i64 = 50;
-/// The same for a cuGraphLaunch, which has two. Measured 24.
+/// The same for a cuGraphLaunch, which has two. Measured 29.
 const GRAPH: i64 = 32;
 /// The same for a cuMemGetInfo, however many processes the container has. Measured 311 (13,374 when each asked the driver twice and
 /// looked at 512 slots).

@@ -119,7 +119,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
             );
             return false;
         }
-        std::thread::sleep(PAUSE);
+        crate::frames::sleep(PAUSE);
     }
 }
 

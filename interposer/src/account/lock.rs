@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::file::FileLock;
 use super::ground::Lockable;
+use crate::frames::Undisturbed;
 
 /// Longest wait for the lock.
 pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
@@ -22,6 +23,7 @@ pub(crate) struct Held<'a> {
     // Dropped in this order: the file's lock first.
     _file: FileLock,
     _threads: MutexGuard<'a, ()>,
+    _undisturbed: Undisturbed,
 }
 
 /// Why the lock could not be had.
@@ -54,25 +56,30 @@ pub(crate) fn take_within<'a>(
     patience: Duration,
 ) -> Result<Held<'a>, Unavailable> {
     let mut wait = Wait::new(patience);
-    let threads = loop {
-        match threads.try_lock() {
-            Ok(guard) => break guard,
-            // A thread panicked while it held the lock; the lock guards no data that could be half written.
-            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => wait.pause()?,
-        }
-    };
     loop {
-        match file.try_lock() {
-            Ok(Some(file)) => {
-                return Ok(Held {
-                    _file: file,
-                    _threads: threads,
-                });
+        // Nothing is held in a pause: the thread may jump out of it, but of nothing else.
+        let undisturbed = Undisturbed::begin();
+        let taken = match threads.try_lock() {
+            Ok(guard) => Some(guard),
+            // A thread panicked while it held the lock; the lock guards no data that could be half written.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(threads) = taken {
+            match file.try_lock() {
+                Ok(Some(file)) => {
+                    return Ok(Held {
+                        _file: file,
+                        _threads: threads,
+                        _undisturbed: undisturbed,
+                    });
+                }
+                Ok(None) => {}
+                Err(error) => return Err(Unavailable::Lost(error)),
             }
-            Ok(None) => wait.pause()?,
-            Err(error) => return Err(Unavailable::Lost(error)),
         }
+        drop(undisturbed);
+        wait.pause()?;
     }
 }
 
@@ -94,7 +101,7 @@ impl Wait {
         if Instant::now() >= self.end {
             return Err(Unavailable::Busy);
         }
-        std::thread::sleep(self.next);
+        crate::frames::sleep(self.next);
         self.next = (self.next * 2).min(PAUSES.1);
         Ok(())
     }

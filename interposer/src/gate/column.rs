@@ -4,7 +4,7 @@
 //! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
 //! which opens late cannot cross.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ use super::clock;
 use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
 use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
-use super::{streams, thread};
+use super::{Quiet, streams, thread};
 use crate::fork::ForkLocal;
+use crate::frames;
 
 /// The most work in flight where the daemon does not say (ns).
 const WINDOW: u64 = 2_000_000;
@@ -30,8 +31,8 @@ const SPARE: usize = 64;
 #[derive(Debug)]
 pub(super) struct Column {
     index: usize,
-    /// Launching threads that wait for room in the window.
-    pausing: AtomicU32,
+    /// Until when a launching thread is known to wait for room in the window.
+    pausing: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -45,6 +46,8 @@ pub(super) struct Inner {
     unseen: bool,
     /// Marks for that were tried since the gate closed.
     swept: bool,
+    /// Calls that were found to have been left by a jump since the gate closed.
+    left: Vec<u64>,
     spare: Vec<Mark>,
     /// Contexts that may just be going: their marks are not asked.
     going: Vec<CUcontext>,
@@ -86,7 +89,7 @@ impl Column {
     fn new(index: usize) -> Self {
         Self {
             index,
-            pausing: AtomicU32::new(0),
+            pausing: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 mirror: Mirror::default(),
@@ -96,6 +99,7 @@ impl Column {
                 },
                 unseen: true,
                 swept: false,
+                left: Vec::new(),
                 spare: Vec::new(),
                 going: Vec::new(),
                 gone: 0,
@@ -105,6 +109,24 @@ impl Column {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread has left its launch by a jump: what it submitted, if it did, was not noted.
+    pub(super) fn was_left(&self) {
+        self.lock().unseen = true;
+    }
+
+    /// Who is inside the closed gate.
+    fn quiet(&self) -> Quiet {
+        let mut left = self.lock().left.clone();
+        let known = left.len();
+        let quiet = super::quiet(self.index, &mut left);
+        if left.len() > known {
+            let mut inner = self.lock();
+            inner.left = left;
+            (inner.unseen, inner.swept) = (true, false);
+        }
+        quiet
     }
 
     /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the gate closes. With `insists` it need
@@ -138,14 +160,15 @@ impl Column {
 
     /// Waits for room in the window, `ns` nanoseconds.
     pub(super) fn pause(&self, ns: u64) {
-        self.pausing.fetch_add(1, Ordering::AcqRel);
-        std::thread::sleep(Duration::from_nanos(ns));
-        self.pausing.fetch_sub(1, Ordering::AcqRel);
+        let until = clock::now().saturating_add(ns);
+        self.pausing.fetch_max(until, Ordering::AcqRel);
+        frames::sleep(Duration::from_nanos(ns));
     }
 
     /// The epoch if a launch waits for anything of this device's, and nobody has said so in it yet.
     pub(super) fn wanted(&self) -> Option<u64> {
-        let waits = self.pausing.load(Ordering::Acquire) > 0 || super::waiting(self.index);
+        let pauses = self.pausing.load(Ordering::Acquire) > clock::now();
+        let waits = pauses || super::waiting(self.index);
         waits.then(|| self.lock().mirror.want()).flatten()
     }
 
@@ -222,12 +245,14 @@ impl Column {
             Act::Open => {
                 inner.unseen |= was_free;
                 inner.swept = false;
+                inner.left.clear();
                 inner.window.begin_turn();
                 super::open(self.index);
             }
             Act::Close => {
                 inner.unseen |= was_free;
                 inner.swept = false;
+                inner.left.clear();
                 super::close(self.index);
             }
             Act::Ending(..) | Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
@@ -246,7 +271,11 @@ impl Column {
     /// The state of the work under way, as far as it matters now.
     fn facts(&self, turn: &Turn) -> Facts {
         let stand = self.lock().mirror.stand();
-        let quiet = stand == Stand::Closing && super::quiet(self.index);
+        let inside = match stand {
+            Stand::Closing => self.quiet(),
+            _ => Quiet::No,
+        };
+        let quiet = inside != Quiet::No;
         if quiet {
             self.mark_all();
         } else if stand == Stand::Open {

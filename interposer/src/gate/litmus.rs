@@ -58,12 +58,13 @@ impl Device {
 fn hammer(gate: &'static Gate, device: &Device, thread: usize) -> (u64, u64) {
     let (mut fast, mut slow) = (0, 0);
     while !device.end.load(Ordering::Relaxed) {
-        if let Some(inside) = gate.fast() {
+        let frame = crate::frames::Frame::new();
+        if let Some(inside) = gate.fast(&frame) {
             device.launch(thread);
             inside.leave();
             fast += 1;
         } else {
-            let mut passage = Passage::begin(gate);
+            let mut passage = Passage::begin(gate, &frame);
             passage.wait_while_closed(COLUMN, &mut || None);
             device.launch(thread);
             slow += 1;

@@ -5,8 +5,9 @@
 //! device, wait while it is closed, and are noted ([`drain`]). [`close`] and [`quiet`] together are the promise the drain stands on:
 //! after them, and until [`open`] or [`free`], no launch on that column reaches the driver.
 //!
-//! Never held back: what a capturing stream records, launches from inside another call of this library (a signal handler that interrupted
-//! one, the driver calling itself), and what the driver will refuse anyway, calls from host callbacks among it ([`place`]).
+//! Never held back: what a capturing stream records, launches by a signal handler that interrupted this library's own code, and what
+//! the driver will refuse anyway, calls from host callbacks among it ([`place`]). A launch may be left by a jump wherever it waits and
+//! wherever it is in the driver: what it leaves is found out ([`left`]).
 //!
 //! # Safety
 //! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
@@ -21,6 +22,7 @@ pub(crate) mod drain;
 mod ending_tests;
 mod estimate;
 mod futex;
+mod left;
 #[cfg(test)]
 mod litmus;
 mod marks;
@@ -47,6 +49,7 @@ use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::MAX_DEVICES;
 
 use crate::exit;
+use crate::frames::{self, Frame};
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
@@ -62,8 +65,9 @@ pub(crate) struct Gate {
     records: Records,
     /// Rises whenever a column opens, for those who sleep.
     turn: AtomicU32,
-    /// Threads that wait, by column.
-    waiting: [AtomicU32; COLUMNS],
+    /// By column, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them would never be right again once one
+    /// leaves its wait by a jump.
+    waiting: [AtomicU64; COLUMNS],
 }
 
 static GATE: Gate = Gate::new(NOT_READY);
@@ -74,7 +78,7 @@ impl Gate {
             word: Word::of(AtomicU64::new(bits)),
             records: Records::new(),
             turn: AtomicU32::new(0),
-            waiting: [const { AtomicU32::new(0) }; COLUMNS],
+            waiting: [const { AtomicU64::new(0) }; COLUMNS],
         }
     }
 
@@ -92,16 +96,26 @@ impl Gate {
 
     /// See [`fast`].
     #[inline(always)]
-    fn fast(&self) -> Option<Inside> {
+    fn fast(&self, frame: &Frame) -> Option<Inside> {
         // SAFETY: null, or a record, which stays mapped.
         let record: &Record = unsafe { tls::get().as_ref() }?;
-        (!record.is_inside() && record.try_step_in(&self.word)).then_some(Inside(record))
+        let here = frame.address();
+        if record.is_inside() {
+            // No call from here: the arguments stay where they are. The slow way looks from this far up the stack.
+            record.found.store(here, Ordering::Relaxed);
+            return None;
+        }
+        record
+            .try_step_in(here, &self.word)
+            .then_some(Inside(record))
     }
 
     fn open(&self, column: usize, slow: bool) {
         let set = if slow { word::slow(column) } else { 0 };
         self.word
             .change(word::slow(column) | word::closed(column), set);
+        // Who has to wait again says so again.
+        self.waiting[column].store(0, Ordering::Release);
         self.turn.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&self.turn);
     }
@@ -113,6 +127,33 @@ impl Gate {
                 .all()
                 .any(|record| record.may_submit_to(column))
     }
+
+    /// Whether all who are inside have left by a jump. `known` are calls of which that is known since the column was closed.
+    fn is_left(&self, column: usize, known: &mut Vec<u64>) -> bool {
+        let mut inside = self.records.all();
+        let mut is_left = |record: &Record| {
+            let at = record.at.load(Ordering::Acquire);
+            if !known.contains(&at) && left::is_left(record, at) {
+                known.push(at);
+            }
+            known.contains(&at)
+        };
+        self.records.crowd().load(Ordering::Acquire) == 0
+            && inside.all(|record| !record.may_submit_to(column) || is_left(record))
+    }
+}
+
+/// Whether the call that is inside was left by a jump, seen from the same thread's frame at `here`.
+#[cold]
+#[inline(never)]
+fn was_left(record: &Record, here: u64) -> bool {
+    let left = frames::is_gone(record.at.load(Ordering::Relaxed), here);
+    if left {
+        // What it submitted, if it did, was not noted.
+        column::all().iter().for_each(column::Column::was_left);
+        record.step_out();
+    }
+    left
 }
 
 /// The library is at work from here on: launches pass the gate.
@@ -148,13 +189,31 @@ pub(crate) fn close(column: usize) {
     GATE.close(column);
 }
 
-/// Whether nobody is inside any more who could submit to `column`, since it was closed. Never blocks; a thread may be inside for long,
-/// where the driver makes it wait for room in a stream.
-pub(crate) fn quiet(column: usize) -> bool {
-    if !GATE.is_quiet(column) {
-        GATE.records.bury();
+/// Who is inside a closed column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quiet {
+    /// Threads that may still submit to it.
+    No,
+    /// Only threads that have left their calls by a jump, perhaps after they submitted.
+    Left,
+    /// Nobody.
+    Yes,
+}
+
+/// Who is inside that could submit to `column`, since it was closed. Never blocks; a thread may be inside for long, where the driver
+/// makes it wait for room in a stream. `left` are the calls that are known to have been left since then.
+fn quiet(column: usize, left: &mut Vec<u64>) -> Quiet {
+    if GATE.is_quiet(column) {
+        return Quiet::Yes;
     }
-    GATE.is_quiet(column)
+    GATE.records.bury();
+    if GATE.is_quiet(column) {
+        Quiet::Yes
+    } else if GATE.is_left(column, left) {
+        Quiet::Left
+    } else {
+        Quiet::No
+    }
 }
 
 /// Opens a column; its launches are admitted and noted one by one.
@@ -198,7 +257,7 @@ fn is_bound() -> bool {
 
 /// Whether a thread waits for a closed column.
 pub(crate) fn waiting(column: usize) -> bool {
-    GATE.waiting[column].load(Ordering::Acquire) != 0
+    GATE.waiting[column].load(Ordering::Acquire) > clock::now()
 }
 
 /// What this process has submitted to all its devices: only that it differs means anything.
@@ -225,19 +284,23 @@ impl Inside {
 
 /// Steps inside if everything is free and this thread is not inside already. `None`: the launch takes the slow way.
 #[inline(always)]
-pub(crate) fn fast() -> Option<Inside> {
-    GATE.fast()
+pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
+    GATE.fast(frame)
 }
 
-/// Whether this thread is inside already: the launch comes from a signal handler or the driver, and its way was admitted.
-pub(crate) fn is_inside() -> bool {
+/// A call of this thread's does not take the slow way after all.
+#[cold]
+pub(crate) fn stepped_aside() {
     // SAFETY: null, or a record, which stays mapped.
-    unsafe { tls::get().as_ref() }.is_some_and(Record::is_inside)
+    if let Some(record) = unsafe { tls::get().as_ref() } {
+        record.found.store(0, Ordering::Relaxed);
+    }
 }
 
-/// Makes a launch by `call` when its devices let it.
+/// Makes a launch by `call` when its devices let it. One that comes from inside another one, by a signal handler or a callback, is a
+/// launch like any.
 pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUresult {
-    if is_inside() || exit::is_leaving() {
+    if exit::is_leaving() {
         return call();
     }
     passage::pass(&GATE, work, &mut call)

@@ -10,16 +10,19 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 
 use super::futex::Bed;
-use super::word::{self, ANY_SLOW, FENCED, Record, SOMEWHERE};
+use super::word::{self, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
 use crate::background::Uncancelled;
 use crate::exit;
+use crate::frames::{self, Frame};
 
-use super::{Gate, Place, Work, drain, place, tls};
+use super::{Gate, Place, Work, clock, drain, place, tls};
 
 /// How long a launch that waited when the process began to leave is kept. A handler of the program's may wait for its thread.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long one sleep at a closed gate lasts at most before the word is read again.
 const NAP: Duration = Duration::from_millis(100);
+/// For how long it is known that a thread waits which has said so (ns): it says so again before each nap.
+const WAITS: u64 = 200_000_000;
 
 /// What one does outside a closed gate, before each nap.
 pub(super) type Knock<'a> = &'a mut dyn FnMut() -> Option<Bed>;
@@ -39,25 +42,39 @@ pub(crate) struct Passage {
     seat: Seat,
     /// What is shown while inside.
     place: u32,
+    /// Where the call is.
+    at: u64,
     inside: bool,
+    /// What is shown again behind it: of a call that this one interrupted.
+    outer: (u32, u64),
 }
 
 impl Passage {
-    pub(super) fn begin(gate: &'static Gate) -> Self {
+    /// Steps inside, by the call at `frame`.
+    pub(super) fn begin(gate: &'static Gate, frame: &Frame) -> Self {
         // SAFETY: null, or a record, which stays mapped.
         let known = unsafe { tls::get().as_ref() };
         let seat = match known.or_else(|| gate.records.claim()) {
             Some(record) => Seat::Own(record),
             None => Seat::Shared(gate.records.crowd()),
         };
+        let at = frame.address();
+        let mut outer = (OUT, 0);
         if let Seat::Own(record) = seat {
             tls::set(record);
+            // While this one waits, so does the other: nobody needs to wait for that one. Behind this one, it goes on.
+            let seen_from = record.found.swap(0, Ordering::Relaxed).max(at);
+            if record.is_inside() && !super::was_left(record, seen_from) {
+                outer = record.shown();
+            }
         }
         let mut passage = Self {
             gate,
             seat,
             place: SOMEWHERE,
+            at,
             inside: false,
+            outer,
         };
         passage.step_in();
         passage
@@ -71,6 +88,7 @@ impl Passage {
         match self.seat {
             Seat::Own(record) => {
                 let fenced = self.gate.word.load() & FENCED != 0;
+                record.at.store(self.at, Ordering::Relaxed);
                 record.step_in(self.place, fenced, &self.gate.word);
             }
             Seat::Shared(crowd) => {
@@ -146,7 +164,14 @@ impl Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        self.step_out();
+        match self.seat {
+            // In one step: the other call is inside all the time.
+            Seat::Own(record) if self.outer.0 != OUT => {
+                record.step_back(self.outer.0, self.outer.1);
+                self.inside = false;
+            }
+            _ => self.step_out(),
+        }
     }
 }
 
@@ -154,12 +179,16 @@ impl Gate {
     /// One nap at a closed gate.
     fn sleep(&'static self, column: usize, knock: Knock<'_>) {
         let opening = Bed::own(&self.turn);
-        self.waiting[column].fetch_add(1, Ordering::AcqRel);
+        let waiting = &self.waiting[column];
+        let until = clock::now().saturating_add(WAITS);
+        waiting.store(until, Ordering::Release);
         let bed = knock().unwrap_or(opening);
         if self.word.load() & word::closed(column) != 0 {
-            bed.sleep(NAP);
+            frames::away(|| bed.sleep(NAP));
+        } else {
+            // It opened before this was said.
+            let _ = waiting.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
-        self.waiting[column].fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -170,7 +199,8 @@ pub(super) fn pass(
     call: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
     let _uncancelled = Uncancelled::begin();
-    let mut passage = Passage::begin(gate);
+    let frame = Frame::new();
+    let mut passage = Passage::begin(gate, &frame);
     let answer = if gate.word.load() & ANY_SLOW == 0 {
         call()
     } else {

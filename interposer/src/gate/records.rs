@@ -241,10 +241,10 @@ mod tests {
         let word = super::super::word::Word::of(core::sync::atomic::AtomicU64::new(0));
         let inside = |record: &Record| record.may_submit_to(0);
         let mine = records.claim().unwrap();
-        assert!(mine.try_step_in(&word));
+        assert!(mine.try_step_in(0, &word));
         let (dead, thread) = in_a_thread(|| {
             let record = records.claim().unwrap();
-            assert!(record.try_step_in(&word));
+            assert!(record.try_step_in(0, &word));
             (record, this_thread())
         });
         while !is_dead(thread) {

@@ -76,6 +76,8 @@ struct Registry {
     beginning: u32,
     /// Captures that have begun and, as far as is known, have not ended.
     capturing: Vec<Origin>,
+    /// How many have begun so far.
+    begun: u64,
 }
 
 #[derive(Debug, Default)]

@@ -26,8 +26,8 @@ use super::mirror::{AT_ONCE, Act, NEVER, Stand};
 use super::{barrier, clock};
 use crate::account::{self, Compute};
 use crate::fork::ForkLocal;
+use crate::frames;
 use crate::session::Notice;
-use crate::state;
 use crate::{background, exit};
 
 /// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
@@ -168,7 +168,7 @@ pub(crate) fn wake() {
 }
 
 fn run(mut rounds: Rounds) {
-    state::work_unseen();
+    frames::work_unseen();
     exit::is_ours();
     // What it sleeps for is often shorter than the system's usual slack.
     // SAFETY: a number for this thread alone.

@@ -15,7 +15,7 @@ pub(super) const FENCED: u64 = 1 << 62;
 pub(super) const NOT_READY: u64 = 1 << 63;
 
 /// [`Record::inside`] of a thread that is not.
-const OUT: u32 = 0;
+pub(super) const OUT: u32 = 0;
 /// [`Record::inside`] of a thread that may be submitting to any device.
 pub(super) const SOMEWHERE: u32 = 1;
 
@@ -73,6 +73,10 @@ pub(super) struct Record {
     pub(super) owner: AtomicI32,
     /// Submissions so far, of all owners.
     pub(super) count: AtomicU64,
+    /// The frame of the call that is inside: its thread may have left it without a word.
+    pub(super) at: AtomicU64,
+    /// The frame of a call that found its thread inside already, 0 if it knows that by now.
+    pub(super) found: AtomicU64,
 }
 
 /// What [`Record::step_in`] shows for a thread that submits to these columns (a bit each).
@@ -87,9 +91,10 @@ impl Record {
         self.inside.load(Ordering::Relaxed) != OUT
     }
 
-    /// Steps inside if everything is free. The thread must be outside.
+    /// Steps inside if everything is free, by the call at `frame`. The thread must be outside.
     #[inline(always)]
-    pub(super) fn try_step_in(&self, word: &Word) -> bool {
+    pub(super) fn try_step_in(&self, frame: u64, word: &Word) -> bool {
+        self.at.store(frame, Ordering::Relaxed);
         self.inside.store(SOMEWHERE, Ordering::Relaxed);
         light_barrier();
         if word.load() == 0 {
@@ -115,6 +120,18 @@ impl Record {
     pub(super) fn count(&self) {
         let before = self.count.load(Ordering::Relaxed);
         self.count.store(before.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// What it shows, and by which call.
+    pub(super) fn shown(&self) -> (u32, u64) {
+        let inside = self.inside.load(Ordering::Relaxed);
+        (inside, self.at.load(Ordering::Relaxed))
+    }
+
+    /// Shows again what was shown before, by a call that is still inside.
+    pub(super) fn step_back(&self, inside: u32, frame: u64) {
+        self.at.store(frame, Ordering::Relaxed);
+        self.inside.store(inside, Ordering::Release);
     }
 
     /// Steps outside.

@@ -15,8 +15,9 @@ hooks! {
 }
 
 fn init(real: cuInit, flags: u32) -> CUresult {
+    // The driver may let a tool in, which calls it as the program does: those calls are hooked like any.
     // SAFETY: the program's own argument.
-    let answer = state::for_tools(|| unsafe { real(flags) });
+    let answer = unsafe { real(flags) };
     if answer.is_success() && state::driver_started().is_err() {
         return CUresult::REFUSED;
     }

@@ -19,6 +19,7 @@ use crate::captures::unnoticed;
 use crate::device::{self, DeviceKey};
 use crate::driver;
 use crate::fork::ForkLocal;
+use crate::frames::Undisturbed;
 
 /// A pool whose memory is a device's.
 #[derive(Debug)]
@@ -389,6 +390,8 @@ pub(super) fn find(handle: CUmemoryPool) -> Option<Arc<Pool>> {
 pub(super) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUresult {
     pool.trim();
     arena::follow(&**pool);
+    // No handler runs while the lock is held in the driver: none can jump out of it, or wait for it.
+    let _undisturbed = Undisturbed::begin();
     let mut closed = locked(&pool.closed);
     let answer = call();
     if answer.is_success() {

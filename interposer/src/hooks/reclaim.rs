@@ -13,7 +13,9 @@ use super::arena::{self, Arena};
 use super::ordered::StreamId;
 use super::{early, frees, graph, pools};
 use crate::account::{self, Charge, Deadline, Refused};
+use crate::background::Uncancelled;
 use crate::device::DeviceKey;
+use crate::frames;
 
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -75,6 +77,7 @@ pub(super) fn insist_slowly(
     call: &Deadline,
     ask: &mut dyn FnMut() -> CUresult,
 ) -> CUresult {
+    let _uncancelled = Uncancelled::begin();
     let mut answer = CUresult::OUT_OF_MEMORY;
     let Some(mut insistence) = account::Insistence::new(device, bytes, call) else {
         return answer;
@@ -144,6 +147,7 @@ fn reserve_unless<T>(
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
+    let _uncancelled = Uncancelled::begin();
     let began = Instant::now();
     let mut pause = Duration::from_micros(20);
     loop {
@@ -168,7 +172,7 @@ fn reserve_unless<T>(
             }
             return account::charge_waiting(device, bytes, call).map(Found::Booked);
         }
-        std::thread::sleep(pause);
+        frames::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
     }
 }

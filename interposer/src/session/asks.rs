@@ -4,10 +4,13 @@
 //! the next daemon, with the time that is left.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Ask, Reply, Request};
+
+use crate::frames;
 
 /// A question.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +37,26 @@ struct Table {
     open: BTreeMap<u32, Open>,
 }
 
+impl Table {
+    /// Forgets the questions of those who never came back.
+    fn forget(&mut self, now: Instant) {
+        self.open.retain(|_, open| {
+            let until = open.until.and_then(|until| until.checked_add(FORGOTTEN));
+            until.is_none_or(|until| now < until)
+        });
+    }
+}
+
 /// The table.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     table: Mutex<Table>,
-    answered: Condvar,
+    /// Rises with each answer: who waits sleeps on it, and holds nothing meanwhile.
+    answered: AtomicU32,
 }
+
+/// How much later than it may wait a question is forgotten whose asker never came back: it has left its wait by a jump.
+const FORGOTTEN: Duration = Duration::from_secs(10);
 
 impl Question {
     /// As a request that may wait `patience_ms`, `None` for as long as the container may.
@@ -78,14 +95,18 @@ impl Asks {
             until: Some(until),
             reply: None,
         };
-        self.table().open.insert(id, open);
+        let mut table = self.table();
+        table.forget(Instant::now());
+        table.open.insert(id, open);
+        drop(table);
         (id, question.request(patience_ms))
     }
 
     /// Everything unanswered, to be asked again with the time that is left.
     pub(super) fn again(&self) -> Vec<(u32, Request)> {
         let now = Instant::now();
-        let table = self.table();
+        let mut table = self.table();
+        table.forget(now);
         let unanswered = table.open.iter().filter(|(_, open)| open.reply.is_none());
         unanswered
             .map(|(id, open)| {
@@ -100,25 +121,24 @@ impl Asks {
     pub(super) fn answer(&self, id: u32, reply: Reply) {
         if let Some(open) = self.table().open.get_mut(&id) {
             open.reply = Some(reply);
-            self.answered.notify_all();
+            self.answered.fetch_add(1, Ordering::AcqRel);
+            frames::wake_all(&self.answered);
         }
     }
 
     /// Waits for the reply until `end`. `None`: it did not come, and is no longer waited for.
     pub(super) fn wait(&self, id: u32, end: Instant) -> Option<Reply> {
-        let mut table = self.table();
         loop {
+            let seen = self.answered.load(Ordering::Acquire);
+            let mut table = self.table();
             let reply = table.open.get_mut(&id)?.reply.take();
             let left = end.saturating_duration_since(Instant::now());
             if reply.is_some() || left.is_zero() {
                 table.open.remove(&id);
                 return reply;
             }
-            table = self
-                .answered
-                .wait_timeout(table, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            drop(table);
+            frames::sleep_on(&self.answered, seen, left);
         }
     }
 }
@@ -150,6 +170,19 @@ mod tests {
         assert_eq!(asks.wait(one, soon), None);
         asks.answer(one, Reply::Done);
         assert_eq!(asks.wait(one, far), None, "it was given up");
+    }
+
+    #[test]
+    fn a_question_whose_asker_never_came_back_is_forgotten() {
+        let asks = Asks::default();
+        let Some(long_ago) = Instant::now().checked_sub(2 * FORGOTTEN) else {
+            return;
+        };
+        let (left, _) = asks.enter(grow(1), None, long_ago);
+        let (waits, _) = asks.enter(grow(2), None, Instant::now());
+        let again: Vec<u32> = asks.again().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(again, [waits]);
+        asks.answer(left, Reply::Done);
     }
 
     #[test]

@@ -36,13 +36,14 @@ pub(crate) fn beginning_capture(stream: Ordered, call: impl FnOnce() -> CUresult
     };
     without_marks(|| {
         CAPTURED.store(true, Ordering::Release);
-        // Before it begins, so that nobody takes it for over: whoever looks waits until it has begun.
+        // Before it begins: nobody takes it for over while it is counted as beginning.
         CAPTURES.store(true, Ordering::Release);
         let answer = call();
         if answer.is_success() {
-            let capturing = &mut Shared::get().lock().capturing;
-            capturing.retain(|other| *other != origin);
-            capturing.push(origin);
+            let mut registry = Shared::get().lock();
+            registry.begun += 1;
+            registry.capturing.retain(|other| *other != origin);
+            registry.capturing.push(origin);
         }
         answer
     })
@@ -53,7 +54,7 @@ pub(crate) fn joining_capture(stream: Ordered, call: impl FnOnce() -> CUresult) 
     if !CAPTURED.load(Ordering::Acquire) {
         return call();
     }
-    if CAPTURES.load(Ordering::Acquire) {
+    if go_on() {
         mark_before(stream);
     }
     without_marks(call)
@@ -97,13 +98,16 @@ pub(in crate::gate) fn own_stream_runs() {
     }
 }
 
-/// Whether a capture goes on anywhere in this process. Asked while none can begin.
+/// Whether a capture goes on anywhere in this process, or may just begin.
 pub(super) fn go_on() -> bool {
     if !CAPTURES.load(Ordering::Acquire) {
         return false;
     }
     let shared = Shared::get();
-    let begun = shared.lock().capturing.clone();
+    let (capturing, begun) = {
+        let registry = shared.lock();
+        (registry.capturing.clone(), registry.begun)
+    };
     let is_over = |origin: &Origin| match origin {
         // A stream that is no more captures nothing.
         Origin::Stream(stream) => !Ordered::legacy(*stream).records(),
@@ -111,10 +115,14 @@ pub(super) fn go_on() -> bool {
             *thread == drain::thread_number() && !Ordered::legacy(CU_STREAM_PER_THREAD).records()
         }
     };
-    let over: Vec<_> = begun.into_iter().filter(is_over).collect();
+    let over: Vec<_> = capturing.into_iter().filter(is_over).collect();
     let mut registry = shared.lock();
+    if registry.begun != begun {
+        // One of them may have begun again.
+        return true;
+    }
     registry.capturing.retain(|origin| !over.contains(origin));
-    let goes_on = !registry.capturing.is_empty();
+    let goes_on = !registry.capturing.is_empty() || registry.beginning > 0;
     CAPTURES.store(goes_on, Ordering::Release);
     goes_on
 }

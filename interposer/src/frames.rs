@@ -1,0 +1,330 @@
+//! Which of this library's calls the calling thread is in, and whether a call that was seen to begin is still there.
+//!
+//! A call need not return: a signal handler may jump out of it, a callback too, and a fiber may never be resumed. So nothing that a
+//! thread keeps is trusted for ever. While a thread waits, and while it is in a driver's own call, it is in none of ours ([`away`]): it
+//! may leave from there as it likes, and what it calls there is a call like any. In our own code, which takes microseconds, a call shows
+//! where it is, by the address of a [`Frame`] on its stack; whether that one still is there is then asked of the stack. Why: ADR 35.
+//!
+//! # Safety
+//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address in the calling thread; only that
+//! thread uses them. `unsafe` reads memory that may be gone by a system call that says so, and changes the calling thread's signal mask.
+#![allow(
+    unsafe_code,
+    reason = "a thread-local of the initial-exec model, and system calls about the stack"
+)]
+
+use core::hint::black_box;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+core::arch::global_asm!(
+    ".pushsection .tbss.gpushare_inside,\"awT\",@nobits",
+    ".balign 8",
+    ".globl gpushare_inside",
+    ".hidden gpushare_inside",
+    ".type gpushare_inside,@object",
+    ".size gpushare_inside,8",
+    "gpushare_inside:",
+    ".zero 8",
+    ".popsection",
+);
+
+/// Where the calling thread keeps the address of the frame that it is in.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn cell() -> *mut u64 {
+    let offset: usize;
+    let base: usize;
+    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which the first word it points to repeats.
+    unsafe {
+        core::arch::asm!(
+            "mov {offset}, qword ptr [rip + gpushare_inside@GOTTPOFF]",
+            "mov {base}, qword ptr fs:[0]",
+            offset = out(reg) offset,
+            base = out(reg) base,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    ptr::with_exposed_provenance_mut(base.wrapping_add(offset))
+}
+
+/// Where the calling thread keeps the address of the frame that it is in.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn cell() -> *mut u64 {
+    let offset: usize;
+    let base: usize;
+    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer.
+    unsafe {
+        core::arch::asm!(
+            "adrp {offset}, :gottprel:gpushare_inside",
+            "ldr {offset}, [{offset}, :gottprel_lo12:gpushare_inside]",
+            "mrs {base}, tpidr_el0",
+            offset = out(reg) offset,
+            base = out(reg) base,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    ptr::with_exposed_provenance_mut(base.wrapping_add(offset))
+}
+
+#[inline(always)]
+fn get() -> u64 {
+    // SAFETY: the calling thread's own variable.
+    unsafe { cell().read_volatile() }
+}
+
+#[inline(always)]
+fn set(frame: u64) {
+    // SAFETY: the calling thread's own variable.
+    unsafe { cell().write_volatile(frame) };
+}
+
+/// In no call of ours.
+const OUTSIDE: u64 = 0;
+/// A thread of this library's own.
+const OURS: u64 = u64::MAX;
+/// What a frame holds while its call is there.
+const HERE: u32 = 0x6770_7368;
+
+/// A call's place on the stack: it must not move from when its address is taken until the call ends.
+#[derive(Debug)]
+pub(crate) struct Frame(AtomicU32);
+
+impl Frame {
+    /// Of a call that is there.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(HERE))
+    }
+
+    /// Where it is.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> u64 {
+        ptr::from_ref(&self.0).expose_provenance() as u64
+    }
+}
+
+/// This thread is in one of our calls; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Inside<'a>(&'a Frame);
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        set(OUTSIDE);
+        self.0.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Enters a call, unless the thread is in another one already: then this one comes from a signal handler, or the thread is ours.
+#[inline(always)]
+pub(crate) fn enter(frame: &Frame) -> Option<Inside<'_>> {
+    let outer = get();
+    if outer != OUTSIDE && !is_gone(outer, frame.address()) {
+        return None;
+    }
+    set(frame.address());
+    Some(Inside(frame))
+}
+
+/// This thread is ours: what the driver calls in it is not looked at.
+pub(crate) fn work_unseen() {
+    set(OURS);
+}
+
+/// A forked child's only thread is in no call of its own yet. One store.
+pub(crate) fn forget() {
+    set(OUTSIDE);
+}
+
+/// While this lives, the thread is in none of our calls: it waits, or is in the driver. Nothing is held meanwhile that a thread which
+/// never comes back would keep from others.
+#[derive(Debug)]
+pub(crate) struct Away(u64);
+
+impl Away {
+    /// From now on.
+    #[inline(always)]
+    pub(crate) fn begin() -> Self {
+        let frame = get();
+        if frame != OURS {
+            set(OUTSIDE);
+        }
+        Self(frame)
+    }
+}
+
+impl Drop for Away {
+    #[inline(always)]
+    fn drop(&mut self) {
+        set(self.0);
+    }
+}
+
+/// Waits or calls the driver by `body`; see [`Away`].
+pub(crate) fn away<R>(body: impl FnOnce() -> R) -> R {
+    let _away = Away::begin();
+    body()
+}
+
+/// Sleeps.
+pub(crate) fn sleep(time: Duration) {
+    away(|| std::thread::sleep(time));
+}
+
+/// Sleeps while `word` says `seen`, at most `longest`. May return early for no reason.
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: both outlive the call.
+    away(|| unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            &raw const timeout,
+            ptr::null::<u32>(),
+            0,
+        )
+    });
+}
+
+/// Wakes all who [`sleep_on`] `word`.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    // SAFETY: the address is only compared with those of sleepers.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        );
+    }
+}
+
+/// Whether the frame that was at `frame` in this thread's stack is certainly gone, seen from the one at `here`: calls that are still
+/// there lie above those they make, and hold what frames hold.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_gone(frame: u64, here: u64) -> bool {
+    frame != OURS && ((here >= frame && !is_on_alternate_stack()) || !is_there(frame))
+}
+
+/// Whether there may be a frame at this address, of whatever thread. If the system does not let us look, there may.
+pub(crate) fn is_there(frame: u64) -> bool {
+    let mut found = 0_u32;
+    let local = libc::iovec {
+        iov_base: (&raw mut found).cast(),
+        iov_len: size_of::<u32>(),
+    };
+    let remote = libc::iovec {
+        iov_base: ptr::with_exposed_provenance_mut(usize::try_from(frame).unwrap_or(0)),
+        iov_len: size_of::<u32>(),
+    };
+    // SAFETY: writes to the local; an address that is not mapped is an error.
+    let got = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    if got == size_of::<u32>().cast_signed() {
+        black_box(found) == HERE
+    } else {
+        std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+    }
+}
+
+fn is_on_alternate_stack() -> bool {
+    let mut stack = MaybeUninit::<libc::stack_t>::zeroed();
+    // SAFETY: an out parameter that outlives the call; zeros are a valid value of it.
+    unsafe {
+        libc::sigaltstack(ptr::null(), stack.as_mut_ptr());
+        stack.assume_init().ss_flags & libc::SS_ONSTACK != 0
+    }
+}
+
+/// While this lives no signal handler runs in this thread, so that none jumps out: where something is held that others need, and a
+/// system call more does not matter.
+pub(crate) struct Undisturbed(libc::sigset_t);
+
+impl Undisturbed {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: both sets outlive the calls; zeros are an empty set. Faults of our own code must still end the program.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            for fault in [
+                libc::SIGSEGV,
+                libc::SIGBUS,
+                libc::SIGILL,
+                libc::SIGFPE,
+                libc::SIGTRAP,
+            ] {
+                libc::sigdelset(all.as_mut_ptr(), fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            Self(before.assume_init())
+        }
+    }
+}
+
+impl core::fmt::Debug for Undisturbed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Undisturbed")
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        // SAFETY: puts back what was there.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_inside_another_one_is_told_until_that_one_waits() {
+        // As on a stack, what is called lies lower.
+        let [inner, outer] = &[Frame::new(), Frame::new()];
+        let inside = enter(outer).expect("in none");
+        assert!(enter(inner).is_none(), "in the outer one");
+        away(|| drop(enter(inner).expect("the outer one waits")));
+        assert!(get() == outer.address(), "and is there again");
+        drop(inside);
+        assert_eq!(get(), OUTSIDE);
+        assert!(!is_there(outer.address()));
+    }
+
+    #[test]
+    fn a_frame_that_was_left_is_gone_from_where_it_was_and_above() {
+        let frame = Frame::new();
+        let address = frame.address();
+        assert!(!is_gone(address, address - 64), "seen from below");
+        assert!(is_gone(address, address));
+        assert!(is_gone(address, address + 64));
+        frame.0.store(7, Ordering::Relaxed);
+        assert!(is_gone(address, address - 64), "something else lies there");
+        assert!(is_gone(4096, 64), "nothing is mapped there");
+    }
+
+    #[test]
+    fn a_thread_of_ours_is_never_outside() {
+        std::thread::spawn(|| {
+            work_unseen();
+            let frame = Frame::new();
+            assert!(enter(&frame).is_none());
+            away(|| assert!(enter(&frame).is_none()));
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+//! Whether a thread has left its launch by a jump, seen from another thread: so that a gate closes though it will never say so.
+//!
+//! Two things prove it. Where the call was, something else lies on the stack. Or the thread sleeps in the kernel with a stack that ends
+//! above the call. What proves nothing is taken for a call that is there; that only makes a turn end late.
+
+use std::sync::atomic::Ordering;
+
+use super::Record;
+use crate::frames;
+
+/// Whether the call at `at`, which is inside by this record, is certainly gone.
+pub(super) fn is_left(record: &Record, at: u64) -> bool {
+    if !frames::is_there(at) {
+        return true;
+    }
+    let owner = record.owner.load(Ordering::Acquire);
+    stack_of(owner).is_some_and(|stack| is_above(stack, at))
+        // The thread may have begun another launch meanwhile, which stays out of a closed gate.
+        && record.at.load(Ordering::Acquire) == at
+}
+
+/// The longest stack that is taken for one (bytes): a handler's own stack lies farther away.
+const LONGEST: u64 = 8 << 20;
+
+/// Whether a stack that ends at `stack` holds nothing at `at` any more.
+fn is_above(stack: u64, at: u64) -> bool {
+    stack
+        .checked_sub(at)
+        .is_some_and(|apart| apart > 0 && apart < LONGEST)
+}
+
+/// Where the stack of a thread of this process ends that sleeps in a system call.
+fn stack_of(thread: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    stack_in(&text)
+}
+
+/// The stack pointer in a line of `/proc/PID/syscall`: `number arguments stack instruction`, or `running`.
+fn stack_in(text: &str) -> Option<u64> {
+    let stack = text.split_ascii_whitespace().rev().nth(1)?;
+    u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stack_of_a_thread_that_sleeps_is_read_and_that_of_one_that_runs_is_not() {
+        let sleeps = "202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd1000 0x7f0012\n";
+        assert_eq!(stack_in(sleeps), Some(0x7ffd_1000));
+        assert_eq!(stack_in("-1 0x7ffd2000 0x7f0012\n"), Some(0x7ffd_2000));
+        for none in ["running\n", "", "x y z"] {
+            assert_eq!(stack_in(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn a_stack_that_ends_above_a_call_holds_it_no_more() {
+        assert!(is_above(0x2000, 0x1000));
+        assert!(!is_above(0x1000, 0x2000), "it may be there");
+        assert!(!is_above(0x1000, 0x1000));
+        assert!(!is_above(LONGEST * 2, 0x1000), "another stack");
+    }
+}

@@ -1,0 +1,257 @@
+/* A CUDA driver program that leaves its calls by every way but their return. It answers one command a line on its standard input and
+ * knows nothing of gpushare.
+ *
+ *   init                 -> init RESULT             cuInit, device 0, its primary context, a non-blocking stream
+ *   launch COUNT NS      -> launch RESULT           COUNT kernels of NS nanoseconds
+ *   try DEPTH NS         -> try HOW                 launches a kernel from a frame DEPTH bytes deeper, and leaves it by siglongjmp once it
+ *                                                   blocks: HOW is 1 if it was left, 0 if it returned
+ *   fill DEPTH NS        -> fill HOW                the same, again and again behind it: until the driver has no room for more
+ *   alloc DEPTH BYTES    -> alloc RESULT            memory
+ *   ask DEPTH BYTES      -> ask HOW                 the same, left by siglongjmp once it blocks
+ *   held                 -> held BYTES              what has been allocated
+ *   nested DEPTH BYTES   -> nested RESULT           try, but the handler allocates memory and returns; then the launch is waited for
+ *   cancel NS            -> cancel RESULT           a thread that blocks in a launch is cancelled; 0 once it is told so
+ *   cancelled            -> cancelled DONE          whether it has ended
+ *   post NS              -> post 0                  another thread launches a kernel of NS nanoseconds and waits for it
+ *   posted               -> posted DONE             whether that is complete
+ *   sync                 -> sync RESULT
+ *   spin NS              -> spin HOW                another thread does as `fill`, and then computes for ever, with pauses
+ *
+ * RESULT is the first CUresult that is not success, as a number. */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef unsigned long long dptr;
+
+static void *driver, *context, *function, *stream;
+static int (*kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*allocate)(dptr *, size_t);
+static sigjmp_buf way_out;
+static atomic_int watching, posted, cancelled;
+static atomic_ullong held;
+static volatile dptr in_handler;
+static volatile int handlers_result;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
+
+static int current(void) { return CALL("cuCtxSetCurrent", (void *))(context); }
+
+static int begin(void) {
+    void *module;
+    TRY(CALL("cuInit", (unsigned))(0));
+    TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, 0));
+    TRY(current());
+    TRY(CALL("cuStreamCreate", (void **, unsigned))(&stream, 1));
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    kernel = symbol("cuLaunchKernel");
+    allocate = symbol("cuMemAlloc_v2");
+    return CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin");
+}
+
+static int spin(uint64_t ns) {
+    void *parameters[] = {&ns};
+    return kernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+static int get(uint64_t bytes) {
+    dptr at;
+    int result = allocate(&at, bytes);
+    if (!result) held += bytes;
+    return result;
+}
+
+/* Calls from a frame so much deeper, whose bytes nobody writes. */
+__attribute__((noinline)) static int deeper(uint64_t depth, int (*call)(uint64_t), uint64_t argument) {
+    volatile char *room = alloca(depth + 16);
+    room[0] = 0;
+    int result = call(argument);
+    room[0] = (char)result;
+    return result;
+}
+
+static void leave(int signal) {
+    (void)signal;
+    siglongjmp(way_out, 1);
+}
+
+static void allocate_in_handler(int signal) {
+    (void)signal;
+    handlers_result = get(in_handler);
+}
+
+/* Whether a thread sleeps in a futex or a plain sleep: neither the driver nor anybody else computes in it. */
+static int sleeps(pid_t thread) {
+    char path[64], text[64] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
+    int file = open(path, O_RDONLY);
+    if (file < 0) exit(7);
+    ssize_t got = read(file, text, sizeof text - 1);
+    close(file);
+    long number = got > 0 && text[0] != 'r' ? strtol(text, NULL, 10) : -1;
+    return number == SYS_futex || number == SYS_clock_nanosleep || number == SYS_nanosleep;
+}
+
+struct watched {
+    pthread_t thread;
+    pid_t id;
+};
+
+/* Sends the signal to a thread that has been seen asleep a few times in a row. */
+static void *watch(void *of) {
+    struct watched *watched = of;
+    int seen = 0;
+    while (watching) {
+        seen = sleeps(watched->id) ? seen + 1 : 0;
+        if (seen >= 5) {
+            pthread_kill(watched->thread, SIGUSR1);
+            break;
+        }
+        usleep(2000);
+    }
+    return NULL;
+}
+
+/* Calls under a handler that meets the call once it blocks. 1 if the handler left it, else 0. */
+static int watched(void (*handler)(int), uint64_t depth, int (*call)(uint64_t), uint64_t argument) {
+    struct sigaction action = {.sa_handler = handler};
+    struct watched me = {pthread_self(), (pid_t)syscall(SYS_gettid)};
+    pthread_t watcher;
+    volatile int left = 0;
+    sigaction(SIGUSR1, &action, NULL);
+    watching = 1;
+    pthread_create(&watcher, NULL, watch, &me);
+    if (sigsetjmp(way_out, 1)) left = 1;
+    else deeper(depth, call, argument);
+    watching = 0;
+    pthread_join(watcher, NULL);
+    return left;
+}
+
+/* A long kernel, and short ones behind it: the driver has no room until the long one is over. */
+static int again_and_again(uint64_t ns) {
+    TRY(spin(ns));
+    for (;;) TRY(spin(1000));
+}
+
+static void *post(void *ns) {
+    int result = current();
+    if (!result) result = spin((uintptr_t)ns);
+    if (!result) result = CALL("cuStreamSynchronize", (void *))(stream);
+    posted = result ? -result : 1;
+    return NULL;
+}
+
+static atomic_int canceller_id;
+
+static void *until_cancelled(void *ns) {
+    current();
+    canceller_id = (int)syscall(SYS_gettid);
+    for (;;) {
+        if (spin((uintptr_t)ns)) return NULL;
+        pthread_testcancel();
+    }
+}
+
+static pthread_t victim;
+
+static void *wait_for_victim(void *unused) {
+    void *answer;
+    pthread_join(victim, &answer);
+    cancelled = answer == PTHREAD_CANCELED ? 1 : 2;
+    return unused;
+}
+
+static int cancel(uint64_t ns) {
+    pthread_t waiter;
+    int seen = 0;
+    cancelled = canceller_id = 0;
+    pthread_create(&victim, NULL, until_cancelled, (void *)(uintptr_t)ns);
+    while (seen < 5) {
+        usleep(2000);
+        seen = canceller_id && sleeps(canceller_id) ? seen + 1 : 0;
+    }
+    pthread_create(&waiter, NULL, wait_for_victim, NULL);
+    pthread_detach(waiter);
+    return pthread_cancel(victim);
+}
+
+/* A thread that left a launch, and computes for ever. */
+static atomic_int computes;
+
+static int wait_in_launch(uint64_t ns) { return again_and_again(ns); }
+
+static void *leave_and_compute(void *ns) {
+    current();
+    computes = watched(leave, 0, wait_in_launch, (uintptr_t)ns) ? 1 : 2;
+    for (;;) {
+        for (volatile int i = 0; i < 1000000; i++) {}
+        usleep(1000);
+    }
+    return NULL;
+}
+
+int main(void) {
+    char line[256], word[32];
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long one = 0, two = 0;
+        long long result = 0;
+        if (sscanf(line, "%31s %llu %llu", word, &one, &two) < 1) continue;
+#define IS(name) (!strcmp(word, name))
+        if (IS("init")) result = begin();
+        else if (IS("launch")) for (unsigned long long i = 0; i < one && !result; i++) result = spin(two);
+        else if (IS("try")) result = watched(leave, one, spin, two);
+        else if (IS("fill")) result = watched(leave, one, again_and_again, two);
+        else if (IS("alloc")) result = deeper(one, get, two);
+        else if (IS("ask")) result = watched(leave, one, get, two);
+        else if (IS("held")) result = (long long)held;
+        else if (IS("nested")) {
+            in_handler = two;
+            handlers_result = -1;
+            watched(allocate_in_handler, one, spin, 1000);
+            result = handlers_result;
+        } else if (IS("cancel")) result = cancel(one);
+        else if (IS("cancelled")) result = cancelled;
+        else if (IS("post")) {
+            pthread_t thread;
+            posted = 0;
+            pthread_create(&thread, NULL, post, (void *)(uintptr_t)one);
+            pthread_detach(thread);
+        } else if (IS("posted")) result = posted;
+        else if (IS("sync")) result = CALL("cuStreamSynchronize", (void *))(stream);
+        else if (IS("spin")) {
+            pthread_t thread;
+            computes = 0;
+            pthread_create(&thread, NULL, leave_and_compute, (void *)(uintptr_t)one);
+            pthread_detach(thread);
+            while (!computes) usleep(1000);
+            result = computes;
+        } else result = 998;
+        printf("%s %lld\n", word, result);
+    }
+    return 0;
+}

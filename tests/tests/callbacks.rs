@@ -1,0 +1,57 @@
+//! What a program does in a callback from inside a call of the driver: it is counted as anywhere else, and whichever way it leaves the
+//! call, the limit holds afterwards.
+
+use gpushare_tests::guest::clean;
+use gpushare_tests::{Guest, artefacts, clients};
+use std::path::PathBuf;
+
+/// A driver that calls back, in a folder for the library path.
+fn driver() -> PathBuf {
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    let built = clients::compile("callback_driver", &flags);
+    let folder = built.with_extension("folder");
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    let fresh = tempfile::NamedTempFile::new_in(&folder).expect("a writable folder");
+    std::fs::copy(&built, fresh.path()).expect("a copy");
+    let named = fresh.into_temp_path().persist(folder.join("libcuda.so.1"));
+    named.expect("a rename");
+    folder
+}
+
+/// What the program says that is called back from inside `call` under a limit of 256 MiB, and `does` something then.
+fn called_back(call: &str, does: &str, depth: u64) -> String {
+    let mut command = clean(&clients::compile("callbacks", &[]));
+    let runtime = tempfile::tempdir().expect("a temporary folder");
+    command
+        .args([call, does, &depth.to_string()])
+        .env("LD_LIBRARY_PATH", driver())
+        .env("LD_PRELOAD", artefacts::interposer())
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .env("GPUSHARE_MEM_LIMIT", "256MiB");
+    Guest::start(command).finish().silently()
+}
+
+#[test]
+fn a_call_that_calls_back_ends_as_one_that_does_not() {
+    for call in ["alloc", "launch"] {
+        assert_eq!(called_back(call, "return", 0), "256 MiB 100 launches\n");
+    }
+}
+
+#[test]
+fn what_a_callback_allocates_is_counted() {
+    for call in ["alloc", "launch"] {
+        assert_eq!(called_back(call, "nest", 0), "256 MiB 100 launches\n");
+    }
+}
+
+#[test]
+fn a_call_that_is_left_by_its_callback_takes_the_limit_off_nobody() {
+    for depth in [0, 4096, 100_000] {
+        let left = called_back("launch", "jump", depth);
+        assert_eq!(left, "256 MiB 100 launches\n", "{depth}");
+        // Nobody knows whether the driver made the allocation that was left: it stays charged.
+        let left = called_back("alloc", "jump", depth);
+        assert_eq!(left, "240 MiB 100 launches\n", "{depth}");
+    }
+}

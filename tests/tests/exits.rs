@@ -1,0 +1,218 @@
+//! Calls that are left by a jump, not by their return: limits and turns hold afterwards as before, nobody waits for whoever left, and the
+//! program goes on. And the opposite: a call by a signal handler inside another one is a call like any.
+
+use gpushare_protocol::wire::Request;
+use gpushare_tests::{Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};
+
+const MS: u64 = 1_000_000;
+/// How much deeper than the call that was left the next ones are made: at the same place, and where the left frame may lie untouched.
+const DEPTHS: [u64; 3] = [0, 4096, 100_000];
+
+struct Scene {
+    gpu: Gpu,
+    dealer: Dealer,
+    guest: Guest,
+}
+
+fn drained(epoch: u64) -> Request {
+    Request::Drained { column: 0, epoch }
+}
+
+fn wanted(epoch: u64) -> Request {
+    Request::Wanted { column: 0, epoch }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let gpu = Gpu::new("");
+        let dealer = Dealer::start(&gpu);
+        let mut command = dealer.command(&clients::compile("exits", &[]));
+        command.env("LD_LIBRARY_PATH", gpushare_tests::gpu::links());
+        let guest = Guest::start(command).started();
+        Self { gpu, dealer, guest }
+    }
+
+    /// The gate is closed, with nothing under way.
+    #[track_caller]
+    fn closes(&self, epoch: u64) {
+        self.dealer.close(epoch);
+        self.dealer.hears(&drained(epoch));
+    }
+
+    /// A launch passes an open gate, and the turn ends when it is told to.
+    #[track_caller]
+    fn goes_on(&mut self, epoch: u64) {
+        self.dealer.open(epoch);
+        assert_eq!(self.guest.ask("launch 3 1000"), "launch 0");
+        assert_eq!(self.guest.ask("sync"), "sync 0");
+        self.closes(epoch);
+    }
+}
+
+#[test]
+fn a_launch_that_is_left_at_the_gate_opens_it_to_nobody() {
+    let mut scene = Scene::new();
+    for (epoch, depth) in (1..).step_by(2).zip(DEPTHS) {
+        scene.dealer.open(epoch);
+        scene.closes(epoch);
+        let before = scene.gpu.served();
+        for _ in 0..3 {
+            let tried = scene.guest.ask(&format!("try {depth} 1000"));
+            assert_eq!(tried, "try 1", "the launch waits, and is left");
+        }
+        assert_eq!(scene.gpu.served(), before, "nothing ran");
+        scene.goes_on(epoch + 1);
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn nobody_is_said_to_wait_once_a_launch_was_left_at_the_gate() {
+    let mut scene = Scene::new();
+    scene.closes(1);
+    assert_eq!(scene.guest.ask("try 0 1000"), "try 1");
+    scene.dealer.hears(&wanted(1));
+    // It is forgotten at the latest when its nap would have ended.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for epoch in 2..5 {
+        scene.dealer.open(epoch);
+        scene.dealer.close(epoch);
+        let mut said = Vec::new();
+        until("it has drained", || {
+            said.extend(scene.dealer.said());
+            said.contains(&drained(epoch))
+        });
+        assert!(!said.contains(&wanted(epoch)), "{said:?}");
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn memory_is_counted_after_a_launch_was_left_at_the_gate() {
+    let mut scene = Scene::new();
+    for (epoch, depth) in (1..).step_by(2).zip(DEPTHS) {
+        scene.closes(epoch);
+        assert_eq!(scene.guest.ask("try 0 1000"), "try 1");
+        // What the dealer grants is 8 GiB.
+        let refused = format!("alloc {depth} {}", 9 * GIB);
+        assert_eq!(scene.guest.ask(&refused), "alloc 2");
+        let granted = format!("alloc {depth} {GIB}");
+        assert_eq!(scene.guest.ask(&granted), "alloc 0");
+        scene.dealer.open(epoch + 1);
+    }
+    let mut more = 0;
+    while scene.guest.ask(&format!("alloc 65536 {GIB}")) == "alloc 0" {
+        more += 1;
+    }
+    assert_eq!(more, 5, "three of eight were taken");
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
+    for bound in [false, true] {
+        for depth in DEPTHS {
+            let mut scene = Scene::new();
+            scene.closes(1);
+            if bound {
+                scene.dealer.open(2);
+            } else {
+                scene
+                    .dealer
+                    .deal(&gpushare_protocol::page::lease::Turn::default());
+            }
+            // Many more than the driver takes at a time.
+            let filled = scene.guest.ask(&format!("fill 0 {}", 500 * MS));
+            assert_eq!(
+                filled, "fill 1",
+                "the driver is full, and the launch is left"
+            );
+            scene.closes(3);
+            assert_eq!(scene.guest.ask("sync"), "sync 0", "all is done");
+            let before = scene.gpu.served();
+            let tried = scene.guest.ask(&format!("try {depth} 1000"));
+            assert_eq!(tried, "try 1", "the next launch waits");
+            assert_eq!(scene.gpu.served(), before, "nothing ran");
+            scene.goes_on(4);
+            scene.guest.finish().silently();
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_left_the_driver_and_makes_no_more_calls_keeps_no_turn_open() {
+    let mut scene = Scene::new();
+    scene.closes(1);
+    scene
+        .dealer
+        .deal(&gpushare_protocol::page::lease::Turn::default());
+    let spin = scene.guest.ask(&format!("spin {}", 500 * MS));
+    assert_eq!(spin, "spin 1");
+    scene.closes(3);
+    assert_eq!(scene.guest.ask("sync"), "sync 0");
+    scene.goes_on(4);
+    scene.guest.kill();
+}
+
+#[test]
+fn a_handler_that_interrupts_a_launch_at_the_gate_may_allocate_and_is_counted() {
+    let mut scene = Scene::new();
+    for (epoch, bytes, answer) in [(1, GIB, 0), (3, 9 * GIB, 2)] {
+        scene.closes(epoch);
+        scene.guest.send(&format!("nested 0 {bytes}"));
+        scene.dealer.hears(&wanted(epoch));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        scene.dealer.open(epoch + 1);
+        assert_eq!(scene.guest.line(), format!("nested {answer}"));
+        scene.closes(epoch + 1);
+    }
+    assert_eq!(scene.guest.ask("held"), format!("held {GIB}"));
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_thread_that_is_cancelled_at_the_gate_ends_behind_it() {
+    let mut scene = Scene::new();
+    scene.closes(1);
+    assert_eq!(scene.guest.ask("cancel 1000"), "cancel 0");
+    assert_eq!(scene.guest.ask("cancelled"), "cancelled 0", "it waits");
+    scene.dealer.open(2);
+    until("it ends", || scene.guest.ask("cancelled") == "cancelled 1");
+    scene.closes(2);
+    scene.goes_on(3);
+    scene.guest.finish().silently();
+}
+
+fn ready(container: &Container) -> Guest {
+    container.client("exits", &[]).started()
+}
+
+#[test]
+fn an_allocation_that_is_left_while_it_waits_for_the_daemon_costs_and_hides_nothing() {
+    let gpu = Gpu::new("mem=16GiB");
+    let daemon = Daemon::start(&gpu);
+    let limits = [
+        ("GPUSHARE_MEM_REQUEST", "1GiB"),
+        ("GPUSHARE_MEM_LIMIT", "12GiB"),
+    ];
+    let (one, two) = (
+        daemon.container("a", &limits),
+        daemon.container("b", &limits),
+    );
+    let (mut a, mut b) = (ready(&one), ready(&two));
+    assert_eq!(a.ask(&format!("alloc 0 {}", 10 * GIB)), "alloc 0");
+    for depth in DEPTHS {
+        let asked = b.ask(&format!("ask {depth} {}", 10 * GIB));
+        assert_eq!(asked, "ask 1", "it waits, and is left");
+        let refused = b.ask(&format!("alloc {depth} {}", 13 * GIB));
+        assert_eq!(refused, "alloc 2", "beyond the limit");
+        let granted = b.ask(&format!("alloc {depth} {}", 64 * MIB));
+        assert_eq!(granted, "alloc 0", "its own");
+    }
+    a.kill();
+    let rest = 12 * GIB - 3 * 64 * MIB;
+    let granted = b.ask(&format!("alloc 0 {rest}"));
+    assert_eq!(granted, "alloc 0", "nothing was lost");
+    assert_eq!(b.ask("alloc 0 1048576"), "alloc 2", "and nothing won");
+    b.finish().silently();
+}
