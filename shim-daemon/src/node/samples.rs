@@ -203,6 +203,10 @@ impl Node {
             free: look.free,
             processes,
         };
+        if self.world.waiting_on(id) > 0 {
+            // What others freed since their pages were last read: this look is what it is judged by.
+            self.read_all(now, id);
+        }
         self.happened(now, Event::Sampled { device: id, sample });
         let again = self.looking.get_mut(&device);
         if again.is_some_and(|began| std::mem::take(&mut began.again)) {

@@ -156,11 +156,14 @@ impl World {
             let shown = used.map_or(Bytes::ZERO, |used| used - account.overhead);
             account.in_use = held.max(shown).min(account.grant);
             account.grant = lowering.to.max(account.in_use);
-            Some((account.grant, lowering.to))
+            Some((account.grant, lowering.to, shown > held))
         });
-        let Some((grant, to)) = settled.flatten() else {
+        let Some((grant, to, lags)) = settled.flatten() else {
             return;
         };
+        if lags && grant > to {
+            books.lagged = Some(self.now);
+        }
         if grant != to {
             self.decide(Decision::SetGrant {
                 container,
