@@ -1,6 +1,7 @@
 //! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of
 //! its time, and puts no question twice that was refused. The daemon is played by the test, which
 //! sees what it is asked.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
