@@ -111,27 +111,3 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params, (void)extra;
     return SUCCESS;
 }
-
-/* Stream-ordered memory: one pool that always has 32 MiB, streams that are always done. */
-enum { RESERVED_MEM_CURRENT = 5, USED_MEM_CURRENT = 7, LOCATION_TYPE = 12, DEVICE = 1 };
-int cuDeviceGetMemPool(void **pool, int device) { return (void)device, cuCtxGetCurrent(pool); }
-int cuDeviceGetDefaultMemPool(void **pool, int device) { return cuDeviceGetMemPool(pool, device); }
-int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
-    (void)pool;
-    switch (attribute) {
-    case RESERVED_MEM_CURRENT: return *(uint64_t *)value = 32 << 20, SUCCESS;
-    case USED_MEM_CURRENT: return *(uint64_t *)value = 0, SUCCESS;
-    default: return *(int *)value = attribute <= 3 ? 1 : attribute == LOCATION_TYPE ? DEVICE : 0, SUCCESS;
-    }
-}
-int cuMemPoolTrimTo(void *pool, size_t keep) { return (void)pool, (void)keep, SUCCESS; }
-int cuMemAllocAsync(uint64_t *at, size_t bytes, void *stream) { return (void)stream, cuMemAlloc_v2(at, bytes); }
-int cuMemFreeAsync(uint64_t at, void *stream) { return (void)stream, cuMemFree_v2(at); }
-int cuStreamIsCapturing(void *stream, int *status) { return (void)stream, *status = 0, SUCCESS; }
-int cuStreamGetCtx(void *stream, void **context) { return (void)stream, cuCtxGetCurrent(context); }
-int cuStreamGetId(void *stream, uint64_t *id) { return *id = (uintptr_t)stream + 1, SUCCESS; }
-int cuThreadExchangeStreamCaptureMode(int *mode) { return (void)mode, SUCCESS; }
-int cuEventCreate(void **event, unsigned flags) { return (void)flags, cuCtxGetCurrent(event); }
-int cuEventDestroy_v2(void *event) { return (void)event, SUCCESS; }
-int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream, SUCCESS; }
-int cuEventQuery(void *event) { return (void)event, SUCCESS; }

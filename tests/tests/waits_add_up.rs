@@ -1,6 +1,7 @@
 //! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of
 //! its time, and puts no question twice that was refused. The daemon is played by the test, which
 //! sees what it is asked.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,14 +69,15 @@ fn millis(pause: Duration) -> u64 {
 fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
-    // The driver has nothing though all is granted, twice; then it has.
+    // The first call asks whether the request is valid. Then the driver has nothing though all is granted, twice;
+    // then it has.
     let program = gpushare_tests::clients::compile("quota", &[]);
     let mut command = dealer.command(&program);
     command
         .env("LD_LIBRARY_PATH", gpushare_tests::gpu::links())
         .env(
             "SOFTGPU_FAIL",
-            "cuMemAlloc_v2:1:CUDA_ERROR_OUT_OF_MEMORY,cuMemAlloc_v2:2:CUDA_ERROR_OUT_OF_MEMORY",
+            "cuMemAlloc_v2:2:CUDA_ERROR_OUT_OF_MEMORY,cuMemAlloc_v2:3:CUDA_ERROR_OUT_OF_MEMORY",
         );
     let (raised, grant_is_raised): (Sender<()>, Receiver<()>) = channel();
     let (mut guest, said) = asking(&dealer, Guest::start(command), move |_, asked| {

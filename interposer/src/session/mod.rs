@@ -119,9 +119,11 @@ impl Bound {
         let until = longest.map(|longest| began.checked_add(longest).unwrap_or(now + USUAL_WAIT));
         Self {
             until: until.unwrap_or(now),
-            end: until.map_or((began + AT_ONCE).max(now + AT_ONCE / 4), |until| {
-                until.max(now) + MARGIN
-            }),
+            end: match until {
+                Some(until) => until.max(now) + MARGIN,
+                // Several of these in one call do not add up either.
+                None => (began + AT_ONCE).max(now + AT_ONCE / 4),
+            },
             waits: until.is_some(),
             asked: false,
         }

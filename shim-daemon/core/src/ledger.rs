@@ -105,6 +105,8 @@ pub(crate) struct Device {
     overdrawn: Bytes,
     /// When the last sample was taken, and what the driver could still give.
     pub(crate) sampled: Option<(Nanos, Bytes)>,
+    /// When a reclaim last found that the device still shows as used what its container has freed.
+    pub(crate) lagged: Option<Nanos>,
     /// Asks that are not answered yet.
     pub(crate) waiting: BTreeSet<AskKey>,
 }
@@ -123,6 +125,7 @@ impl Device {
             unmanaged: Bytes::ZERO,
             overdrawn: Bytes::ZERO,
             sampled: None,
+            lagged: None,
             waiting: BTreeSet::new(),
         }
     }

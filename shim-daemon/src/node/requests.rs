@@ -344,6 +344,11 @@ impl Node {
         if self.world.grantable(asker, device) >= Bytes(wanted.bytes) {
             return;
         }
+        self.read_all(now, device);
+    }
+
+    /// Reads what containers on a device have charged, where that is not what the brain knows.
+    pub(super) fn read_all(&mut self, now: Nanos, device: gpushare_core::DeviceId) {
         let column = |(container, known): (&ContainerId, &super::Container)| {
             let column = known.column(device)?;
             let told = self.world.account(*container, device)?.in_use;

@@ -212,6 +212,10 @@ impl Node {
             processes,
         };
         let listed = sample.processes.is_some();
+        if self.world.waiting_on(id) > 0 {
+            // What others freed since their pages were last read: this look is what it is judged by.
+            self.read_all(now, id);
+        }
         self.happened(now, Event::Sampled { device: id, sample });
         self.mind_away(now, device, listed.then_some(taken));
         if again {

@@ -135,8 +135,8 @@ impl World {
     }
 
     /// Whether an ask that came at `since` and has time until `until` shall not be refused yet,
-    /// because a look may show that there is room: none was taken since, or some of what is set
-    /// aside is a guess.
+    /// because a look may show that there is room: none was taken since, the device still showed as
+    /// used what others had freed, or some of what is set aside is a guess.
     pub(super) fn is_to_be_looked_at(
         &mut self,
         device: DeviceId,
@@ -147,7 +147,8 @@ impl World {
             return false;
         };
         let stale = books.sampled.is_none_or(|(taken, _)| taken < since);
-        if end <= self.now || !(stale || self.guesses_on(device)) {
+        let lags = books.lagged.is_some_and(|at| at >= since);
+        if end <= self.now || !(stale || lags || self.guesses_on(device)) {
             return false;
         }
         self.timers.set_no_later(Timer::Settle(device), end);

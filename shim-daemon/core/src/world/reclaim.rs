@@ -164,17 +164,21 @@ impl World {
             account.in_use = held.max(shown).min(account.grant);
             account.late = account.in_use - held;
             account.grant = lowering.to.max(account.in_use);
+            let lags = shown > held && account.grant > lowering.to;
             if account.late.is_zero() {
                 account.judged = None;
-                return Some(false);
+                return Some((false, lags));
             }
             // Only what was given back since it was last found late is worth looking for at once.
             let before = account.judged.replace(held);
-            Some(before.is_none_or(|before| held < before))
+            Some((before.is_none_or(|before| held < before), lags))
         });
-        let Some(given_back) = settled.flatten() else {
+        let Some((given_back, lags)) = settled.flatten() else {
             return;
         };
+        if lags {
+            books.lagged = Some(self.now);
+        }
         self.show_grant(container, device);
         self.trim(container, device);
         self.freed(device);
