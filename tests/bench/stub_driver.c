@@ -72,6 +72,7 @@ int cuMemFreeAsync(uint64_t at, void *stream) {
     return SUCCESS;
 }
 
+int cuDeviceGetDefaultMemPool(void **pool, int device);
 int cuDeviceGetMemPool(void **pool, int device) { return *pool = &pool_used, (void)device, SUCCESS; }
 int cuMemPoolTrimTo(void *pool, size_t keep) { return (void)pool, (void)keep, SUCCESS; }
 int cuMemPoolGetAttribute(void *pool, int attribute, void *value) {
@@ -111,3 +112,4 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params, (void)extra;
     return SUCCESS;
 }
+int cuDeviceGetDefaultMemPool(void **pool, int device) { return cuDeviceGetMemPool(pool, device); }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 420, three of them locked.
-const ALLOC_AND_FREE: i64 = 450;
+/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 459, three of them
+/// locked; 65 of them are what makes a call safe that never returns (ADR 35).
+const ALLOC_AND_FREE: i64 = 475;
 /// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,022; 4,138 while what is
 /// reserved was read three times and an event recorded behind each free.
 const ALLOC_AND_FREE_ASYNC: i64 = 2_300;
@@ -26,7 +27,7 @@ const NOISE: i64 = 1;
 
 /// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program. Measured 2,125 (6,363 when the
 /// tables of names held pointers).
-const RELOCATIONS: usize = 2_300;
+const RELOCATIONS: usize = 2_400;
 
 const ROUNDS: u64 = 21_000;
 /// Launches are cheap, and so are more of them.

@@ -110,9 +110,10 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     // The liar's kernels come from where no gate is.
     let mut kernels = working(Guest::start(plain(&gpu, &clients::compile("turns", &[]))));
     let mut honest = working(good.client("turns", &[]));
+    // A process has one registration, the last: the liar's.
+    let watch = Watch::begin(&gpu, &[&good, &liar]);
     let _lies = Liar::start(&liar, lie);
     until("they take turns", || daemon.share("liar").turns > 0);
-    let watch = Watch::begin(&gpu, &[&good, &liar]);
     watched(&daemon, &mut honest);
     let seen = watch.end();
     let (own, others) = (
