@@ -1,4 +1,4 @@
-//! Captures under way in this process: who began them, and what that forbids. And the relaxed mode in which the driver is asked on the
+//! Captures under way in this process: and who began them. And the relaxed mode in which the driver is asked on the
 //! program's behalf.
 //!
 //! The hooks of begins, ends and destructions keep the list. What could be missed (a capture that ended where no hook saw it) is asked
@@ -27,7 +27,6 @@ struct Capture {
     context: CUcontext,
     /// The thread that began it.
     thread: i64,
-    mode: CUstreamCaptureMode,
 }
 
 #[derive(Debug, Default)]
@@ -68,11 +67,6 @@ impl Relaxed {
         // SAFETY: exchanges a value of this thread's for one that outlives the call. A driver without it knows no modes.
         let _ = unsafe { driver::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         Self(mode)
-    }
-
-    /// The mode that is put back.
-    fn before(&self) -> CUstreamCaptureMode {
-        self.0
     }
 }
 
@@ -118,11 +112,7 @@ impl Place {
 }
 
 /// Begins a capture by `call`.
-pub(crate) fn beginning(
-    place: Place,
-    mode: CUstreamCaptureMode,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
+pub(crate) fn beginning(place: Place, call: impl FnOnce() -> CUresult) -> CUresult {
     let captures = Captures::get();
     // Counted before it begins, so that nobody believes there is none.
     captures.count.fetch_add(1, Ordering::AcqRel);
@@ -133,7 +123,6 @@ pub(crate) fn beginning(
             own_of: place.own_of,
             context: place.context,
             thread: this_thread(),
-            mode,
         });
     } else {
         captures.count.fetch_sub(1, Ordering::AcqRel);
@@ -180,31 +169,6 @@ pub(crate) fn by_this_thread() -> bool {
     under_way(|capture| capture.thread == me)
 }
 
-/// Whether the driver refuses potentially unsafe calls of the calling thread, and invalidates the captures they would disturb: the
-/// rule of `cuThreadExchangeStreamCaptureMode`.
-#[allow(
-    dead_code,
-    reason = "for the hooks of allocations that are over the quota"
-)]
-pub(crate) fn forbid_here() -> bool {
-    if none_seen() {
-        return false;
-    }
-    let (me, mode) = (this_thread(), Relaxed::enter().before());
-    under_way(|capture| disturbs(mode, capture.thread == me, capture.mode))
-}
-
-/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun in mode `capture`, by the same
-/// thread (`own`) or another.
-fn disturbs(caller: CUstreamCaptureMode, own: bool, capture: CUstreamCaptureMode) -> bool {
-    match caller {
-        CUstreamCaptureMode::RELAXED => false,
-        _ if own => capture != CUstreamCaptureMode::RELAXED,
-        CUstreamCaptureMode::GLOBAL => capture == CUstreamCaptureMode::GLOBAL,
-        _ => false,
-    }
-}
-
 /// Whether any capture is under way that is `wanted`. What the driver says is over of the calling thread's own is forgotten. Of others it
 /// is not asked: their threads may destroy the stream meanwhile.
 fn under_way(wanted: impl Fn(&Capture) -> bool) -> bool {
@@ -240,26 +204,4 @@ fn still_records(stream: CUstream) -> bool {
 fn this_thread() -> i64 {
     // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
     unsafe { libc::syscall(libc::SYS_gettid) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_driver_refuses_what_disturbs_a_capture_of_ones_own_or_a_global_one() {
-        use CUstreamCaptureMode as Mode;
-        let modes = [Mode::GLOBAL, Mode::THREAD_LOCAL, Mode::RELAXED];
-        for (caller, own, expected) in [
-            (Mode::GLOBAL, true, [true, true, false]),
-            (Mode::GLOBAL, false, [true, false, false]),
-            (Mode::THREAD_LOCAL, true, [true, true, false]),
-            (Mode::THREAD_LOCAL, false, [false, false, false]),
-            (Mode::RELAXED, true, [false, false, false]),
-            (Mode::RELAXED, false, [false, false, false]),
-        ] {
-            let told = modes.map(|capture| disturbs(caller, own, capture));
-            assert_eq!(told, expected, "{caller:?}, own: {own}");
-        }
-    }
 }

@@ -107,15 +107,9 @@ fn capturing(stream: CUstream) -> Ordered {
 }
 
 /// Begins a capture by `call`. What was freed in the stream before is not the capture's, and gets its event first.
-fn beginning(
-    stream: Ordered,
-    mode: CUstreamCaptureMode,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
+fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream.handle());
-    captures::beginning(place(stream), mode, || {
-        streams::beginning_capture(stream, call)
-    })
+    captures::beginning(place(stream), || streams::beginning_capture(stream, call))
 }
 
 /// Notes what came of the end of a capture.
@@ -132,17 +126,13 @@ fn place(stream: Ordered) -> captures::Place {
 fn begin(real: cuStreamBeginCapture, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
     let call = || unsafe { real(stream) };
-    beginning(Ordered::legacy(stream), CUstreamCaptureMode::GLOBAL, call)
+    beginning(Ordered::legacy(stream), call)
 }
 
 fn begin_per_thread(real: cuStreamBeginCapture_ptsz, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
     let call = || unsafe { real(stream) };
-    beginning(
-        Ordered::per_thread(stream),
-        CUstreamCaptureMode::GLOBAL,
-        call,
-    )
+    beginning(Ordered::per_thread(stream), call)
 }
 
 fn begin_v2(
@@ -152,7 +142,7 @@ fn begin_v2(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, mode) };
-    beginning(Ordered::legacy(stream), mode, call)
+    beginning(Ordered::legacy(stream), call)
 }
 
 fn begin_v2_per_thread(
@@ -162,7 +152,7 @@ fn begin_v2_per_thread(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, mode) };
-    beginning(Ordered::per_thread(stream), mode, call)
+    beginning(Ordered::per_thread(stream), call)
 }
 
 fn begin_to_graph(
@@ -176,7 +166,7 @@ fn begin_to_graph(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, graph, after, data, count, mode) };
-    beginning(Ordered::legacy(stream), mode, call)
+    beginning(Ordered::legacy(stream), call)
 }
 
 fn begin_to_graph_per_thread(
@@ -190,10 +180,9 @@ fn begin_to_graph_per_thread(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, graph, after, data, count, mode) };
-    beginning(Ordered::per_thread(stream), mode, call)
+    beginning(Ordered::per_thread(stream), call)
 }
 
-/// It names no mode: it is taken for the strictest.
 fn begin_to_cig(
     real: cuStreamBeginCaptureToCig,
     stream: CUstream,
@@ -201,7 +190,7 @@ fn begin_to_cig(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, params) };
-    beginning(Ordered::legacy(stream), CUstreamCaptureMode::GLOBAL, call)
+    beginning(Ordered::legacy(stream), call)
 }
 
 fn begin_to_cig_per_thread(
@@ -211,11 +200,7 @@ fn begin_to_cig_per_thread(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, params) };
-    beginning(
-        Ordered::per_thread(stream),
-        CUstreamCaptureMode::GLOBAL,
-        call,
-    )
+    beginning(Ordered::per_thread(stream), call)
 }
 
 fn begin_again(
@@ -228,7 +213,7 @@ fn begin_again(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, mode, graph, callback, data) };
-    beginning(Ordered::legacy(stream), mode, call)
+    beginning(Ordered::legacy(stream), call)
 }
 
 fn begin_again_per_thread(
@@ -241,7 +226,7 @@ fn begin_again_per_thread(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, mode, graph, callback, data) };
-    beginning(Ordered::per_thread(stream), mode, call)
+    beginning(Ordered::per_thread(stream), call)
 }
 
 fn end(real: cuStreamEndCapture, stream: CUstream, graph: *mut CUgraph) -> CUresult {

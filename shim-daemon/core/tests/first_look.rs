@@ -13,7 +13,7 @@ fn node(gib: u64) -> (Node, DeviceId) {
         ..Policy::default()
     });
     let device = node.device(gib);
-    node.devices.get_mut(&device).unwrap().context = Bytes::mib(64);
+    node.devices.get_mut(&device).expect("it is there").context = Bytes::mib(64);
     (node, device)
 }
 
@@ -31,7 +31,7 @@ fn has_context(node: &Node, process: ProcessId, device: DeviceId) -> bool {
 
 /// Takes a process's context off the device: it is still being made, or will never be.
 fn unmade(node: &mut Node, process: ProcessId, device: DeviceId) {
-    let process = node.processes.get_mut(&process).unwrap();
+    let process = node.processes.get_mut(&process).expect("it was started");
     process.contexts.remove(&device);
 }
 
@@ -171,7 +171,7 @@ fn a_context_that_comes_late_is_measured_when_it_does() {
     node.live(secs(11));
     let overhead = |node: &Node| node.world.account(container, device).unwrap().overhead;
     assert_eq!(overhead(&node), Bytes::ZERO);
-    let late = node.processes.get_mut(&process).unwrap();
+    let late = node.processes.get_mut(&process).expect("it was started");
     late.contexts.insert(device, Bytes::mib(64));
     made(&mut node, process, device);
     assert_eq!(overhead(&node), Bytes::mib(64));

@@ -15,7 +15,7 @@ fn node(real: u64) -> (Node, DeviceId) {
         ..Policy::default()
     });
     let device = node.device(16);
-    node.devices.get_mut(&device).unwrap().context = Bytes::mib(real);
+    node.devices.get_mut(&device).expect("it is there").context = Bytes::mib(real);
     (node, device)
 }
 
@@ -34,7 +34,11 @@ fn admitted(node: &Node, container: ContainerId) -> bool {
 }
 
 fn request(node: &Node, container: ContainerId, device: DeviceId) -> Bytes {
-    node.world.account(container, device).unwrap().quota.request
+    node.world
+        .account(container, device)
+        .expect("it was admitted")
+        .quota
+        .request
 }
 
 /// Starts as many of that part as fit a device and has each take all that is guaranteed to it.

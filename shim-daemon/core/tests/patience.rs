@@ -14,7 +14,7 @@ fn full(request: u64) -> (Node, DeviceId, gpushare_core::ProcessId) {
         wait_timeout: secs(5),
         ..spec(device, request, 16)
     });
-    node.devices.get_mut(&device).unwrap().foreign = gib(16);
+    node.devices.get_mut(&device).expect("it is there").foreign = gib(16);
     node.guarantees = false;
     node.sample(device);
     (node, device, process)
