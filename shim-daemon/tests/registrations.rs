@@ -172,7 +172,7 @@ fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
 }
 
 #[test]
-fn what_a_process_that_has_just_died_had_charged_is_not_held_against_its_siblings() {
+fn charges_of_a_sibling_that_just_died_are_not_held_against_a_process() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let limits = [("GPUSHARE_MEM_LIMIT", "4GiB")];

@@ -155,7 +155,7 @@ fn another_user_sees_it_and_neither_joins_nor_changes_it() {
 }
 
 #[test]
-fn the_machines_own_container_takes_neither_processes_nor_commands_of_a_session() {
+fn the_machines_container_takes_no_process_or_command_of_a_session() {
     let mut machine = Machine::new();
     machine.create(ROOT, &[]);
     assert!(!machine.joins(1001) && !machine.joins(65_534));

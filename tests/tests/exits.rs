@@ -140,7 +140,7 @@ fn a_launch_that_is_left_inside_the_driver_keeps_no_turn_from_ending() {
 }
 
 #[test]
-fn a_thread_that_left_the_driver_and_makes_no_more_calls_keeps_no_turn_open() {
+fn a_thread_that_left_the_driver_by_a_jump_keeps_no_turn_open() {
     let mut scene = Scene::new();
     scene.closes(1);
     scene
@@ -155,7 +155,7 @@ fn a_thread_that_left_the_driver_and_makes_no_more_calls_keeps_no_turn_open() {
 }
 
 #[test]
-fn a_handler_that_interrupts_a_launch_at_the_gate_may_allocate_and_is_counted() {
+fn a_handler_that_interrupts_a_waiting_launch_allocates_and_is_counted() {
     let mut scene = Scene::new();
     for (epoch, bytes, answer) in [(1, GIB, 0), (3, 9 * GIB, 2)] {
         scene.closes(epoch);
@@ -188,7 +188,7 @@ fn ready(container: &Container) -> Guest {
 }
 
 #[test]
-fn an_allocation_that_is_left_while_it_waits_for_the_daemon_costs_and_hides_nothing() {
+fn an_allocation_left_while_it_waits_for_the_daemon_costs_nothing() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [

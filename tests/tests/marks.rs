@@ -214,7 +214,7 @@ fn work_in_a_threads_own_stream_is_done_before_it_is_called_drained() {
 }
 
 #[test]
-fn work_in_a_stream_that_nobody_saw_made_is_done_before_it_is_called_drained() {
+fn work_in_a_stream_nobody_saw_made_is_done_before_drained_is_said() {
     let work = format!("launch 3 {WORK}");
     is_waited_for("", &["hidden 3"], false, &[&work]);
     for faults in DRIVERS {
@@ -259,7 +259,7 @@ fn work_of_a_stream_that_is_destroyed_is_done_before_it_is_called_drained() {
 }
 
 #[test]
-fn work_is_done_before_it_is_called_drained_though_its_context_was_released() {
+fn work_is_done_before_drained_is_said_though_its_context_was_released() {
     for faults in DRIVERS {
         for bound in [true, false] {
             let work = [&format!("launch 1 {WORK}"), "release"];

@@ -189,7 +189,7 @@ fn stands_still(guest: &mut Guest) {
 }
 
 #[test]
-fn a_process_that_is_locked_out_of_its_driver_still_answers_and_drains_later() {
+fn a_process_locked_out_of_its_driver_still_answers_and_drains_later() {
     let gpu = Gpu::new("");
     let (dealer, lock) = (Dealer::start(&gpu), Lock::new());
     let mut command = dealer.command(&clients::compile("locked", &[]));

@@ -134,7 +134,7 @@ fn a_question_that_was_refused_after_a_wait_is_not_put_again() {
 }
 
 #[test]
-fn what_can_be_had_at_once_may_be_asked_before_and_after_own_memory_is_spared() {
+fn what_can_be_had_at_once_is_asked_before_and_after_memory_is_spared() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
     let (mut guest, said) = asking(&dealer, dealer.client("quota"), |_, _| {

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stack_of_a_thread_that_sleeps_is_read_and_that_of_one_that_runs_is_not() {
+    fn the_stack_of_a_sleeping_thread_is_read_and_of_a_running_one_is_not() {
         let sleeps = "202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd1000 0x7f0012\n";
         assert_eq!(stack_in(sleeps), Some(0x7ffd_1000));
         assert_eq!(stack_in("-1 0x7ffd2000 0x7f0012\n"), Some(0x7ffd_2000));

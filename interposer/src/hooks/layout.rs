@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_in_which_nothing_lived_says_so_only_where_a_new_one_would_take_its_place() {
+    fn an_empty_piece_says_so_only_where_a_new_one_would_take_its_place() {
         let mut layout = trusted(MIB);
         layout.leaving(BASE, MIB, 1);
         layout.submitted(BASE, MIB, 1, Some(2));
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_certain_until_the_pool_shrinks_or_much_was_not_asked() {
+    fn what_is_reserved_is_certain_until_the_pool_shrinks_or_much_changed() {
         let mut layout = trusted(MIB);
         assert_eq!((layout.trusted(0), layout.trusted(1)), (Some(STEP), None));
         for number in 0..u64::from(UNREAD) {

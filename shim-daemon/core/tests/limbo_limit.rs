@@ -79,7 +79,7 @@ fn allocating_and_dying_again_and_again_stays_within_the_limit() {
 }
 
 #[test]
-fn a_tenant_that_does_not_wait_waits_for_its_dead_while_they_may_come_back() {
+fn a_tenant_with_fail_waits_for_its_dead_while_they_may_come_back() {
     for resolvers in [&[Resolver::Fail][..], &[Resolver::Priority]] {
         let (mut node, device, tenant, idle) = tenant(resolvers);
         leaves(&mut node, tenant, device, gib(3));
@@ -117,7 +117,7 @@ fn limbo_of_the_last_process_counts_for_the_next_one() {
 }
 
 #[test]
-fn an_unused_grant_of_the_last_process_is_no_limbo_once_the_device_was_seen() {
+fn an_unused_grant_of_the_dead_is_no_limbo_once_the_device_was_seen() {
     let mut node = Node::with(Policy {
         first_overhead: Bytes::ZERO,
         step: gib(4),
@@ -198,7 +198,7 @@ fn a_limit_below_limbo_grants_nothing_and_hurts_nobody() {
 }
 
 #[test]
-fn where_nvml_lists_no_process_limbo_counts_as_long_as_the_device_shows_it() {
+fn without_process_lists_limbo_counts_while_the_device_shows_it() {
     let (mut node, device, tenant, idle) = tenant(&[Resolver::Wait]);
     node.devices
         .get_mut(&device)
@@ -222,7 +222,7 @@ fn programs_are_told_of_what_is_free_beside_their_dead() {
 }
 
 #[test]
-fn an_ask_within_its_request_waits_for_its_own_dead_no_longer_than_it_says() {
+fn an_ask_within_its_request_waits_for_its_dead_no_longer_than_said() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).expect("it exists").linger = None;
     let patient = gpushare_core::ContainerSpec {
@@ -238,7 +238,7 @@ fn an_ask_within_its_request_waits_for_its_own_dead_no_longer_than_it_says() {
 }
 
 #[test]
-fn a_step_that_the_last_process_did_not_use_is_no_limbo_though_its_context_was_never_measured() {
+fn an_unused_step_is_no_limbo_though_its_context_was_never_measured() {
     let mut node = Node::with(Policy {
         first_overhead: gib(1),
         step: gib(4),

@@ -126,7 +126,7 @@ fn half_beside_a_request_in_bytes_that_leaves_less_queues() {
 }
 
 #[test]
-fn a_second_half_starts_with_what_is_left_beside_a_first_that_uses_all_of_its_limit() {
+fn a_second_half_starts_with_what_a_first_at_its_limit_leaves() {
     let (mut node, device) = node(64);
     let (first, process) = node.run(part(device, 50));
     node.sample(device);

@@ -42,7 +42,7 @@ fn becomes_another(node: &mut Node, process: ProcessId, device: DeviceId, kept: 
 }
 
 #[test]
-fn what_another_program_was_charged_before_is_free_once_the_device_was_seen() {
+fn what_a_former_program_was_charged_is_free_once_the_device_was_seen() {
     let (mut node, device, tenant, holder, other) = tenant();
     becomes_another(&mut node, holder, device, false);
     node.live(secs(3));
