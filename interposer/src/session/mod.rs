@@ -331,6 +331,11 @@ impl Session {
         said(&self.control().header.wait_ms)
     }
 
+    /// Whether a daemon is there, as far as the control thread knows.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.line().is_some()
+    }
+
     /// Asks for a grant of `held` and `bytes` together. `true` once the control page has it.
     pub(crate) fn ask_for(
         &self,
