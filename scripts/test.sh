@@ -31,10 +31,12 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# With them a node of 1,000 containers and 16 devices for an hour of its own time; scripts/soak.sh runs a day.
+# With them a node of 1,000 containers and 16 devices for ten minutes of its own time, in the long tier for an hour;
+# scripts/soak.sh runs a day.
 tests() {
-    local ignored=()
-    export GPUSHARE_TESTS_BUILT=1 GPUSHARE_SIM_MINUTES=60
+    local ignored=() minutes=10
+    ! $all || minutes=60
+    export GPUSHARE_TESTS_BUILT=1 GPUSHARE_SIM_MINUTES=$minutes
     if have cargo-nextest; then
         $all && ignored=(--run-ignored all)
         # Most tests wait for other processes more than they compute.

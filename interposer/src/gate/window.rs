@@ -230,12 +230,10 @@ impl<M> Window<M> {
     }
 
     /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no longer known: its context went, or the
-    /// program waited for it.
-    pub(super) fn marked(&mut self, lane: Lane, number: u64, mark: M) -> Result<(), M> {
-        let batch = self
-            .known(lane)
-            .and_then(|queue| queue.marked.iter_mut().find(|batch| batch.number == number));
-        match batch {
+    /// program waited for it. The stream may have another name than when the batch was closed.
+    pub(super) fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
+        let mut batches = self.queues.iter_mut().flat_map(|queue| &mut queue.marked);
+        match batches.find(|batch| batch.number == number) {
             Some(batch) => {
                 batch.mark = Some(mark);
                 Ok(())
@@ -245,8 +243,9 @@ impl<M> Window<M> {
     }
 
     /// No mark could be made behind batch `number`: its operations wait for the next one.
-    pub(super) fn unmarked(&mut self, lane: Lane, number: u64) {
-        if let Some(queue) = self.known(lane) {
+    pub(super) fn unmarked(&mut self, number: u64) {
+        let holds = |queue: &&mut Queue<M>| queue.marked.iter().any(|batch| batch.number == number);
+        if let Some(queue) = self.queues.iter_mut().find(holds) {
             queue.reopen(number);
         }
         self.forget_empty();

@@ -51,7 +51,7 @@ impl Bench {
 
     pub(super) fn mark(&mut self, lane: Lane) {
         if let Some(number) = self.window.close_batch(lane, self.now) {
-            self.window.marked(lane, number, self.device).unwrap();
+            self.window.marked(number, self.device).unwrap();
         }
     }
 
@@ -130,7 +130,7 @@ fn an_unknown_operation_counts_for_a_quarter_of_the_window_and_is_marked_alone()
         assert_eq!(window.admit(MS, BOUNDS, 1), Answer::Go(MS / 2));
         assert!(window.submitted(MS, BOUNDS, LANE, 1, MS / 2));
         let number = window.close_batch(LANE, MS).unwrap();
-        window.marked(LANE, number, 0).unwrap();
+        window.marked(number, 0).unwrap();
     }
     assert!(matches!(window.admit(MS, BOUNDS, 1), Answer::Wait(_)));
 }
@@ -150,7 +150,7 @@ fn a_known_one_is_marked_by_count_by_time_and_by_age() {
         let wants = bench.window.submitted(bench.now, BOUNDS, LANE, 1, ns);
         if wants {
             let number = bench.window.close_batch(LANE, bench.now).unwrap();
-            bench.window.marked(LANE, number, 0).unwrap();
+            bench.window.marked(number, 0).unwrap();
             bench.window.look(bench.now, |_| true, drop);
         }
         wants
@@ -289,11 +289,11 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
     window.submitted(0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
     assert_eq!(window.close_batch(LANE, 0), None, "nothing is left to mark");
-    window.unmarked(LANE, number);
+    window.unmarked(number);
     assert_eq!(window.unmarked_lanes().count(), 1);
     assert!(!window.is_drained());
     let number = window.close_batch(LANE, 0).unwrap();
-    window.marked(LANE, number, 5).unwrap();
+    window.marked(number, 5).unwrap();
     window.look(0, |_| true, drop);
     assert!(window.is_drained());
 }
@@ -311,7 +311,7 @@ fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     }
     let number = window.close_batch(LANE, 0).unwrap();
     window.forget(|lane| lane.context == LANE.context, drop);
-    assert_eq!(window.marked(LANE, number, 7), Err(7));
+    assert_eq!(window.marked(number, 7), Err(7));
     let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
     assert_eq!(left, [other]);
     assert_eq!(window.remaining(0), 100);
@@ -388,7 +388,7 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
     }
     assert_eq!(window.unmarked_lanes().count(), 4);
     let number = window.close_blindly(context, 0, true);
-    window.marked(context, number, 7).unwrap();
+    window.marked(number, 7).unwrap();
     assert_eq!(window.unmarked_lanes().count(), 1);
     window.admit(0, BOUNDS, 1);
     window.submitted(0, BOUNDS, own(2), 1, 100);
@@ -406,7 +406,7 @@ fn work_keeps_its_marks_under_another_name() {
     window.admit(0, BOUNDS, 1);
     window.submitted(0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
-    window.marked(LANE, number, 7).unwrap();
+    window.marked(number, 7).unwrap();
     window.rename(LANE, name);
     window.look(10, |_| false, drop);
     assert!(!window.is_drained());
@@ -416,10 +416,33 @@ fn work_keeps_its_marks_under_another_name() {
 }
 
 #[test]
+fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
+    let mut window: Window<u64> = Window::default();
+    let name = Lane { stream: 9, ..LANE };
+    window.admit(0, BOUNDS, 1);
+    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 0).unwrap();
+    window.rename(LANE, name);
+    window.marked(number, 7).unwrap();
+    window.look(10, |mark| *mark == 7, drop);
+    assert!(window.is_drained());
+    window.admit(20, BOUNDS, 1);
+    window.submitted(20, BOUNDS, LANE, 1, 100);
+    let number = window.close_batch(LANE, 20).unwrap();
+    window.rename(LANE, name);
+    window.unmarked(number);
+    assert_eq!(
+        window.unmarked_lanes().count(),
+        1,
+        "it waits for another mark"
+    );
+}
+
+#[test]
 fn work_nobody_noted_is_waited_for() {
     let mut window: Window<u64> = Window::default();
     let number = window.close_blindly(LANE, 0, false);
-    window.marked(LANE, number, 7).unwrap();
+    window.marked(number, 7).unwrap();
     window.look(10 * MS, |_| false, drop);
     assert!(!window.is_drained());
     assert!(window.remaining(10 * MS) >= 10 * MS, "as long again");

@@ -56,7 +56,7 @@ impl Column {
         let mut inner = self.lock();
         let (mark, known) = match put {
             Put::Made(mark) => {
-                let lost = inner.window.marked(lane, number, mark).err();
+                let lost = inner.window.marked(number, mark).err();
                 (lost, Known::All)
             }
             Put::Gone => {
@@ -65,11 +65,11 @@ impl Column {
                 (None, Known::All)
             }
             Put::Captures(mark) => {
-                inner.window.unmarked(lane, number);
+                inner.window.unmarked(number);
                 (mark, Known::ItCaptures)
             }
             Put::Unmarked(mark) => {
-                inner.window.unmarked(lane, number);
+                inner.window.unmarked(number);
                 (mark, Known::Nothing)
             }
         };
