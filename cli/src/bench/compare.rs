@@ -5,7 +5,7 @@ use super::report::time;
 use super::result::{Outcome, Row};
 use serde::Serialize;
 
-/// What an experiment showed in both ways.
+/// One experiment's figures without gpushare and with it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) name: String,

@@ -21,12 +21,12 @@ const SYSTEMD: &str = "/run/systemd/system";
 const ENABLED: [&str; 2] = ["/etc/systemd/system", "/run/systemd/system"];
 /// The daemon's unit.
 const UNIT: &str = "gpushared.service";
-/// Who owns what belongs to a user that this user namespace has none for: root's folder, seen from within one.
+/// The uid that a user namespace shows for users it does not map: root's folder, seen from inside one.
 const NOBODY: u32 = 65_534;
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What became of looking for it.
+/// State of the machine's daemon, as this user sees it.
 pub(super) enum Machine {
     /// The machine has none.
     None,
@@ -76,7 +76,7 @@ impl fmt::Display for Silence {
     }
 }
 
-/// Looks once. One that starts is waited for as long as a greeting may take.
+/// Looks once. A daemon that is starting is given the time of one greeting.
 pub(super) fn look() -> Machine {
     let error = match Talk::connect(Path::new(NODE)) {
         Ok(talk) => return Machine::Serves(talk),

@@ -37,7 +37,7 @@ fn what_an_allocation_grew_the_pool_by_beyond_itself_is_room_and_no_more() {
 }
 
 #[test]
-fn a_freed_allocation_is_its_streams_at_once_and_everybodys_when_the_free_is_over() {
+fn a_freed_block_is_its_streams_at_once_and_all_streams_once_it_is_over() {
     let mut layout = with(STEP);
     layout.leaving(BASE, STEP, 1);
     assert!(!layout.fits(MIB, &[2]), "the driver does not know yet");
@@ -240,7 +240,7 @@ fn a_new_piece_replaces_what_was_known_of_its_addresses() {
 }
 
 #[test]
-fn outside_known_pieces_a_block_is_its_own_streams_as_long_as_nothing_is_let_go_of() {
+fn outside_known_pieces_a_block_stays_its_streams_until_memory_goes() {
     let mut layout = Layout::default();
     placed(&mut layout, BASE, STEP, 5 * STEP, 5 * STEP);
     layout.leaving(BASE, STEP, 1);
