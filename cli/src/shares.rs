@@ -60,6 +60,9 @@ fn state(state: &ShareState) -> (&'static str, Option<u64>) {
         ShareState::Draining { for_us } => ("draining", Some(*for_us)),
         ShareState::Waiting { for_us } => ("waiting", Some(*for_us)),
         ShareState::Capped { for_us } => ("capped", Some(*for_us)),
+        ShareState::Sharing { for_us } => ("sharing", Some(*for_us)),
+        ShareState::Yielding { for_us } => ("yielding", Some(*for_us)),
+        ShareState::Held { for_us } => ("held", Some(*for_us)),
         _ => ("unknown", None),
     }
 }

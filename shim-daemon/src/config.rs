@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gpushare_core::{
     Compute, ContainerSpec, DeviceId, LeasePolicy, Nanos, Preemptible, Profile, Quota, Resolver,
+    Sharing,
 };
 use gpushare_protocol::limits::{self, LimitError, Limits, Maxima};
 use gpushare_protocol::size::Size;
@@ -99,12 +100,25 @@ type Table = BTreeMap<String, Spanned<String>>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Turns {
+    /// Whether tenants work at the same time or in exclusive turns.
+    sharing: Regime,
+    /// The driver's time slice.
+    slice: Option<Span>,
     /// How long they are.
     profile: Length,
     /// How long a container may take to finish what it submitted before the next is let in beside it.
     overrun: Option<Span>,
     /// Whether the next is let in when a drain is about to end; else when it has.
     early: Option<bool>,
+}
+
+/// How a device that several want is shared.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Regime {
+    #[default]
+    Together,
+    Turns,
 }
 
 /// How long turns are: short waits against little overhead.
@@ -175,12 +189,23 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// What is taken for a driver's time slice.
+const SHORTEST_SLICE: Nanos = Nanos::millis(1);
+const LONGEST_SLICE: Nanos = Nanos::millis(100);
+
 fn turns(told: &Turns) -> LeasePolicy {
     let mut policy = LeasePolicy::of(match told.profile {
         Length::Interactive => Profile::Interactive,
         Length::Default => Profile::Default,
         Length::Batch => Profile::Batch,
     });
+    policy.sharing = match told.sharing {
+        Regime::Together => Sharing::Together,
+        Regime::Turns => Sharing::Turns,
+    };
+    if let Some(Span(slice)) = told.slice {
+        policy.slice = slice;
+    }
     if let Some(Span(overrun)) = told.overrun {
         policy.overrun = overrun;
     }
@@ -259,6 +284,13 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         settings.recovery = recovery;
     }
     settings.policy.lease = turns(&file.compute);
+    let slice = settings.policy.lease.slice;
+    if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) {
+        return Err(format!(
+            "[compute] slice = \"{}\" is refused; accepted: 1ms to 100ms, the driver's time slice",
+            slice.human()
+        ));
+    }
     if file.driver_fence == Switch::On {
         settings.fences = cgroup::unified();
         if settings.fences.is_none() {

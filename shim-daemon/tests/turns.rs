@@ -23,7 +23,7 @@ const HOUR: Nanos = Nanos::secs(3600);
 
 /// A daemon that waits this long for a container to drain.
 fn daemon(folder: &Path, overrun: Nanos) -> Daemon {
-    let policy = LeasePolicy::default();
+    let policy = LeasePolicy::turns();
     dealing(folder, LeasePolicy { overrun, ..policy })
 }
 
@@ -219,10 +219,13 @@ fn a_file_read_again_changes_how_long_turns_are_while_programs_run() {
         bell: bell.as_fd().try_clone_to_owned().unwrap(),
         read: Box::new(move || {
             ours.read().unwrap();
-            gpushared::config::read("[compute]\nprofile = \"interactive\"", Settings::default())
+            let text = "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"";
+            gpushared::config::read(text, Settings::default())
         }),
     };
-    let (devices, settings) = (FakeDevices::default(), Settings::default());
+    let turns = "[compute]\nsharing = \"turns\"";
+    let settings = gpushared::config::read(turns, Settings::default()).unwrap();
+    let devices = FakeDevices::default();
     let daemon = Daemon::with_file(folder.path(), devices, settings, Some(reload));
     let (_a, a) = daemon.container("a", &PLAIN);
     let (_b, b) = daemon.container("b", &PLAIN);
@@ -254,7 +257,7 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
 
 #[test]
 fn the_next_is_let_in_when_the_holder_says_that_its_drain_ends_unless_that_is_turned_off() {
-    let usual = LeasePolicy::default();
+    let usual = LeasePolicy::turns();
     for lead in [usual.lead, Nanos::ZERO] {
         let folder = tempfile::tempdir().unwrap();
         let overrun = HOUR;

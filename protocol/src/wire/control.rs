@@ -275,6 +275,21 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
+    /// It works beside others and nothing holds it back.
+    Sharing {
+        /// For how long.
+        for_us: u64,
+    },
+    /// It works beside others and submits in slices, because one of them is behind its share.
+    Yielding {
+        /// For how long.
+        for_us: u64,
+    },
+    /// It is closed until another that is behind its share has been repaid.
+    Held {
+        /// For how long.
+        for_us: u64,
+    },
 }
 
 /// Something that happened, for `events`.

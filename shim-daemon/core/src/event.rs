@@ -2,6 +2,7 @@
 //! what it believes and how far.
 
 use crate::ids::{AskId, ContainerId, DeviceId, ProcessId, Ticket};
+use crate::lease::Work;
 use crate::spec::{ContainerSpec, DeviceSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -115,6 +116,14 @@ pub enum Event {
         process: ProcessId,
         /// As for `ProcessGone`.
         charged: Vec<(DeviceId, Bytes)>,
+    },
+    /// What the pages of a shared device's processes say of their work there: claims. Told when
+    /// [`World::due_samples`](crate::World::due_samples) asks for it.
+    Served {
+        /// Where.
+        device: DeviceId,
+        /// Whose, and what.
+        works: Vec<(ProcessId, Work)>,
     },
     /// A process wants a context on a device. Answered under `ask`.
     Open {

@@ -35,7 +35,10 @@ pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
 pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, ProcessId, Ticket};
-pub use lease::{Compute, Lease, LeaseKind, LeasePolicy, Profile, ShareState, ShareView};
+pub use lease::{
+    Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, ShareState,
+    ShareView, Sharing, Work,
+};
 pub use part::Implied;
 pub use resolver::Resolver;
 pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};

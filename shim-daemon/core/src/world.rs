@@ -25,7 +25,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::lease::{Gangs, Input, Schedule};
+use crate::lease::{DeviceTime, Gangs, Input};
 use crate::ledger::Device;
 use crate::overhead::Costs;
 use crate::spec::{ContainerSpec, Policy};
@@ -89,7 +89,7 @@ pub struct World {
     now: Nanos,
     devices: BTreeMap<DeviceId, Device>,
     /// Whose turn it is on each device.
-    schedules: BTreeMap<DeviceId, Schedule>,
+    schedules: BTreeMap<DeviceId, DeviceTime>,
     /// Containers whose turns on several devices go together.
     gangs: Gangs,
     containers: BTreeMap<ContainerId, Container>,
@@ -253,6 +253,7 @@ impl World {
                     left,
                 },
             ),
+            Event::Served { device, works } => self.served(device, &works),
             Event::Idle {
                 process,
                 device,

@@ -19,7 +19,7 @@ impl Device {
     fn new() -> Self {
         let policy = LeasePolicy {
             overrun: Nanos::secs(3600),
-            ..LeasePolicy::default()
+            ..LeasePolicy::turns()
         };
         let mut device = Self {
             schedule: Schedule::new(policy),

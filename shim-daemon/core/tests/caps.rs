@@ -30,11 +30,7 @@ fn alone(percent: u16, program: Program, policy: LeasePolicy) -> (f64, f64) {
 fn a_cap_holds_in_every_second_alone() {
     for percent in [1, 10, 30, 50, 90, 99] {
         for micros in [5, 50, 1_000, 8_000] {
-            let (least, most) = alone(
-                percent,
-                Program::Deep(fixed(micros)),
-                LeasePolicy::default(),
-            );
+            let (least, most) = alone(percent, Program::Deep(fixed(micros)), LeasePolicy::turns());
             println!(
                 "{percent} % alone, kernels of {micros} us: {:.2} to {:.2} %",
                 100.0 * least,
@@ -50,7 +46,7 @@ fn a_cap_holds_in_every_second_alone() {
 fn a_cap_holds_in_every_second_for_any_mix_of_kernels_up_to_eight_milliseconds() {
     for percent in [10, 30, 50] {
         let mixed = Length::Mixed(Nanos::micros(5), Nanos::millis(8));
-        let (least, most) = alone(percent, Program::Deep(mixed), LeasePolicy::default());
+        let (least, most) = alone(percent, Program::Deep(mixed), LeasePolicy::turns());
         println!(
             "{percent} % alone, kernels of 5 us to 8 ms: {:.2} to {:.2} %",
             100.0 * least,

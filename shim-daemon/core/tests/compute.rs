@@ -4,8 +4,8 @@
 mod node;
 
 use gpushare_core::{
-    Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Lease, LeaseKind, Nanos,
-    Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
+    Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy,
+    Nanos, Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
 };
 use node::{Node, bare, gib, spec};
 
@@ -39,7 +39,7 @@ fn wanted(node: &mut Node, container: ContainerId, process: ProcessId, device: D
 
 #[test]
 fn alone_a_container_is_free_and_a_second_one_ends_that() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(spec(device, 1, 4));
     assert_eq!(lease(&node, first, device).kind, LeaseKind::Free);
@@ -55,7 +55,10 @@ fn alone_a_container_is_free_and_a_second_one_ends_that() {
 
 #[test]
 fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
-    let mut world = World::new(Policy::default());
+    let mut world = World::new(Policy {
+        lease: LeasePolicy::turns(),
+        ..Policy::default()
+    });
     let device = DeviceId(0);
     bare::add_device(&mut world, device, gib(16));
     let mut order = Vec::new();
@@ -77,7 +80,7 @@ fn a_context_is_not_answered_before_its_page_says_that_it_is_closed() {
 
 #[test]
 fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, holder) = node.run(spec(device, 1, 4));
     let (second, waiter) = node.run(spec(device, 1, 4));
@@ -106,7 +109,7 @@ fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
 
 #[test]
 fn a_process_of_the_previous_daemon_takes_turns_from_when_it_obeys_the_new_page() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(spec(device, 1, 4));
     let second = node.register(spec(device, 1, 4));
@@ -126,7 +129,7 @@ fn a_process_of_the_previous_daemon_takes_turns_from_when_it_obeys_the_new_page(
 
 #[test]
 fn a_cap_set_live_binds_at_once_and_one_lifted_frees() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (container, _) = node.run(spec(device, 1, 4));
     let capped = sharing(device, None, percent(30));
@@ -152,7 +155,7 @@ fn a_cap_set_live_binds_at_once_and_one_lifted_frees() {
 
 #[test]
 fn more_than_all_of_a_device_cannot_be_promised() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(sharing(device, percent(70), None));
     let second = node.register(sharing(device, percent(40), None));
@@ -181,7 +184,7 @@ fn more_than_all_of_a_device_cannot_be_promised() {
 
 #[test]
 fn a_request_above_the_cap_is_refused_and_one_as_large_is_not() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let above = node.register(sharing(device, percent(31), percent(30)));
     assert!(matches!(
@@ -194,7 +197,7 @@ fn a_request_above_the_cap_is_refused_and_one_as_large_is_not() {
 
 #[test]
 fn shares_are_shown_as_they_are_dealt() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(sharing(device, percent(70), None));
     let (second, waiter) = node.run(spec(device, 1, 4));
@@ -218,7 +221,7 @@ fn shares_are_shown_as_they_are_dealt() {
 
 #[test]
 fn a_process_without_a_gate_holds_nobody_up_and_is_told_of() {
-    let mut node = Node::new();
+    let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (gated, process) = node.run(spec(device, 1, 4));
     let old = node.register(spec(device, 1, 4));

@@ -30,7 +30,7 @@ struct Device {
 impl Device {
     fn new(weights: [Option<u16>; 3]) -> Self {
         let mut device = Self {
-            schedule: Schedule::new(LeasePolicy::default()),
+            schedule: Schedule::new(LeasePolicy::turns()),
             now: Nanos::ZERO,
         };
         for (container, percent) in [ONE, TWO, THREE].into_iter().zip(weights) {
@@ -150,7 +150,7 @@ fn the_next_is_let_in_when_the_holder_is_about_to_have_drained() {
 #[test]
 fn an_end_that_is_further_away_than_the_lead_or_of_another_turn_lets_nobody_in() {
     let mut device = closing();
-    let lead = LeasePolicy::default().lead;
+    let lead = LeasePolicy::turns().lead;
     device.ends_in(ONE, first(ONE), lead + Nanos(1));
     let (process, epoch) = (first(ONE), device.epoch(ONE) - 1);
     let left = Nanos::ZERO;

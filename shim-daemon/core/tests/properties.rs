@@ -6,7 +6,9 @@
 mod cases;
 mod node;
 
-use gpushare_core::{Bytes, ContainerSpec, Event, Nanos, Policy, Preemptible, Quota, Resolver};
+use gpushare_core::{
+    Bytes, ContainerSpec, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver,
+};
 use node::{Manners, Node, Rng, secs};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -220,6 +222,7 @@ fn node(step: Bytes, lag: Option<(u64, Nanos)>) -> Node {
     let mut node = Node::with(Policy {
         first_overhead: Bytes::mib(200),
         step,
+        lease: LeasePolicy::turns(),
         ..Policy::default()
     });
     node.device(16);

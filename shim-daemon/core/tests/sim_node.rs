@@ -7,7 +7,8 @@
 mod node;
 
 use gpushare_core::{
-    Bytes, ContainerId, ContainerSpec, DeviceId, Event, Nanos, Policy, Preemptible, Quota, Resolver,
+    Bytes, ContainerId, ContainerSpec, DeviceId, Event, LeasePolicy, Nanos, Policy, Preemptible,
+    Quota, Resolver,
 };
 use node::{Manners, Node, Rng, secs};
 use std::io::Write;
@@ -29,6 +30,7 @@ impl Sim {
     fn new(seed: u64) -> Self {
         let mut node = Node::with(Policy {
             first_overhead: Bytes::mib(100),
+            lease: LeasePolicy::turns(),
             ..Policy::default()
         });
         (node.thorough, node.guarantees) = (false, false);

@@ -282,7 +282,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
         Said::Policy(millis) => {
             let policy = LeasePolicy {
                 quantum: Nanos::millis(millis),
-                ..LeasePolicy::default()
+                ..LeasePolicy::turns()
             };
             schedule.set_policy(now, policy);
         }
@@ -333,7 +333,7 @@ proptest! {
 
     #[test]
     fn nothing_anybody_says_breaks_the_schedule(said in vec((0..30_000u64, said()), 1..200)) {
-        let mut schedule = Schedule::new(LeasePolicy::default());
+        let mut schedule = Schedule::new(LeasePolicy::turns());
         let (mut now, mut homes, mut last) = (Nanos::ZERO, BTreeMap::new(), BTreeMap::new());
         for (micros, said) in said {
             let until = now + Nanos::micros(micros);

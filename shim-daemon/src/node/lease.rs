@@ -6,9 +6,12 @@
 
 use gpushare_core::{
     ContainerId, ContainerSpec, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId,
+    Work,
 };
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
+use std::sync::atomic::Ordering;
 
 use super::Node;
 use super::container::Container;
@@ -16,6 +19,9 @@ use super::container::Container;
 /// How long a holder has nothing in flight before it says that it is idle: long enough that a gap between two launches is
 /// none, short against the shortest turn.
 const IDLE_AFTER: Nanos = Nanos::micros(500);
+
+/// The same on a shared device: who pauses for less is not worth telling its neighbours of.
+const IDLE_AFTER_SHARED: Nanos = Nanos::millis(20);
 
 /// The epochs of this daemon's pages, seen from the brain, which counts from 0.
 ///
@@ -119,8 +125,10 @@ impl Node {
             deadline: NO_DEADLINE,
             window: 0,
             contended: false,
+            slice: 0,
             ..page.turn()
         };
+        let before = page.turn();
         page.publish(&match lease.kind {
             LeaseKind::Free => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Free),
@@ -130,11 +138,14 @@ impl Node {
                 deadline,
                 window,
                 contended,
+                slice,
             } => Turn {
                 word: LeaseWord::new(epoch, LeaseState::Open),
                 deadline: deadline.map_or(NO_DEADLINE, |at| at.0),
                 window: window.0,
                 contended,
+                slice: slice.map_or(0, |slice| slice.0),
+                idle_after: slice.map_or(IDLE_AFTER, |_| IDLE_AFTER_SHARED).0,
                 ..turn
             },
             LeaseKind::Closed => Turn {
@@ -143,11 +154,45 @@ impl Node {
                 ..turn
             },
         });
+        let after = page.turn();
+        let unbound = |turn: &Turn| (turn.word, turn.deadline);
+        if unbound(&before) == unbound(&after)
+            && matches!(lease.kind, LeaseKind::Open { slice: Some(_), .. })
+        {
+            // A launch reads the rest when it comes.
+            return;
+        }
         if lease.kind == LeaseKind::Closed {
             self.to_wake.push_back(container);
         } else {
             self.to_wake.push_front(container);
         }
+    }
+
+    /// Reads the pages of processes on shared devices, where that is due, and tells the brain.
+    pub(super) fn sample(&mut self, now: Nanos) {
+        for (device, processes) in self.world.due_samples(now) {
+            let works = processes
+                .into_iter()
+                .filter_map(|process| Some((process, self.work_of(process, device)?)))
+                .collect();
+            self.happened(now, Event::Served { device, works });
+        }
+    }
+
+    /// What a process's page says of its work on a device.
+    fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
+        let known = self.processes.get(&process)?;
+        let container = self.containers.get(&known.container)?;
+        let column = container.column(device)?;
+        let line = container.usage.view().line(known.slot, column)?;
+        let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
+        Some(Work {
+            service: line.service.load(Ordering::Relaxed),
+            busy: line.busy.load(Ordering::Relaxed),
+            since: pending.since().map(Nanos),
+            guessed: pending.is_guessed(),
+        })
     }
 
     /// Wakes the gates of those whose leases changed: first who may work now, as the device is idle until they are awake. Who

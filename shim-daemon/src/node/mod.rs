@@ -297,11 +297,13 @@ impl Node {
     /// When [`Node::advance`] wants to be called.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
-        self.world.next_timeout()
+        let sample = self.world.next_sample().into_iter();
+        sample.chain(self.world.next_timeout()).min()
     }
 
     /// Lets time pass.
     pub fn advance(&mut self, now: Nanos) {
+        self.sample(now);
         self.world.advance(now);
         self.carry_out(now);
     }

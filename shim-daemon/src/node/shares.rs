@@ -101,6 +101,9 @@ fn state(now: Nanos, view: &ShareView) -> ShareState {
         State::Draining => ShareState::Draining { for_us },
         State::Waiting => ShareState::Waiting { for_us },
         State::Capped => ShareState::Capped { for_us },
+        State::Sharing => ShareState::Sharing { for_us },
+        State::Yielding => ShareState::Yielding { for_us },
+        State::Held => ShareState::Held { for_us },
     }
 }
 

@@ -1,15 +1,11 @@
 //! Processes come to a device and go, and terms change: who is here, in which class, with which weight.
 
-use super::clock::WHOLE;
 use super::entity::{Entity, Member, Phase};
 use super::promise::Promise;
 use super::schedule::{Output, Schedule};
-use super::terms::Compute;
+use super::terms::{Compute, weight};
 use crate::ids::{ContainerId, ProcessId};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The least weight of a container without a request of its own, when others' requests leave nothing: one percent.
-const LEAST_WEIGHT: u64 = 10;
 
 impl Schedule {
     pub(super) fn joined(
@@ -120,11 +116,8 @@ impl Schedule {
         let now = self.now;
         for container in self.entities.keys().copied().collect::<Vec<_>>() {
             self.touch(container, |entity, mark| {
-                let (asked, without) = requests.get(&entity.class).copied().unwrap_or_default();
-                let weight = entity.compute.request.map_or_else(
-                    || (WHOLE.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
-                    |request| u64::from(request.get()),
-                );
+                let of_class = requests.get(&entity.class).copied().unwrap_or_default();
+                let weight = weight(entity.compute.request, of_class);
                 let (ahead, behind) = (
                     entity.clock.since(mark, entity.weight),
                     mark.since(entity.clock, entity.weight),

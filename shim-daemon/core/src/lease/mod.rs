@@ -1,7 +1,9 @@
 //! Compute leases: whose turn it is on a device, for how long, and what a turn costs.
 //!
-//! A container works on a device only inside its lease. The daemon stores each [`Lease`] in the container's control
-//! page; the clients' gates obey it and report when they have drained. [`Schedule`] deals the turns of one device:
+//! The daemon stores each container's [`Lease`] in its control page; the clients' gates obey it. A device is shared: all
+//! work at the same time and the daemon steers (`shared`). Or it is dealt in exclusive turns, where the settings say so
+//! ([`DeviceTime`]): then a container works only inside its lease, its gates report when they have drained, and
+//! [`Schedule`] deals the turns:
 //!
 //! * A turn costs all the time from its grant until the last process has drained: what was denied to others, whatever
 //!   was done with it. Who takes more than its turn owes it (`clock`, `billing`).
@@ -20,15 +22,19 @@ mod gangs;
 mod index;
 mod members;
 mod promise;
+mod regime;
 mod reports;
 mod schedule;
+mod shared;
 mod terms;
 mod turns;
 mod view;
 mod word;
 
 pub use gangs::Gangs;
+pub use regime::DeviceTime;
 pub use schedule::{Input, Output, Schedule};
-pub use terms::{Compute, LeasePolicy, Profile};
+pub use shared::{Mode, Work};
+pub use terms::{Compute, LeasePolicy, Profile, Sharing};
 pub use view::{ShareState, ShareView};
 pub use word::{Lease, LeaseKind};

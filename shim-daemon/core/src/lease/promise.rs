@@ -45,6 +45,11 @@ impl Promise {
         self.owed = forgiven.min(0);
     }
 
+    /// Whether anything is owed.
+    pub(super) fn is_owed(&self) -> bool {
+        self.owed > 0
+    }
+
     /// The turn it gets when it is that far behind.
     pub(super) fn turn(&self, quantum: Nanos, shortest: Nanos) -> Nanos {
         part_of(self.part, quantum).max(shortest)

@@ -152,6 +152,19 @@ impl Schedule {
         }
     }
 
+    /// A device nobody is on, whose epochs are above `epochs`.
+    pub(super) fn above(policy: LeasePolicy, epochs: u64) -> Self {
+        Self {
+            epochs,
+            ..Self::new(policy)
+        }
+    }
+
+    /// The highest epoch given.
+    pub(super) fn epochs(&self) -> u64 {
+        self.epochs
+    }
+
     /// Takes in what happened. A `now` before the last one counts as the last one.
     pub fn handle(&mut self, now: Nanos, input: Input) {
         self.pass(now);
@@ -298,6 +311,7 @@ impl Schedule {
                 deadline: self.until(container, &turn),
                 window: self.window_of(entity, &turn),
                 contended,
+                slice: None,
             },
         };
         if extends(&entity.said, entity.epoch, &kind) {

@@ -48,9 +48,26 @@ impl Profile {
     }
 }
 
+/// How containers work on a device that several want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// At the same time, steered: nobody's gaps idle the device.
+    #[default]
+    Together,
+    /// One after the other, in exclusive turns.
+    Turns,
+}
+
+/// The driver's time slice where nobody measured it: softgpu's; drivers are said to use 1 or 2 ms. Unverified.
+const SLICE: Nanos = Nanos::millis(2);
+
 /// The node's settings for compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasePolicy {
+    /// How a device is shared.
+    pub sharing: Sharing,
+    /// The driver's time slice: how long it lets one context run while others have work.
+    pub slice: Nanos,
     /// The turn of a container with an average weight; see [`Profile`].
     pub quantum: Nanos,
     /// No turn is shorter, whatever the weight: below this switching costs too much.
@@ -72,9 +89,19 @@ pub struct LeasePolicy {
 }
 
 impl LeasePolicy {
+    /// The default settings with exclusive turns.
+    pub fn turns() -> Self {
+        Self {
+            sharing: Sharing::Turns,
+            ..Self::default()
+        }
+    }
+
     /// The settings of a profile.
     pub fn of(profile: Profile) -> Self {
         Self {
+            sharing: Sharing::default(),
+            slice: SLICE,
             quantum: profile.quantum(),
             shortest: Nanos::millis(2),
             window: Nanos(profile.quantum().0 / 4).max(Nanos::millis(2)),
@@ -91,4 +118,37 @@ impl Default for LeasePolicy {
     fn default() -> Self {
         Self::of(Profile::default())
     }
+}
+
+/// The least weight of a container without a request of its own, when others' requests leave nothing: one percent.
+const LEAST_WEIGHT: u64 = 10;
+
+/// A container's weight among those of its class, of whom so many thousandths are requested, and so many containers have no request.
+pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {
+    request.map_or_else(
+        || (1000_u64.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
+        |request| u64::from(request.get()),
+    )
+}
+
+/// A container's priority, share and weight.
+pub(super) type Terms = (u16, Compute, u64);
+
+/// Its part in thousandths while `all` want the device: by weight among the highest class, less what lower ones are guaranteed; else what it is
+/// guaranteed itself. Never more than its cap.
+pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
+    let requests =
+        |(_, compute, _): &Terms| compute.request.map_or(0, |part| u64::from(part.get()));
+    let (class, compute, weight) = own;
+    let part = if all.iter().any(|(other, ..)| *other > class) {
+        requests(&own)
+    } else {
+        let lower = all.iter().filter(|(other, ..)| *other < class);
+        let left = 1000_u64.saturating_sub(lower.map(requests).sum());
+        let peers = all.iter().filter(|(other, ..)| *other == class);
+        let sum: u64 = peers.map(|(.., weight)| weight).sum();
+        left * weight / sum.max(1)
+    };
+    let cap = compute.cap().map_or(1000, |cap| u64::from(cap.get()));
+    u32::try_from(part.min(cap)).unwrap_or(1000)
 }

@@ -17,7 +17,7 @@ pub struct ShareView {
     pub state: ShareState,
     /// Since when. For [`ShareState::Free`] and [`ShareState::Idle`], when its last turn began.
     pub since: Nanos,
-    /// Turns it was given.
+    /// Turns it was given; on a shared device, times it was held.
     pub turns: u64,
     /// Times it had not drained when it should have.
     pub overruns: u64,
@@ -32,6 +32,12 @@ pub enum ShareState {
     Free,
     /// It neither has nor wants the device.
     Idle,
+    /// It shares the device, nothing holds it back.
+    Sharing,
+    /// It shares the device and submits in slices, because another is behind.
+    Yielding,
+    /// It is closed until another that is behind has been repaid.
+    Held,
     /// It has the device, or the device is kept for it until its turns on its other devices begin or are over.
     Holding,
     /// It was told to stop and has not drained.
@@ -82,32 +88,9 @@ impl Schedule {
         }
     }
 
-    /// Its part in thousandths: by weight among the highest class, less what lower ones are guaranteed; else what it is
-    /// guaranteed itself. Never more than its cap.
     fn part(&self, own: &Entity) -> u32 {
-        let requests = |entity: &Entity| {
-            entity
-                .compute
-                .request
-                .map_or(0, |part| u64::from(part.get()))
-        };
-        let higher = self.entities.values().any(|other| other.class > own.class);
-        let part = if higher {
-            requests(own)
-        } else {
-            let lower = self
-                .entities
-                .values()
-                .filter(|other| other.class < own.class);
-            let left = 1000_u64.saturating_sub(lower.map(requests).sum());
-            let peers = self
-                .entities
-                .values()
-                .filter(|other| other.class == own.class);
-            let sum: u64 = peers.map(|peer| peer.weight).sum();
-            left * own.weight / sum.max(1)
-        };
-        let cap = own.compute.cap().map_or(1000, |cap| u64::from(cap.get()));
-        u32::try_from(part.min(cap)).unwrap_or(1000)
+        let terms = |entity: &Entity| (entity.class, entity.compute, entity.weight);
+        let all: Vec<_> = self.entities.values().map(terms).collect();
+        super::terms::part(terms(own), &all)
     }
 }

@@ -18,14 +18,18 @@ pub struct Lease {
 pub enum LeaseKind {
     /// Work without bounds: no other container is on the device and no cap binds.
     Free,
-    /// The container holds the device.
+    /// The container holds the device, or shares it.
     Open {
         /// When its clients stop launching by themselves. `None`: until they are told.
         deadline: Option<Nanos>,
         /// The most un-drained work by estimate.
         window: Nanos,
-        /// Whether another container waits for the device.
+        /// In turns: whether another container waits for the device. Shared: whether another's work
+        /// may run there now.
         contended: bool,
+        /// Shared: the most that is submitted before all of it is complete, zero for no such bound.
+        /// `None` in turns.
+        slice: Option<Nanos>,
     },
     /// Stop launching, drain, and say so under this epoch.
     Closed,

@@ -3,7 +3,7 @@
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{ContainerId, DeviceId, ProcessId};
-use crate::lease::{Input, Lease, LeasePolicy, Output, ShareView};
+use crate::lease::{DeviceTime, Input, Lease, LeasePolicy, Mode, Output, ShareView, Work};
 use crate::spec::{ContainerSpec, SpecError};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -81,6 +81,36 @@ impl World {
         for device in self.schedules.keys().copied().collect::<Vec<_>>() {
             self.take_turns(device);
         }
+    }
+
+    /// The devices whose processes' pages are to be read at `now`, each with those processes. What they say comes back as
+    /// [`Event::Served`](crate::Event::Served).
+    pub fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
+        let due = self.schedules.iter().filter(|(_, device)| {
+            let next = device.next_sample();
+            next.is_some_and(|at| at <= now)
+        });
+        due.map(|(id, device)| (*id, device.processes().collect()))
+            .collect()
+    }
+
+    /// When pages are to be read next.
+    pub fn next_sample(&self) -> Option<Nanos> {
+        let devices = self.schedules.values();
+        devices.filter_map(DeviceTime::next_sample).min()
+    }
+
+    /// The pages of a device's processes were read.
+    pub(super) fn served(&mut self, device: DeviceId, works: &[(ProcessId, Work)]) {
+        if let Some(schedule) = self.schedules.get_mut(&device) {
+            schedule.sampled(self.now, works);
+        }
+        self.take_turns_with_others(device);
+    }
+
+    /// How a device is shared now, and how often that changed. `None`: it is dealt in turns, or is not known.
+    pub fn sharing(&self, device: DeviceId) -> Option<(Mode, u64)> {
+        self.schedules.get(&device)?.mode()
     }
 
     /// The time a schedule asked for has come.

@@ -3,7 +3,7 @@
 use super::{Container, World};
 use crate::decision::{Answer, Decision, Denial, Notice};
 use crate::ids::{ContainerId, DeviceId};
-use crate::lease::Schedule;
+use crate::lease::DeviceTime;
 use crate::ledger::Device;
 use crate::spec::{ContainerSpec, DeviceSpec, SpecError};
 use crate::time::Nanos;
@@ -19,7 +19,7 @@ impl World {
         let policy = self.policy.lease;
         self.schedules
             .entry(device)
-            .or_insert_with(|| Schedule::new(policy));
+            .or_insert_with(|| DeviceTime::new(policy));
     }
 
     pub(super) fn device_lost(&mut self, device: DeviceId) {

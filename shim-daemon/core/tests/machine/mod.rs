@@ -93,7 +93,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(seed: u64) -> Self {
-        Self::with(LeasePolicy::default(), seed)
+        Self::with(LeasePolicy::turns(), seed)
     }
 
     pub fn with(policy: LeasePolicy, seed: u64) -> Self {

@@ -24,7 +24,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(count: usize, seed: u64) -> Self {
-        Self::with(count, seed, LeasePolicy::default())
+        Self::with(count, seed, LeasePolicy::turns())
     }
 
     pub fn with(count: usize, seed: u64, policy: LeasePolicy) -> Self {

@@ -16,8 +16,8 @@ pub use rng::Rng;
 
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
-    DeviceSpec, Event, Lease, Nanos, Notice, Policy, Preemptible, ProcessId, Quota, Resolver,
-    Signal, SpecError, World,
+    DeviceSpec, Event, Lease, LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota,
+    Resolver, Signal, SpecError, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,6 +89,16 @@ impl Node {
         Self::with(Policy {
             first_overhead: Bytes::ZERO,
             step: Bytes(1),
+            ..Policy::default()
+        })
+    }
+
+    /// The same, with exclusive turns on its devices.
+    pub fn dealt_in_turns() -> Self {
+        Self::with(Policy {
+            first_overhead: Bytes::ZERO,
+            step: Bytes(1),
+            lease: LeasePolicy::turns(),
             ..Policy::default()
         })
     }

@@ -1,0 +1,85 @@
+//! The constants of a shared device, all in one place, derived from the driver's time slice.
+
+use crate::time::Nanos;
+
+/// See the module's page. Times are spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// The driver's time slice, L: how long a context keeps the device while others have work queued.
+    pub(super) slice: Nanos,
+}
+
+impl Rules {
+    /// Time between two samples while several tenants are active.
+    pub(super) const TICK: Nanos = Nanos::millis(2);
+    /// The same while a tenant is held: it must be open again soon after the device has become idle.
+    pub(super) const TICK_HELD: Nanos = Nanos::millis(1);
+    /// A tenant counts as pending for so long after it was seen so: two ticks and their jitter.
+    pub(super) const LATELY: Nanos = Nanos::millis(5);
+    /// Unused lag fades within this time of not asking: what a tenant did not want is not owed to it.
+    pub(super) const FADE: Nanos = Nanos::millis(20);
+    /// A debt fades by one part in so many of the time in which its tenant asks for nothing.
+    pub(super) const PARDON: i64 = 100;
+    /// The most lag or debt that is remembered.
+    pub(super) const MOST: Nanos = Nanos::secs(1);
+    /// How long it must be calm before a mode is relaxed, at first and at most.
+    pub(super) const QUIET: (Nanos, Nanos) = (Nanos::millis(250), Nanos::secs(8));
+    /// How long a tenant may be of unknown service in its life before its claims count as they are.
+    pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
+    /// A device is saturated while somebody is pending for at least so many thousandths of the time. On one
+    /// that is not, everybody gets what it asks for, sooner or later: nobody is behind.
+    pub(super) const SATURATED: u64 = 950;
+    /// What a client needs to notice that its streams have run empty and to submit again: measured on
+    /// softgpu between 20 us (looking without a pause) and 60 us (asleep).
+    const BUBBLE: Nanos = Nanos::micros(20);
+    /// The part of the device's time, in thousandths, that such pauses may cost: usually, and while one
+    /// that leaves gaps is far behind.
+    const PAUSES: (u64, u64) = (30, 50);
+
+    /// Lag from which the others yield.
+    pub(super) fn yield_at(&self) -> i64 {
+        signed(self.slice) * 2
+    }
+
+    /// Lag from which the others are held, and the most a tenant that leaves gaps can have.
+    pub(super) fn hold_at(&self) -> i64 {
+        signed(self.slice) * 5
+    }
+
+    /// Lag below which it is calm.
+    pub(super) fn calm_below(&self) -> i64 {
+        signed(self.slice) / 2
+    }
+
+    /// How long the others must have yielded before any is held.
+    pub(super) fn patience(&self) -> Nanos {
+        Nanos(self.slice.0 * 10)
+    }
+
+    /// Work that completes nothing for so long is billed by time: one operation takes longer than the
+    /// driver lets it run at once, so an estimate would not say what it had.
+    pub(super) fn silent(&self) -> Nanos {
+        Nanos(self.slice.0 * 4)
+    }
+
+    /// What the yielding tenants together submit at a time beside one that is pending for `presence`
+    /// thousandths of the time. The pauses between their slices cost the device time only while it is
+    /// not pending: the rarer it is, the longer the slices, up to a quarter of the driver's. Beyond
+    /// that the driver would no longer switch at once.
+    pub(super) fn yield_slice(&self, presence: u64, far: bool) -> Nanos {
+        let pauses = if far { Self::PAUSES.1 } else { Self::PAUSES.0 };
+        let absent = 1000_u64.saturating_sub(presence);
+        let wanted = Self::BUBBLE.0 * absent / pauses;
+        Nanos(wanted.clamp(self.least_slice().0, self.slice.0 / 4))
+    }
+
+    /// No slice is shorter.
+    pub(super) fn least_slice(&self) -> Nanos {
+        Nanos(self.slice.0 / 40)
+    }
+}
+
+/// A span as a signed number of nanoseconds.
+pub(super) fn signed(time: Nanos) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,270 @@
+//! Whether the tenants run together, the others yield to one that is behind, or are held for it.
+//!
+//! Modes rise one step at a time and fall after a calm that grows while they rise again soon. What each tenant's gate is
+//! told follows from the mode and from who is behind, at every sample.
+
+use super::rules::Rules;
+use super::tenant::{Gate, Tenant};
+use crate::ids::ContainerId;
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+/// How a device is shared now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// All gates are open.
+    #[default]
+    Together,
+    /// Those ahead submit in slices.
+    Yield,
+    /// Those ahead are closed until their debt is repaid.
+    Hold,
+}
+
+/// The mode and its hysteresis.
+#[derive(Debug)]
+pub(super) struct Steering {
+    pub(super) mode: Mode,
+    /// Since when it is in its mode.
+    since: Nanos,
+    /// Since when a lower mode would do.
+    calm: Option<Nanos>,
+    /// How long that must be so.
+    quiet: Nanos,
+    /// When it was last relaxed.
+    relaxed: Option<Nanos>,
+    /// How often the mode changed.
+    pub(super) changes: u64,
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Together,
+            since: Nanos::ZERO,
+            calm: None,
+            quiet: Rules::QUIET.0,
+            relaxed: None,
+            changes: 0,
+        }
+    }
+}
+
+/// Who is behind, and what is wanted for it.
+struct Case {
+    behind: ContainerId,
+    class: u16,
+    due: bool,
+    dense: bool,
+    presence: u64,
+    want: Mode,
+    lag: i64,
+}
+
+impl Steering {
+    /// Nothing needs steering.
+    pub(super) fn rest(&mut self, now: Nanos) {
+        if self.mode != Mode::Together {
+            self.go(Mode::Together, now);
+        }
+    }
+
+    fn go(&mut self, mode: Mode, now: Nanos) {
+        self.mode = mode;
+        (self.since, self.calm) = (now, None);
+        self.changes += 1;
+    }
+
+    /// Moves to the mode that is wanted: up a step at once, down after a calm.
+    fn follow(&mut self, want: Mode, now: Nanos) {
+        if want > self.mode {
+            let soon = |at: Nanos| now < at + Nanos(self.quiet.0 * 4);
+            let (first, most) = Rules::QUIET;
+            if let Some(relaxed) = self.relaxed.take() {
+                self.quiet = if soon(relaxed) {
+                    Nanos(self.quiet.0 * 2).min(most)
+                } else {
+                    first
+                };
+            }
+            let next = match self.mode {
+                Mode::Together => Mode::Yield,
+                Mode::Yield | Mode::Hold => Mode::Hold,
+            };
+            self.go(next, now);
+        } else if want == self.mode {
+            self.calm = None;
+        } else {
+            let calm = *self.calm.get_or_insert(now);
+            if now >= calm + self.quiet {
+                let lower = match self.mode {
+                    Mode::Hold => Mode::Yield,
+                    Mode::Yield | Mode::Together => Mode::Together,
+                };
+                self.relaxed = Some(now);
+                self.go(lower, now);
+            }
+        }
+    }
+
+    /// What the gates of all tenants should be. `active` are those that can be steered and are not idle.
+    pub(super) fn steer(
+        &mut self,
+        tenants: &BTreeMap<ContainerId, Tenant>,
+        active: &[ContainerId],
+        rules: &Rules,
+        now: Nanos,
+    ) -> BTreeMap<ContainerId, Gate> {
+        let mut gates: BTreeMap<ContainerId, Gate> = tenants
+            .keys()
+            .map(|container| (*container, Gate::Noted))
+            .collect();
+        if let [alone] = active {
+            let free = tenants
+                .get(alone)
+                .is_some_and(|tenant| tenant.bucket.is_none());
+            if free {
+                gates.insert(*alone, Gate::Free);
+            }
+        }
+        let pending: Vec<(ContainerId, &Tenant)> = active
+            .iter()
+            .filter_map(|container| Some((*container, tenants.get(container)?)))
+            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.dry)
+            .collect();
+        let case = if active.len() < 2 {
+            None
+        } else {
+            self.case(&pending, tenants, active, rules, now)
+        };
+        match case {
+            None if active.len() < 2 => self.rest(now),
+            None => self.follow(Mode::Together, now),
+            Some(case) => {
+                self.follow(case.want, now);
+                self.apply(&case, &pending, rules, &mut gates);
+            }
+        }
+        for (container, tenant) in tenants {
+            if tenant.dry {
+                gates.insert(*container, Gate::Shut);
+            }
+        }
+        gates
+    }
+
+    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most lag.
+    fn case(
+        &self,
+        pending: &[(ContainerId, &Tenant)],
+        tenants: &BTreeMap<ContainerId, Tenant>,
+        active: &[ContainerId],
+        rules: &Rules,
+        now: Nanos,
+    ) -> Option<Case> {
+        let highest = pending.iter().map(|(_, tenant)| tenant.class).max()?;
+        let due = pending.iter().find(|(_, tenant)| tenant.due);
+        let first = pending
+            .iter()
+            .filter(|(_, tenant)| tenant.class == highest)
+            .max_by_key(|(_, tenant)| tenant.behind());
+        let (behind, tenant) = due.or(first)?;
+        let others = pending.len() > 1;
+        let busiest = pending.iter().map(|(_, tenant)| tenant.presence).max();
+        let saturated = busiest.is_some_and(|presence| presence >= Rules::SATURATED);
+        let lag = if due.is_some() {
+            rules.hold_at()
+        } else {
+            tenant.behind()
+        };
+        // A higher class that was active a moment ago may be back any moment.
+        let higher = active
+            .iter()
+            .filter_map(|container| tenants.get(container))
+            .any(|other| pending.iter().any(|(_, low)| low.class < other.class));
+        let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
+        // A mode that is on goes on until it is calm.
+        let least = match self.mode {
+            Mode::Together => rules.yield_at(),
+            Mode::Yield | Mode::Hold => rules.calm_below(),
+        };
+        let contended = higher || (others && saturated);
+        let want = if !contended {
+            Mode::Together
+        } else if (lag >= rules.hold_at() && !patient) || (self.mode == Mode::Hold && lag >= least)
+        {
+            Mode::Hold
+        } else if higher || lag >= least {
+            Mode::Yield
+        } else {
+            Mode::Together
+        };
+        Some(Case {
+            behind: *behind,
+            class: tenant.class,
+            due: due.is_some(),
+            dense: tenant.is_dense(),
+            presence: tenant.presence,
+            want,
+            lag,
+        })
+    }
+
+    /// Those ahead of the tenant that is behind yield or are held.
+    fn apply(
+        &self,
+        case: &Case,
+        pending: &[(ContainerId, &Tenant)],
+        rules: &Rules,
+        gates: &mut BTreeMap<ContainerId, Gate>,
+    ) {
+        if self.mode == Mode::Together {
+            return;
+        }
+        let ahead: Vec<(ContainerId, &Tenant)> = pending
+            .iter()
+            .copied()
+            .filter(|(container, tenant)| {
+                *container != case.behind
+                    && (case.due || tenant.class < case.class || tenant.lag < 0)
+            })
+            .collect();
+        let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight).sum();
+        let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
+        let filler = if case.dense {
+            None
+        } else {
+            filler(&ahead, rules)
+        };
+        for (container, tenant) in &ahead {
+            let slice = Nanos(all.0 * tenant.weight / weights.max(1));
+            let slice = if filler.is_some() { all } else { slice };
+            let repays = tenant.gate == Gate::Shut || case.lag >= rules.yield_at();
+            let held = match filler {
+                // What yields at a time adds up: one at a time.
+                Some(filler) if filler != *container => {
+                    self.mode == Mode::Hold || tenant.is_dense()
+                }
+                Some(_) => false,
+                None => self.mode == Mode::Hold && repays,
+            };
+            let gate = if held {
+                Gate::Shut
+            } else {
+                Gate::Slice(slice.max(rules.least_slice()))
+            };
+            gates.insert(*container, gate);
+        }
+    }
+}
+
+/// Beside a tenant that leaves gaps somebody keeps the device busy: of those ahead a dense one, the least ahead. It
+/// stays that for as long as it is no more than a slice further ahead than another.
+fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
+    let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
+    let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
+    let first = ahead
+        .iter()
+        .max_by_key(|(_, tenant)| (tenant.is_dense(), tenant.lag + stays(tenant)));
+    first.map(|(container, _)| *container)
+}
