@@ -2,7 +2,7 @@
 //!
 //! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does. [`engine`] keeps the timeline, that is
 //! when the hardware would begin and end it; [`lane`] is one engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and
-//! in which legal order effects happen; [`threads`] are what runs behind the application's back.
+//! in which legal order effects happen; [`threads`] are what runs behind the application's back. [`model`] is the round robin alone, for tests of others.
 
 mod apply;
 mod bell;
@@ -13,6 +13,7 @@ pub mod event;
 mod host;
 mod lane;
 pub mod memop;
+pub mod model;
 mod op;
 mod rng;
 mod share;
