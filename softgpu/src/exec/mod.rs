@@ -123,6 +123,7 @@ pub(crate) fn enqueue(
     effect: Option<Effect>,
     records: Option<EventId>,
 ) -> OpId {
+    let _held = stream.context().hold();
     let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
     let now = timeline.catch_up();
     let mut after = timeline.stream_order(stream.id());
@@ -182,6 +183,7 @@ impl BatchItem {
 /// `OPERATING_SYSTEM` if the system gives no threads.
 pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>) -> Result<OpId> {
     threads::ensure()?;
+    let _held = stream.context().hold();
     let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
     let now = timeline.catch_up();
     let mut entry = timeline.stream_order(stream.id());
@@ -245,6 +247,7 @@ fn ends(ops: &[OpId], followed: &[bool]) -> Vec<OpId> {
 
 /// Waits until the stream takes another operation, so that a batch need not wait with the caller's locks held.
 pub(crate) fn make_room(stream: &StreamRef) {
+    let _held = stream.context().hold();
     drop(wait::until(lock(), |timeline| has_room(timeline, stream)));
 }
 
