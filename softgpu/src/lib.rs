@@ -30,4 +30,5 @@ pub mod watch;
 pub mod world;
 
 pub use error::Result;
+pub use exec::model;
 pub use world::{Device, Kind, PageRun, Process};

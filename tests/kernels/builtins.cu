@@ -4,7 +4,7 @@
 //
 // scripts/kernels.sh compiles it without a GPU.
 //
-// Each does its whole work whatever the grid. `spin` and `meet` are written by hand as PTX too (cli/sys/src/spin.ptx, meet.ptx): keep them in step.
+// Each but `spin_grid` does its whole work whatever the grid. `spin` and `meet` are written by hand as PTX too (cli/sys/src/spin.ptx, meet.ptx): keep them in step.
 #include <cstdint>
 
 static __device__ uint64_t globaltimer() {
@@ -32,6 +32,11 @@ static __device__ void spin_for(uint64_t ns) {
 }
 
 extern "C" __global__ void spin(uint64_t ns) { spin_for(ns); }
+
+// `ns` for each block of the grid. One block takes all of it, however many the device holds at one time.
+extern "C" __global__ void spin_grid(uint64_t ns) {
+    if (blockIdx.x + blockIdx.y + blockIdx.z == 0) spin_for(ns * gridDim.x * gridDim.y * gridDim.z);
+}
 
 extern "C" __global__ void meet(uint64_t ns, volatile uint32_t *own, const volatile uint32_t *peer, uint32_t value) {
     spin_for(ns);

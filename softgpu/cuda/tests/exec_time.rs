@@ -45,6 +45,28 @@ fn kernels_in_a_row_take_their_sum_and_nothing_between() {
 }
 
 #[test]
+fn a_kernel_may_take_its_time_for_each_block_of_its_grid() {
+    let name = "a_kernel_may_take_its_time_for_each_block_of_its_grid";
+    alone(name, "", || {
+        start();
+        let (longer, same, mut ns) = (function("spin_grid"), function("spin"), 10 * US);
+        let mut taken_by = |function, [x, y, z]: [u32; 3]| {
+            let (params, extra) = (&mut [(&raw mut ns).cast()], std::ptr::null_mut());
+            let params = params.as_mut_ptr();
+            taken(|stream| {
+                let launched =
+                    cuLaunchKernel(function, x, y, z, 32, 1, 1, 0, stream, params, extra);
+                assert_eq!(launched, OK);
+            })
+        };
+        assert_eq!(taken_by(longer, [1, 1, 1]), 0.01);
+        assert_eq!(taken_by(longer, [70, 1, 1]), 0.7);
+        assert_eq!(taken_by(longer, [5, 3, 2]), 0.3);
+        assert_eq!(taken_by(same, [70, 1, 1]), 0.01);
+    });
+}
+
+#[test]
 fn a_graph_takes_its_longest_path() {
     alone("a_graph_takes_its_longest_path", "", || {
         start();

@@ -11,7 +11,7 @@ mod stack;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 
@@ -41,6 +41,8 @@ pub struct Context {
     attached: AtomicU32,
     settings: Mutex<Settings>,
     ext: Ext,
+    /// Held by a thread that submits ([`Context::hold`]).
+    submits: Mutex<()>,
 }
 
 /// Makes a user context on `device`; it is not current anywhere yet.
@@ -102,6 +104,7 @@ impl Context {
             attached: AtomicU32::new(1),
             settings: Mutex::default(),
             ext: Ext::default(),
+            submits: Mutex::default(),
         })
     }
 
@@ -167,10 +170,15 @@ impl Context {
     }
 
     /// Its limits and preferences.
-    pub fn settings(&self) -> std::sync::MutexGuard<'_, Settings> {
-        self.settings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, so the other threads' calls
+    /// that submit in this context wait too, whatever their stream; and so do those that destroy an event or a stream. Queries
+    /// and waits for work do not take it.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.submits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it can still be used.

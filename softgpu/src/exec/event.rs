@@ -98,6 +98,7 @@ pub fn destroy(event: CUevent) -> Result {
         .remove(event.0.addr())
         .ok_or(CUresult::INVALID_HANDLE)?;
     capture::event_gone(event.id);
+    let _held = event.context.hold();
     lock().events.remove(&event.id);
     Ok(())
 }
@@ -146,6 +147,7 @@ pub fn record_context(event: &Event, named: &Named) -> Result {
     check_captures(context, green.as_deref())?;
     capture::event_gone(event.id);
     threads::ensure()?;
+    let _held = context.hold();
     let mut timeline = lock();
     let now = timeline.catch_up();
     let after = match green {
@@ -182,6 +184,7 @@ pub fn wait_context(event: &Event, named: &Named) -> Result {
     capture::check_event(event)?;
     check_captures(&named.context, named.green.as_deref())?;
     let op = event.recorded();
+    let _held = named.context.hold();
     let mut timeline = lock();
     let pending = timeline.nodes.contains_key(&op);
     let domain = named.domain();

@@ -18,7 +18,7 @@ struct Job {
 }
 
 /// The queue and the running operations of one context on one engine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Lane {
     /// Load that runs at one time; one job more loaded than that runs alone.
     capacity: u64,
@@ -153,6 +153,16 @@ impl Lane {
         (self.clock, self.slice_end) = (begin, end);
         self.taken += end - begin;
         true
+    }
+
+    /// Engine time that the operations here still need at `now`, one after the other (ns).
+    pub(super) fn left(&self, now: u64) -> u64 {
+        let passed = now.min(self.slice_end).saturating_sub(self.clock);
+        let running = self
+            .running
+            .iter()
+            .map(|job| job.left.saturating_sub(passed));
+        running.chain(self.waiting.iter().map(|job| job.left)).sum()
     }
 
     /// Engine time this lane has taken since it was last asked (ns).

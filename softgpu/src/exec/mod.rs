@@ -2,7 +2,7 @@
 //!
 //! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does. [`engine`] keeps the timeline, that is
 //! when the hardware would begin and end it; [`lane`] is one engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and
-//! in which legal order effects happen; [`threads`] are what runs behind the application's back.
+//! in which legal order effects happen; [`threads`] are what runs behind the application's back. [`model`] is the round robin alone, for tests of others.
 
 mod apply;
 mod bell;
@@ -13,6 +13,7 @@ pub mod event;
 mod host;
 mod lane;
 pub mod memop;
+pub mod model;
 mod op;
 mod rng;
 mod share;
@@ -122,6 +123,7 @@ pub(crate) fn enqueue(
     effect: Option<Effect>,
     records: Option<EventId>,
 ) -> OpId {
+    let _held = stream.context().hold();
     let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
     let now = timeline.catch_up();
     let mut after = timeline.stream_order(stream.id());
@@ -181,6 +183,7 @@ impl BatchItem {
 /// `OPERATING_SYSTEM` if the system gives no threads.
 pub(crate) fn submit_batch(stream: &StreamRef, also: OpId, items: Vec<BatchItem>) -> Result<OpId> {
     threads::ensure()?;
+    let _held = stream.context().hold();
     let mut timeline = wait::until(lock(), |timeline| has_room(timeline, stream));
     let now = timeline.catch_up();
     let mut entry = timeline.stream_order(stream.id());
@@ -244,6 +247,7 @@ fn ends(ops: &[OpId], followed: &[bool]) -> Vec<OpId> {
 
 /// Waits until the stream takes another operation, so that a batch need not wait with the caller's locks held.
 pub(crate) fn make_room(stream: &StreamRef) {
+    let _held = stream.context().hold();
     drop(wait::until(lock(), |timeline| has_room(timeline, stream)));
 }
 

@@ -261,6 +261,7 @@ pub fn destroy(stream: CUstream) -> Result {
         .remove(stream.0.addr())
         .ok_or(CUresult::INVALID_HANDLE)?;
     crate::graph::capture::stream_gone(&stream);
+    let _held = stream.context.hold();
     lock().retire(stream.id);
     Ok(())
 }

@@ -15,13 +15,13 @@ use crate::spec::{SLICE, Spec};
 
 /// How an engine changes from one context to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// The longest a context holds the engine before others get their turn (ns).
-    pub(crate) slice: u64,
+    pub slice: u64,
     /// How long the engine stands still when a context follows one that has no more work (ns).
-    pub(crate) switch: u64,
+    pub switch: u64,
     /// The same when a context follows one that has work left (ns).
-    pub(crate) preempt: u64,
+    pub preempt: u64,
 }
 
 impl Pace {
@@ -68,7 +68,7 @@ const PLACE_AT: u32 = 44;
 
 /// Whose a time on the engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holder {
+pub(super) enum Holder {
     /// Nobody wanted the engine.
     Nobody,
     /// The engine changes to another context.
@@ -364,6 +364,15 @@ impl<'a> Turns<'a> {
             }
         }
         None
+    }
+
+    /// The turn behind `place`, whoever's: who has it, when it begins and when it ends. `None` if the log ends at `place`.
+    pub(super) fn behind(&self, place: u64) -> Option<(Holder, u64, u64)> {
+        let turn = |at| Turn::of(self.at(at).load(Ordering::Acquire));
+        (place < self.place()).then(|| {
+            let Turn { holder, end } = turn(place + 1);
+            (holder, turn(place).end, end)
+        })
     }
 
     /// When the seat's next turn begins, at the earliest, if it wants one.

@@ -165,10 +165,10 @@ impl Launch {
     /// The operation it is.
     pub fn op(self: &Arc<Self>) -> Op {
         let spec = self.function.context().device().spec();
-        let ns = self
-            .function
-            .builtin()
-            .map_or(LAUNCH_NS, |builtin| builtin.duration(&self.params, spec.bw));
+        let blocks = self.shape.blocks();
+        let ns = self.function.builtin().map_or(LAUNCH_NS, |builtin| {
+            builtin.duration(&self.params, blocks, spec.bw)
+        });
         let launch = Arc::clone(self);
         Op::new(
             Kind::Kernel(Arc::clone(self)),

@@ -3,13 +3,14 @@
 //! | name | parameters |
 //! |---|---|
 //! | `spin` | `uint64 ns`: occupies its context's turn for that long |
+//! | `spin_grid` | `uint64 ns`: the same for `ns` and each block of the grid: one function whose length follows the launch |
 //! | `meet` | `uint64 ns, uint32 *own, const uint32 *peer, uint32 value`: occupies its context's turn for `ns`, writes `value` to `own`, and then until `peer` has reached it |
 //! | `fill` | `uint32 *dst, uint64 n, uint32 value` |
 //! | `vadd` | `const float *a, const float *b, float *out, uint64 n` |
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
 //! | `checksum` | `const uint8 *src, uint64 n, uint64 *out`: FNV-1a, 64 bit |
 //!
-//! They do their whole work whatever the grid, as a grid-stride loop does, on real bytes: every range is checked first, and a wrong
+//! All but `spin_grid` do their whole work whatever the grid, as a grid-stride loop does, on real bytes: every range is checked first, and a wrong
 //! address loses the context with 700, a misaligned one with 716.
 
 pub(crate) mod access;
@@ -18,6 +19,7 @@ mod fill;
 mod meet;
 mod saxpy;
 mod spin;
+mod spin_grid;
 mod vadd;
 
 use std::sync::Arc;
@@ -56,6 +58,8 @@ enum Weight {
 struct Args<'a> {
     builtin: &'static Builtin,
     params: &'a Params,
+    /// Blocks of the grid.
+    blocks: u64,
 }
 
 impl Args<'_> {
@@ -72,6 +76,7 @@ impl Args<'_> {
 
 static ALL: &[&Builtin] = &[
     &spin::SPIN,
+    &spin_grid::SPIN_GRID,
     &meet::MEET,
     &fill::FILL,
     &vadd::VADD,
@@ -91,11 +96,12 @@ impl Builtin {
         Some((*offsets.get(index)?, *self.params.get(index)?))
     }
 
-    /// How long a launch with these parameters takes on memory that moves `bw` bytes per second (ns).
-    pub fn duration(&'static self, params: &Params, bw: u64) -> u64 {
+    /// How long a launch of `blocks` blocks with these parameters takes on memory that moves `bw` bytes per second (ns).
+    pub fn duration(&'static self, params: &Params, blocks: u64, bw: u64) -> u64 {
         match (self.weight)(&Args {
             builtin: self,
             params,
+            blocks,
         }) {
             Weight::Bytes(bytes) => LAUNCH_NS.saturating_add(nanoseconds(bytes, bw)),
             Weight::Time(ns) => ns,
@@ -112,6 +118,7 @@ impl Builtin {
         let args = Args {
             builtin: self,
             params,
+            blocks: 1,
         };
         self.spins.is_none_or(|spins| spins(&args, context))
     }
@@ -125,6 +132,7 @@ impl Builtin {
             &Args {
                 builtin: self,
                 params,
+                blocks: 1,
             },
             context,
         )

@@ -1,0 +1,69 @@
+//! What a process notes for the daemon: its service, and when it had work pending.
+
+use super::{Sample, Who};
+
+/// The books of one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Books {
+    service: u64,
+    busy: u64,
+    since: Option<u64>,
+    /// When work was last pending.
+    ended: u64,
+    /// It has said that it is idle, and nothing since.
+    pub said_idle: bool,
+    /// It is going to look whether it is idle.
+    pub looks: bool,
+}
+
+impl Books {
+    /// Those of a process that has not launched.
+    pub fn new() -> Self {
+        Self {
+            service: 0,
+            busy: 0,
+            since: None,
+            ended: 0,
+            said_idle: true,
+            looks: false,
+        }
+    }
+
+    /// Whether work is pending changes, or not, at `now`.
+    pub fn set_pending(&mut self, now: u64, pending: bool) {
+        match self.since {
+            Some(since) if !pending => {
+                self.busy += now - since;
+                (self.since, self.ended) = (None, now);
+            }
+            None if pending => self.since = Some(now),
+            _ => {}
+        }
+    }
+
+    /// An operation of `estimate` ns is complete.
+    pub fn serve(&mut self, estimate: u64) {
+        self.service += estimate;
+    }
+
+    /// Whether work is pending.
+    pub fn is_pending(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Since when nothing has been pending.
+    pub fn rests_since(&self) -> Option<u64> {
+        self.since.is_none().then_some(self.ended)
+    }
+
+    /// What the daemon reads.
+    pub fn sample(&self, who: Who, guessed: bool) -> Sample {
+        Sample {
+            who,
+            service: self.service,
+            busy: self.busy,
+            pending: self.since,
+            guessed,
+        }
+    }
+}

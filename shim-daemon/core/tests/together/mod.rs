@@ -1,0 +1,45 @@
+//! One device in virtual time, with several tenants that run together on it: softgpu's round robin is the device, programs
+//! with patterns of launches are the tenants, and a [`Steering`] opens, slows and closes their gates.
+//!
+//! Read in this order: [`program`] (what a tenant does), [`steering`] (what the daemon knows and decides), [`entry`] (what the
+//! gate of a client lets through), [`books`] (what a client tells about itself), [`client`] (one process), [`rig`] (the
+//! device and the order of events), [`report`] (what came of it). All times are nanoseconds of one virtual clock from 0.
+//!
+//! What is simplified: a process has one stream, and learns of the end of an operation when it happens. A thread that waits
+//! goes on [`Rig::wake`] after what it waited for.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "every test file uses its own part of the harness"
+)]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    clippy::float_arithmetic,
+    reason = "figures for people, and moments drawn from a distribution"
+)]
+
+mod books;
+mod client;
+mod entry;
+mod program;
+mod report;
+mod rig;
+#[path = "../node/rng.rs"]
+mod rng;
+mod steering;
+
+pub use program::{Pattern, Program};
+pub use report::{Report, TenantReport};
+pub use rig::Rig;
+pub use softgpu::model::Pace;
+pub use steering::{Gate, NoSteering, Sample, Steering, Who};
+
+/// A microsecond (ns).
+pub const US: u64 = 1_000;
+/// A millisecond (ns).
+pub const MS: u64 = 1_000 * US;
+/// A second (ns).
+pub const S: u64 = 1_000 * MS;

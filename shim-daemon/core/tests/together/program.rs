@@ -1,0 +1,149 @@
+//! What a process does: when it launches, what, and when it waits.
+
+use super::{Sample, US, rng::Rng};
+
+/// When requests come, and how many launches each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Launches without a wait, at most so many ahead of the device.
+    Queue(usize),
+    /// One request in each period of so many ns. Periods in which the one before still runs have none.
+    Every(u64),
+    /// The next request comes so many ns after the one before is complete.
+    Sync(u64),
+    /// Requests at random, so many ns apart in the mean. Those that come while one runs wait in line.
+    Poisson(u64),
+}
+
+/// A program with one thread and one stream.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub pattern: Pattern,
+    /// How long the operations take alone (ns), in turn. An operation is a kernel or a graph.
+    pub kernels: Vec<u64>,
+    /// Operations of a request. The thread waits for the last of them.
+    pub burst: usize,
+    /// What a launch takes on the host (ns).
+    pub launch: u64,
+    /// It works in `[from, until)`, in turns of so many ns with work and so many without.
+    pub from: u64,
+    pub until: u64,
+    pub pauses: Option<(u64, u64)>,
+    /// What it believes of the length of an operation, in thousandths of the truth.
+    pub estimate: u64,
+    /// Its estimates are guesses until this moment.
+    pub guesses_until: u64,
+    /// What it makes of what it tells the daemon.
+    pub lie: Option<fn(&mut Sample)>,
+    /// It ignores its gate.
+    pub ungated: bool,
+}
+
+/// Device time that a deep queue holds, and its length in launches: as in `gpushare bench share`.
+const AHEAD: u64 = 100 * super::MS;
+const DEPTH: std::ops::RangeInclusive<u64> = 4..=256;
+
+impl Program {
+    fn new(pattern: Pattern, kernel: u64) -> Self {
+        Self {
+            pattern,
+            kernels: vec![kernel],
+            burst: 1,
+            launch: 5 * US,
+            from: 0,
+            until: u64::MAX,
+            pauses: None,
+            estimate: 1_000,
+            guesses_until: 0,
+            lie: None,
+            ungated: false,
+        }
+    }
+
+    /// A deep queue of kernels of `kernel` ns, as training has.
+    pub fn queue(kernel: u64) -> Self {
+        let depth = (AHEAD / kernel.max(1)).clamp(*DEPTH.start(), *DEPTH.end());
+        Self::new(Pattern::Queue(depth as usize), kernel)
+    }
+
+    /// One kernel in each `period`, as a server under regular load.
+    pub fn every(period: u64, kernel: u64) -> Self {
+        Self::new(Pattern::Every(period), kernel)
+    }
+
+    /// One kernel, a wait for it, and `think` ns on the host.
+    pub fn sync(kernel: u64, think: u64) -> Self {
+        Self::new(Pattern::Sync(think), kernel)
+    }
+
+    /// Requests of one kernel at random, `mean` ns apart.
+    pub fn poisson(mean: u64, kernel: u64) -> Self {
+        Self::new(Pattern::Poisson(mean), kernel)
+    }
+
+    /// Each request is `launches` operations.
+    pub fn burst(self, launches: usize) -> Self {
+        let burst = launches.max(1);
+        Self { burst, ..self }
+    }
+
+    /// The operations take these times, in turn.
+    pub fn mixed(self, kernels: &[u64]) -> Self {
+        let kernels = kernels.to_vec();
+        Self { kernels, ..self }
+    }
+
+    /// At most `depth` launches ahead of the device, for a deep queue.
+    pub fn depth(self, depth: usize) -> Self {
+        let pattern = Pattern::Queue(depth.max(1));
+        Self { pattern, ..self }
+    }
+
+    /// A launch takes `launch` ns on the host.
+    pub fn launch(self, launch: u64) -> Self {
+        Self { launch, ..self }
+    }
+
+    /// It joins at `from`.
+    pub fn from(self, from: u64) -> Self {
+        Self { from, ..self }
+    }
+
+    /// It submits nothing more from `until` on, and ends when all is complete.
+    pub fn until(self, until: u64) -> Self {
+        Self { until, ..self }
+    }
+
+    /// It works for `on` ns, and then has nothing to do for `off` ns.
+    pub fn pauses(self, on: u64, off: u64) -> Self {
+        let pauses = Some((on, off));
+        Self { pauses, ..self }
+    }
+
+    /// Its estimates are `thousandths` of the truth.
+    pub fn estimates(self, thousandths: u64) -> Self {
+        let estimate = thousandths;
+        Self { estimate, ..self }
+    }
+
+    /// Whether it has work at `now`.
+    pub fn works(&self, now: u64) -> bool {
+        self.resumes(now) == Some(now)
+    }
+
+    /// The first moment from `now` on at which it has work; `None` if it ends before.
+    pub fn resumes(&self, now: u64) -> Option<u64> {
+        let mut at = now.max(self.from);
+        if let Some((on, off)) = self.pauses {
+            let into = (at - self.from) % (on + off);
+            at += if into < on { 0 } else { on + off - into };
+        }
+        (at < self.until).then_some(at)
+    }
+
+    /// The time from one random request to the next (ns), exponentially distributed.
+    pub fn gap(mean: u64, rng: &mut Rng) -> u64 {
+        let uniform = ((rng.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        (-uniform.ln() * mean as f64) as u64
+    }
+}

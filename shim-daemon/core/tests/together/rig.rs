@@ -1,0 +1,307 @@
+//! The device and everything around it: what happens, in the order in which it happens.
+
+use std::collections::BTreeMap;
+
+use super::client::{Act, Client, Thread};
+use super::report::{Meter, Report};
+use super::rng::Rng;
+use super::{Gate, MS, Pace, Program, Sample, Steering, US, Who};
+use softgpu::model::RoundRobin;
+
+/// Something that is going to happen. Numbers are of clients.
+#[derive(Clone, Copy, Debug)]
+enum Mail {
+    /// A process joins.
+    Joins(usize),
+    /// Its thread goes on.
+    Goes(usize),
+    /// It looks whether it is idle.
+    Looks(usize),
+    Busy(usize),
+    Idle(usize),
+    Wanted(usize),
+    Drained(usize),
+    Left(usize),
+}
+
+/// One device, the processes on it, and who steers them.
+pub struct Rig<B> {
+    pub steering: B,
+    /// From what a thread waits for to its next step (ns).
+    pub wake: u64,
+    /// What a message to the daemon takes (ns).
+    pub message: u64,
+    /// How late a tick may be (ns); how late each is, is drawn.
+    pub late: u64,
+    /// How long a process has nothing pending before it says so (ns).
+    pub idle_after: u64,
+    engine: RoundRobin,
+    clients: Vec<Client>,
+    mail: BTreeMap<(u64, u64), Mail>,
+    sent: u64,
+    /// The tick that is wanted, and when it comes.
+    tick: Option<(u64, u64)>,
+    meter: Meter,
+    rng: Rng,
+}
+
+impl<B: Steering> Rig<B> {
+    /// An idle device. `seed` picks random arrivals and delays.
+    pub fn new(pace: Pace, steering: B, seed: u64) -> Self {
+        Self {
+            steering,
+            wake: 20 * US,
+            message: 20 * US,
+            late: 50 * US,
+            idle_after: 20 * MS,
+            engine: RoundRobin::new(pace),
+            clients: Vec::new(),
+            mail: BTreeMap::new(),
+            sent: 0,
+            tick: None,
+            meter: Meter::default(),
+            rng: Rng(seed),
+        }
+    }
+
+    /// A new tenant that runs `program` in one process; returns its number, from 0.
+    pub fn add(&mut self, program: Program) -> usize {
+        let tenant = self.meter.tenants();
+        self.add_to(tenant, program);
+        tenant
+    }
+
+    /// One more process of `tenant`, which joins when its program begins.
+    pub fn add_to(&mut self, tenant: usize, program: Program) {
+        let process = self.clients.len();
+        let seat = self.engine.sit().expect("a seat on the device");
+        let (who, from, seed) = (Who { tenant, process }, program.from, self.rng.next());
+        self.clients.push(Client::new(who, seat, program, seed));
+        self.meter.add(tenant);
+        self.post(from.max(self.now()), Mail::Joins(process));
+    }
+
+    /// The present (ns).
+    pub fn now(&self) -> u64 {
+        self.engine.now()
+    }
+
+    /// Lets `time` ns pass.
+    pub fn run(&mut self, time: u64) {
+        let end = self.now() + time;
+        while let Some(at) = self.next().filter(|at| *at <= end) {
+            self.elapse(at);
+            self.happen();
+        }
+        self.elapse(end);
+    }
+
+    /// What came of the time since the last call.
+    pub fn measure(&mut self) -> Report {
+        let now = self.now();
+        self.meter.report(now, &mut self.clients)
+    }
+
+    /// Lets `warm_up` ns pass, and then reports what comes of `time` ns more.
+    pub fn measured(&mut self, warm_up: u64, time: u64) -> Report {
+        self.run(warm_up);
+        self.measure();
+        self.run(time);
+        self.measure()
+    }
+
+    /// What the processes that have not ended tell about themselves now.
+    pub fn samples(&self) -> Vec<Sample> {
+        let now = self.now();
+        let here = |client: &&Client| !client.gone && client.program.from <= now;
+        let sample = |client: &Client| {
+            let guessed = now < client.program.guesses_until;
+            let mut sample = client.books.sample(client.who, guessed);
+            if let Some(lie) = client.program.lie {
+                lie(&mut sample);
+            }
+            sample
+        };
+        self.clients.iter().filter(here).map(sample).collect()
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let wanted = self.steering.next();
+        if wanted != self.tick.map(|(wanted, _)| wanted) {
+            let late = self.rng.below(self.late + 1);
+            self.tick = wanted.map(|wanted| (wanted, wanted.max(self.now()) + late));
+        }
+        let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
+        let tick = self.tick.map(|(_, at)| at);
+        [mail, tick, self.engine.next()].into_iter().flatten().min()
+    }
+
+    /// Lets time pass on the device, and counts it.
+    fn elapse(&mut self, to: u64) {
+        let from = self.now();
+        let given = self.engine.advance(to);
+        let open = self.clients.iter().any(Client::is_open);
+        let pending = self.clients.iter().any(|client| client.books.is_pending());
+        let clients = &self.clients;
+        let tenant = |seat: usize| clients[seat].who.tenant;
+        self.meter.passed(to - from, &given, tenant, pending, open);
+        for ended in self.engine.take_ended() {
+            self.completed(ended.seat.0);
+        }
+    }
+
+    fn happen(&mut self) {
+        let now = self.now();
+        while let Some(entry) = self.mail.first_entry().filter(|mail| mail.key().0 <= now) {
+            let mail = entry.remove();
+            self.deliver(mail);
+        }
+        if self.tick.is_some_and(|(_, at)| at <= now) {
+            self.tick = None;
+            let samples = self.samples();
+            self.steering.tick(now, &samples);
+            self.publish();
+        }
+    }
+
+    fn deliver(&mut self, mail: Mail) {
+        let now = self.now();
+        match mail {
+            Mail::Goes(at) => return self.goes(at),
+            Mail::Looks(at) => return self.looks(at),
+            Mail::Joins(at) => {
+                self.steering.joined(now, self.clients[at].who);
+                self.publish();
+                return self.goes(at);
+            }
+            Mail::Busy(at) => self.steering.busy(now, self.clients[at].who),
+            Mail::Idle(at) => self.steering.idle(now, self.clients[at].who),
+            Mail::Wanted(at) => self.steering.wanted(now, self.clients[at].who),
+            Mail::Drained(at) => self.steering.drained(now, self.clients[at].who),
+            Mail::Left(at) => self.steering.left(now, self.clients[at].who),
+        }
+        self.publish();
+    }
+
+    fn post(&mut self, at: u64, mail: Mail) {
+        self.sent += 1;
+        self.mail.insert((at, self.sent), mail);
+    }
+
+    fn say(&mut self, mail: Mail) {
+        self.post(self.now() + self.message, mail);
+    }
+
+    fn goes(&mut self, at: usize) {
+        let now = self.now();
+        let client = &mut self.clients[at];
+        client.woken = false;
+        let mut acts = Vec::new();
+        client.go(now, &mut acts);
+        let seat = client.seat;
+        for act in acts {
+            match act {
+                Act::GoAt(moment) => self.post(moment, Mail::Goes(at)),
+                Act::Submit(ns) => _ = self.engine.submit(seat, ns),
+                Act::SayBusy => self.say(Mail::Busy(at)),
+            }
+        }
+        self.attend(at);
+    }
+
+    fn completed(&mut self, at: usize) {
+        let now = self.now();
+        if self.clients[at].completed(now) {
+            self.post(now + self.wake, Mail::Goes(at));
+        }
+        self.attend(at);
+    }
+
+    /// Does what follows from what a client has become: its thread may pass, or it has something to say.
+    fn attend(&mut self, at: usize) {
+        let (now, idle_after) = (self.now(), self.idle_after);
+        let client = &mut self.clients[at];
+        if !client.woken && client.could_pass() {
+            client.woken = true;
+            self.post(now + self.wake, Mail::Goes(at));
+        }
+        let client = &mut self.clients[at];
+        let closed = client.gate == Gate::Closed;
+        if closed && client.waits() && !client.said_wanted {
+            client.said_wanted = true;
+            self.say(Mail::Wanted(at));
+        }
+        let client = &mut self.clients[at];
+        if closed && client.is_drained() && !client.said_drained {
+            client.said_drained = true;
+            self.say(Mail::Drained(at));
+        }
+        let client = &mut self.clients[at];
+        if !client.books.is_pending() && !client.books.said_idle && !client.books.looks {
+            client.books.looks = true;
+            self.post(now + idle_after, Mail::Looks(at));
+        }
+        let client = &mut self.clients[at];
+        if client.thread == Thread::Ends && client.is_drained() && !client.gone {
+            client.gone = true;
+            self.say(Mail::Left(at));
+        }
+    }
+
+    fn looks(&mut self, at: usize) {
+        let now = self.now();
+        let idle_after = self.idle_after;
+        let client = &mut self.clients[at];
+        client.books.looks = false;
+        match client.books.rests_since() {
+            _ if client.gone => {}
+            None => {}
+            Some(since) if since + idle_after > now => {
+                client.books.looks = true;
+                self.post(since + idle_after, Mail::Looks(at));
+            }
+            Some(_) => {
+                client.books.said_idle = true;
+                self.say(Mail::Idle(at));
+            }
+        }
+    }
+
+    /// Tells the gates what was decided.
+    fn publish(&mut self) {
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            if client.gone || client.program.from > self.engine.now() {
+                continue;
+            }
+            let gate = self.steering.gate(client.who);
+            if gate == client.gate {
+                continue;
+            }
+            self.meter
+                .gate_changes(client.who.tenant, client.gate, gate);
+            if gate == Gate::Closed {
+                (client.said_wanted, client.said_drained) = (false, false);
+            }
+            // Who waits learns of more than that at the next end of an operation.
+            let same = is_same_but_contended(client.gate, gate);
+            client.gate = gate;
+            if !same {
+                self.attend(at);
+            }
+        }
+    }
+}
+
+/// Whether two words differ in no more than what may change without a wake.
+fn is_same_but_contended(old: Gate, new: Gate) -> bool {
+    let plain = |gate| match gate {
+        Gate::Open { window, slice, .. } => Gate::Open {
+            window,
+            slice,
+            contended: false,
+        },
+        gate => gate,
+    };
+    plain(old) == plain(new)
+}

@@ -1,0 +1,139 @@
+//! A stream that is full: the thread that submits waits with its context's lock held, so others that need the lock wait too.
+//!
+//! # Safety
+//! One promise: a test's handles of the driver may cross threads.
+#![allow(unsafe_code, reason = "a C handle is not Send by itself")]
+
+mod driver;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use driver::*;
+use gpushare_cuda_abi::cuda::*;
+
+/// More operations than a stream takes.
+const MANY: usize = 1100;
+
+/// A handle that another thread uses.
+#[derive(Clone, Copy)]
+struct Sent<T>(T);
+
+// SAFETY: a driver's handle is a number to the test, and the driver lets any thread use it.
+unsafe impl<T: Copy> Send for Sent<T> {}
+
+impl<T: Copy> Sent<T> {
+    fn take(self) -> T {
+        self.0
+    }
+}
+
+/// A thread that makes calls of the driver.
+struct Caller {
+    thread: JoinHandle<()>,
+    /// Where the kernel tells its state.
+    stat: String,
+    over: Arc<AtomicBool>,
+}
+
+impl Caller {
+    /// Calls in `context`, and is seen to wait there or to be over.
+    fn settled(context: CUcontext, call: impl FnOnce() + Send + 'static) -> Self {
+        let (context, over) = (Sent(context), Arc::new(AtomicBool::new(false)));
+        let (tell, told) = mpsc::channel();
+        let done = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            assert_eq!(cuCtxSetCurrent(context.take()), OK);
+            let own = fs::read_link("/proc/thread-self").unwrap();
+            tell.send(format!("/proc/{}/stat", own.display())).unwrap();
+            call();
+            done.store(true, Ordering::SeqCst);
+        });
+        let stat = told.recv().unwrap();
+        let caller = Self { thread, stat, over };
+        while !caller.is_over() && !caller.sleeps() {
+            thread::yield_now();
+        }
+        caller
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn sleeps(&self) -> bool {
+        let stat = fs::read_to_string(&self.stat).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+        state == Some(b'S')
+    }
+}
+
+/// A thread that waits for room in a stream of `context` which stands until the gate opens.
+fn full(context: CUcontext) -> (Caller, Gate) {
+    let stream = free_stream();
+    let (gate, at) = (Gate::close(stream), memory(4096));
+    let stream = Sent(stream);
+    let fill = move || {
+        let stream = stream.take();
+        (0..MANY).for_each(|_| assert_eq!(cuMemsetD32Async(at, 1, 4, stream), OK));
+    };
+    (Caller::settled(context, fill), gate)
+}
+
+fn current() -> CUcontext {
+    start();
+    get(CUcontext::NULL, |out| cuDevicePrimaryCtxRetain(out, 0))
+}
+
+#[test]
+fn a_full_stream_holds_up_what_other_threads_submit_in_its_context() {
+    let name = "a_full_stream_holds_up_what_other_threads_submit_in_its_context";
+    alone(name, "", || {
+        let context = current();
+        let (stream, at) = (Sent(free_stream()), memory(4096));
+        let (recorded, unneeded, unused) = (Sent(event()), Sent(event()), Sent(free_stream()));
+        let (filler, gate) = full(context);
+        assert!(!filler.is_over());
+        let calls: [Box<dyn FnOnce() + Send>; 4] = [
+            Box::new(move || assert_eq!(cuEventRecord(recorded.take(), stream.take()), OK)),
+            Box::new(move || assert_eq!(cuMemsetD32Async(at, 1, 4, stream.take()), OK)),
+            Box::new(move || assert_eq!(cuEventDestroy_v2(unneeded.take()), OK)),
+            Box::new(move || assert_eq!(cuStreamDestroy_v2(unused.take()), OK)),
+        ];
+        let callers = calls.map(|call| Caller::settled(context, call));
+        for (at, caller) in callers.iter().enumerate() {
+            assert!(!caller.is_over(), "call {at}");
+        }
+        gate.open();
+        for caller in callers.into_iter().chain([filler]) {
+            caller.thread.join().unwrap();
+        }
+        assert_eq!(cuCtxSynchronize(), OK);
+    });
+}
+
+#[test]
+fn queries_and_other_contexts_go_on_beside_a_full_stream() {
+    let name = "queries_and_other_contexts_go_on_beside_a_full_stream";
+    alone(name, "", || {
+        let context = current();
+        let (stream, done) = (free_stream(), event());
+        assert_eq!(cuEventRecord(done, stream), OK);
+        assert_eq!(cuEventSynchronize(done), OK);
+        let (filler, gate) = full(context);
+        assert_eq!(cuEventQuery(done), OK);
+        assert_eq!(cuStreamQuery(stream), OK);
+        assert_eq!(cuEventSynchronize(done), OK);
+        assert_eq!(cuStreamSynchronize(stream), OK);
+        get(CUcontext::NULL, |out| cuCtxCreate_v2(out, 0, 0));
+        let (other, mark) = (free_stream(), event());
+        assert_eq!(cuEventRecord(mark, other), OK);
+        assert_eq!(cuEventSynchronize(mark), OK);
+        assert!(!filler.is_over());
+        gate.open();
+        filler.thread.join().unwrap();
+    });
+}

@@ -1,0 +1,22 @@
+//! `spin_grid(uint64 ns)`.
+
+use super::{Args, Builtin, Weight};
+use crate::context::Context;
+use crate::error::Result;
+
+/// Takes time for each block of its grid and touches nothing: launches of one function that differ in length.
+pub(super) static SPIN_GRID: Builtin = Builtin {
+    name: "spin_grid",
+    params: &[8],
+    weight,
+    run,
+    spins: None,
+};
+
+fn weight(args: &Args<'_>) -> Weight {
+    Weight::Time(args.number(0).saturating_mul(args.blocks))
+}
+
+fn run(_: &Args<'_>, _: &Context) -> Result {
+    Ok(())
+}
