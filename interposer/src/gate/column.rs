@@ -4,26 +4,37 @@
 //! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
 //! which opens late cannot cross.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::Turn;
 
 mod marking;
+mod telling;
+mod yielding;
 
 use super::clock;
 use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
+use super::report::{Report, Words};
+use super::slices::{Full, Slices};
 use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
-use super::{Quiet, streams, thread};
+use super::{Quiet, drain, streams, thread};
 use crate::fork::ForkLocal;
 use crate::frames;
+use telling::is_shared;
+use yielding::Sleepers;
 
 /// The most work in flight where the daemon does not say (ns).
 const WINDOW: u64 = 2_000_000;
+/// For how long nothing has come when work gets a mark behind it, at most (ns).
+const LONGEST_REST: u64 = 1_000_000;
+/// Launches that come after so long (ns) look first whether the device has paused before them.
+const PAUSE: u64 = 50_000;
 /// Events kept for the next mark.
 const SPARE: usize = 64;
 
@@ -33,6 +44,8 @@ pub(super) struct Column {
     index: usize,
     /// Until when a launching thread is known to wait for room in the window.
     pausing: AtomicU64,
+    /// Rises when somebody who waits for an empty device is to look; for those who do.
+    emptied: AtomicU32,
     inner: Mutex<Inner>,
 }
 
@@ -42,6 +55,20 @@ pub(super) struct Inner {
     pub(super) window: Window<Mark>,
     pub(super) mirror: Mirror,
     pub(super) bounds: Bounds,
+    /// What the daemon says of this device, while it gives the turns.
+    page: Option<&'static ControlDevice>,
+    /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
+    slice: u64,
+    /// Work of another tenant may be running on the device.
+    contended: bool,
+    slices: Slices,
+    sleepers: Sleepers,
+    report: Report,
+    published: Words,
+    /// When the marks were last looked at.
+    looked: u64,
+    /// What came while nothing bound has marks behind it, or they were tried for in vain so often.
+    glances: u32,
     /// Work may be under way that nobody noted: it came while nothing bound.
     unseen: bool,
     /// Marks for that were tried since the gate closed.
@@ -64,6 +91,8 @@ pub(super) enum Told {
     Go(u64, Option<u64>),
     /// Outside the gate: in so many nanoseconds again.
     Wait(u64),
+    /// Outside the gate: once nothing is under way.
+    Full(Full),
     /// The gate is closed.
     Closed,
 }
@@ -90,6 +119,7 @@ impl Column {
         Self {
             index,
             pausing: AtomicU64::new(0),
+            emptied: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 mirror: Mirror::default(),
@@ -97,6 +127,15 @@ impl Column {
                     window: WINDOW,
                     deadline: u64::MAX,
                 },
+                page: None,
+                slice: 0,
+                contended: false,
+                slices: Slices::default(),
+                sleepers: Sleepers::default(),
+                report: Report::default(),
+                published: Words::default(),
+                looked: 0,
+                glances: 0,
                 unseen: true,
                 swept: false,
                 left: Vec::new(),
@@ -139,15 +178,21 @@ impl Column {
             Stand::Closing | Stand::Drained => return Told::Closed,
             Stand::Open => {}
         }
-        if inner.window.is_half_full(inner.bounds) {
+        inner.refresh();
+        if inner.window.is_half_full(inner.bounds) || inner.may_have_paused(now) {
             inner.look_relaxed(now);
+            self.settle(&mut inner, now);
         }
         let bounds = inner.bounds;
-        match inner.window.admit(now, bounds, key) {
-            Answer::Go(ns) => Told::Go(ns, inner.mirror.work()),
+        let expected = inner.window.expected(bounds, key);
+        if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
+            return Told::Full(full);
+        }
+        match inner.window.admit_one(now, bounds, expected) {
+            Answer::Go(ns) => self.admitted(&mut inner, now, ns),
             Answer::Wait(_) if insists => {
                 let ns = inner.window.admit_anyway(bounds, key);
-                Told::Go(ns, inner.mirror.work())
+                self.admitted(&mut inner, now, ns)
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Land => {
@@ -156,6 +201,23 @@ impl Column {
                 Told::Closed
             }
         }
+    }
+
+    fn admitted(&self, inner: &mut Inner, now: u64, ns: u64) -> Told {
+        inner.slices.admitted(ns);
+        if !inner.report.is_pending() {
+            self.settle(inner, now);
+        }
+        self.wake_sleeper(inner);
+        Told::Go(ns, inner.mirror.work())
+    }
+
+    /// A launch that was admitted for `ns` nanoseconds is not made.
+    pub(super) fn refused(&self, ns: u64) {
+        let mut inner = self.lock();
+        inner.window.refused(ns);
+        inner.slices.refused(ns);
+        self.settle(&mut inner, clock::now());
     }
 
     /// Waits for room in the window, `ns` nanoseconds.
@@ -176,7 +238,7 @@ impl Column {
     /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
     pub(super) fn note(&self, lane: Lane, key: u64, ns: u64) {
         let now = clock::now();
-        let (wants_mark, landed) = {
+        let (wants_mark, landed, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
@@ -186,9 +248,15 @@ impl Column {
             if landed {
                 super::close(self.index);
             }
-            (wants_mark, landed)
+            let yields = inner.slice > 0 && inner.contended;
+            let fills = yields && inner.slices.fills(now, inner.slice, ns);
+            (wants_mark, landed, fills)
         };
-        if wants_mark {
+        if fills {
+            // Right behind the last operation of the slice, before the program puts a copy there.
+            let _relaxed = Relaxed::enter();
+            self.mark_rest(drain::thread_number(), 0);
+        } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(lane);
         }
@@ -241,9 +309,11 @@ impl Column {
             Act::Free => {
                 inner.unseen = true;
                 super::free(self.index);
+                self.settle(inner, now);
             }
             Act::Open => {
                 inner.unseen |= was_free;
+                inner.glances = 0;
                 inner.swept = false;
                 inner.left.clear();
                 inner.window.begin_turn();
@@ -279,14 +349,20 @@ impl Column {
         if quiet {
             self.mark_all();
         } else if stand == Stand::Open {
+            self.glance(turn);
             self.mark_tails(turn);
         }
         let now = clock::now();
         let mut inner = self.lock();
         if stand != Stand::Free {
             inner.look(now);
+            self.settle(&mut inner, now);
         }
-        let unseen = stand == Stand::Closing && inner.unseen;
+        let unseen = match stand {
+            Stand::Closing => inner.unseen,
+            Stand::Open => is_shared(turn) && inner.wants_glance(),
+            Stand::Free | Stand::Drained => false,
+        };
         Facts {
             empty: inner.window.is_empty() && !unseen,
             quiet,
@@ -300,7 +376,7 @@ impl Column {
     fn mark_tails(&self, turn: &Turn) {
         let rest = match turn.idle_after {
             0 => 250_000,
-            after => after / 2,
+            after => (after / 2).min(LONGEST_REST),
         };
         let rests = {
             let inner = self.lock();
@@ -318,6 +394,7 @@ impl Column {
         let mut inner = self.lock();
         let Inner { window, spare, .. } = &mut *inner;
         window.waited_for(now, is_lane, stamp, blocked, |mark| keep(spare, mark));
+        self.settle(&mut inner, now);
     }
 
     /// A context is about to go, perhaps: until that is known its marks are left alone.
@@ -337,6 +414,7 @@ impl Column {
             let of_context = |lane: &Lane| lane.context == context.0.addr();
             inner.window.forget(of_context, drop);
             inner.spare.retain(|mark| mark.context != context);
+            self.settle(&mut inner, clock::now());
         }
     }
 }
@@ -348,8 +426,10 @@ impl Inner {
             window,
             spare,
             going,
+            looked,
             ..
         } = self;
+        *looked = now;
         if window.is_drained() {
             return;
         }

@@ -87,6 +87,11 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                 column.make_room(thread_number());
                 passage.step_in();
             }
+            Told::Full(full) => {
+                passage.step_out();
+                column.rest(full, thread_number());
+                passage.step_in();
+            }
             Told::Closed => {
                 end = None;
                 passage.step_out();
@@ -102,7 +107,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
 /// The launch will not happen now: another device it needs has closed meanwhile. It will be admitted again.
 pub(crate) fn withdrawn(ticket: Ticket) {
     if let Some(admitted) = ticket.0 {
-        admitted.column.lock().window.refused(admitted.ns);
+        admitted.column.refused(admitted.ns);
     }
 }
 
@@ -118,7 +123,7 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
     if answer.is_success() {
         column.note(lane, key, ns);
     } else {
-        column.lock().window.refused(ns);
+        column.refused(ns);
     }
 }
 
@@ -173,7 +178,7 @@ pub(super) fn may_bind() -> bool {
 
 /// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.
 fn knock(column: &Column, index: usize) -> Option<Bed> {
-    let wanted = column.lock().mirror.want();
+    let wanted = column.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);
     }

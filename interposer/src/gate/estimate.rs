@@ -48,6 +48,30 @@ pub(super) struct Mix {
     pub(super) ns: u64,
     /// Whether there is one among them that little is known of.
     pub(super) has_unknown: bool,
+    /// What those of kinds that are not told apart were expected to take.
+    others_ns: u64,
+}
+
+/// What completed work takes alone, by estimate (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Service {
+    /// Of kinds that were measured.
+    pub(super) measured: u64,
+    /// Of others.
+    pub(super) guessed: u64,
+}
+
+impl Service {
+    fn of(ns: u64, known: bool) -> Self {
+        let (measured, guessed) = if known { (ns, 0) } else { (0, ns) };
+        Self { measured, guessed }
+    }
+
+    /// Adds another part.
+    pub(super) fn add(&mut self, other: Self) {
+        self.measured = self.measured.saturating_add(other.measured);
+        self.guessed = self.guessed.saturating_add(other.guessed);
+    }
 }
 
 impl Mix {
@@ -60,9 +84,12 @@ impl Mix {
             .kinds
             .iter_mut()
             .find(|(known, count)| *known == key || *count == 0);
-        if let Some((known, count)) = place {
-            *known = key;
-            *count += 1;
+        match place {
+            Some((known, count)) => {
+                *known = key;
+                *count += 1;
+            }
+            None => self.others_ns = self.others_ns.saturating_add(ns),
         }
     }
 
@@ -73,11 +100,19 @@ impl Mix {
                 .kinds
                 .iter_mut()
                 .find(|(known, count)| known == key || *count == 0);
-            if let Some((known, sum)) = place {
-                *known = *key;
-                *sum += count;
+            match place {
+                Some((known, sum)) => {
+                    *known = *key;
+                    *sum += count;
+                }
+                None => {
+                    let each = other.ns / u64::from(other.count.max(1));
+                    let ns = each.saturating_mul((*count).into());
+                    self.others_ns = self.others_ns.saturating_add(ns);
+                }
             }
         }
+        self.others_ns = self.others_ns.saturating_add(other.others_ns);
         self.has_unknown |= other.has_unknown;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
@@ -142,6 +177,19 @@ impl Estimates {
         let others = mix.count.saturating_sub(told_apart);
         ns.saturating_add(assumed.saturating_mul(others.into()))
             .max(1)
+    }
+
+    /// What a completed batch takes alone, by today's means.
+    pub(super) fn service(&self, mix: &Mix) -> Service {
+        let assumed = mix.ns / u64::from(mix.count.max(1));
+        let mut service = Service::default();
+        for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
+            let one = self.of(*key, assumed);
+            let ns = one.ns.saturating_mul((*count).into());
+            service.add(Service::of(ns, one.known));
+        }
+        service.add(Service::of(mix.others_ns, !mix.has_unknown));
+        service
     }
 
     /// The key's place, another's if there is none left.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::estimate::{Estimates, Mix};
+use super::estimate::{Estimates, Mix, Service};
 use crate::green::Green;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
@@ -90,6 +90,8 @@ pub(super) struct Queue<M> {
     working_since: u64,
     /// When a mark was last seen not to be passed.
     pub(super) seen_running: u64,
+    /// What the batches are made of that a look finds complete; empty between looks.
+    done: Vec<Mix>,
 }
 
 /// What looking at a stream showed.
@@ -99,6 +101,8 @@ pub(super) struct Seen {
     pub(super) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(super) until: u64,
+    /// What it takes alone, by what is known now.
+    pub(super) service: Service,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(super) for_context: u64,
 }
@@ -118,6 +122,7 @@ impl<M> Queue<M> {
             }; CLOSE.len()],
             working_since: now,
             seen_running: 0,
+            done: Vec::new(),
         }
     }
 
@@ -194,6 +199,7 @@ impl<M> Queue<M> {
                 paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
+                self.done.push(batch.mix);
                 if batch.for_context {
                     seen.for_context = batch.last;
                 }
@@ -202,6 +208,9 @@ impl<M> Queue<M> {
         }
         if seen.until > 0 {
             self.learn(now, beside, busy_before, paused, estimates);
+        }
+        for mix in self.done.drain(..) {
+            seen.service.add(estimates.service(&mix));
         }
         seen
     }

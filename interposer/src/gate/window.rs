@@ -7,7 +7,7 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::estimate::Estimates;
+use super::estimate::{Estimates, Expected, Service};
 pub(super) use super::queue::Lane;
 use super::queue::{Queue, Seen};
 
@@ -75,6 +75,8 @@ pub(super) struct Window<M> {
     pub(super) submitted: u64,
     /// Batches so far.
     numbers: u64,
+    /// What was completed and [`take_service`](Self::take_service) has not told.
+    service: Service,
 }
 
 impl<M> Default for Window<M> {
@@ -92,6 +94,7 @@ impl<M> Default for Window<M> {
             last_submitted: 0,
             submitted: 0,
             numbers: 0,
+            service: Service::default(),
         }
     }
 }
@@ -113,10 +116,22 @@ impl<M> Window<M> {
         end.saturating_add(self.shortest) > bounds.deadline
     }
 
-    /// Asks to submit one operation of `key` now. Where the answer is `Go`, [`submitted`](Self::submitted) or
-    /// [`refused`](Self::refused) follows.
+    /// As [`admit_one`](Self::admit_one), for an operation of `key`.
+    #[cfg(test)]
     pub(super) fn admit(&mut self, now: u64, bounds: Bounds, key: u64) -> Answer {
-        let expected = self.estimates.of(key, bounds.window / 4).ns;
+        let expected = self.expected(bounds, key);
+        self.admit_one(now, bounds, expected)
+    }
+
+    /// What one operation of `key` is expected to take.
+    pub(super) fn expected(&self, bounds: Bounds, key: u64) -> Expected {
+        self.estimates.of(key, bounds.window / 4)
+    }
+
+    /// Asks to submit one operation that is expected to take so long now. Where the answer is `Go`,
+    /// [`submitted`](Self::submitted) or [`refused`](Self::refused) follows.
+    pub(super) fn admit_one(&mut self, now: u64, bounds: Bounds, expected: Expected) -> Answer {
+        let expected = expected.ns;
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
         // The first operation of a turn is always one that fits, however long: otherwise it would never run.
@@ -147,7 +162,7 @@ impl<M> Window<M> {
 
     /// Admits an operation for which there is no room. Nanoseconds that it counts for.
     pub(super) fn admit_anyway(&mut self, bounds: Bounds, key: u64) -> u64 {
-        self.reserve(self.estimates.of(key, bounds.window / 4).ns)
+        self.reserve(self.expected(bounds, key).ns)
     }
 
     fn reserve(&mut self, expected: u64) -> u64 {
@@ -285,6 +300,12 @@ impl<M> Window<M> {
     fn note(&mut self, seen: Seen) {
         self.total = self.total.saturating_sub(seen.done);
         self.busy_until = self.busy_until.max(seen.until);
+        self.service.add(seen.service);
+    }
+
+    /// What was completed since this was last asked.
+    pub(super) fn take_service(&mut self) -> Service {
+        core::mem::take(&mut self.service)
     }
 
     /// When something was last submitted or known to be under way.
@@ -413,6 +434,12 @@ impl<M> Window<M> {
         if let Some(queue) = self.known(lane) {
             queue.lane = name;
         }
+    }
+
+    /// Whether there is a mark to ask.
+    pub(super) fn has_marks(&self) -> bool {
+        let mut fronts = self.queues.iter().filter_map(|queue| queue.marked.front());
+        fronts.any(|batch| batch.mark.is_some())
     }
 
     /// Whether nothing is under way or about to be.

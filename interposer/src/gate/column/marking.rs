@@ -121,7 +121,7 @@ impl Column {
 
     /// Puts marks behind everything that may be under way without anybody having noted it. `true` if that was done. What a stream
     /// holds that captures now was marked before it began to.
-    fn mark_unseen(&self) -> bool {
+    pub(super) fn mark_unseen(&self) -> bool {
         let mut done = true;
         for (context, going) in streams::contexts_on(self.index) {
             done &= !going && (self.mark_context(context.0.addr()) || self.mark_streams(context));
