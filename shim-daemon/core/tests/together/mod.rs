@@ -22,6 +22,7 @@
 )]
 
 mod books;
+mod brain;
 mod client;
 mod entry;
 mod program;
@@ -31,6 +32,7 @@ mod rig;
 mod rng;
 mod steering;
 
+pub use brain::Brain;
 pub use program::{Pattern, Program};
 pub use report::{Report, TenantReport};
 pub use rig::Rig;
