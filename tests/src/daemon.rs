@@ -98,6 +98,11 @@ impl Daemon {
         Self::new(gpu, folder, flags, artefacts::gpushared(), true)
     }
 
+    /// Starts one that deals devices in exclusive turns.
+    pub fn in_turns(gpu: &Gpu) -> Self {
+        Self::configured(gpu, "[compute]\nsharing = \"turns\"\n")
+    }
+
     /// As [`Daemon::start`], of another build.
     pub fn of_build(gpu: &Gpu, program: PathBuf) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -125,9 +125,12 @@ fn a_gang_is_measured_on_each_of_its_gpus_beside_a_tenant_on_each() {
         assert!(rate > 0.0 && rate <= 4_000.0, "{rate}");
         assert!(other["collectives_per_s"].is_null());
         for row in [gang, other] {
-            let (device, turns) = (number(row, "device"), number(row, "turns"));
+            let device = number(row, "device");
             assert!(device > 0.0 && device < 1.0, "{row}");
-            assert!(turns > 0.0 && number(row, "overruns") >= 0.0, "{row}");
+            assert!(
+                number(row, "turns") >= 0.0 && number(row, "overruns") >= 0.0,
+                "{row}"
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ fn working(container: &Container, ns: u64) -> Guest {
 #[test]
 fn two_containers_take_turns() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     for _ in 0..3 {
@@ -38,7 +38,7 @@ fn two_containers_take_turns() {
 #[test]
 fn who_requested_more_of_the_device_holds_it_longer() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let share = |percent| [("GPUSHARE_SM_REQUEST", percent)];
     let (most, rest) = (
         daemon.container("most", &share("80")),
@@ -69,7 +69,7 @@ fn who_requested_more_of_the_device_holds_it_longer() {
 #[test]
 fn the_first_preemption_of_a_deep_queue_is_bounded() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let mut deep = started(&one);
     // Ten seconds of work, submitted while nobody else was there.
@@ -91,7 +91,7 @@ fn the_first_preemption_of_a_deep_queue_is_bounded() {
 #[test]
 fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
@@ -109,7 +109,7 @@ fn a_holder_that_is_stopped_or_killed_does_not_keep_the_device() {
 #[test]
 fn a_kernel_that_does_not_end_costs_its_owner() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let mut hung = started(&one);
     let mut other = working(&two, 500 * US);
@@ -125,7 +125,7 @@ fn a_kernel_that_does_not_end_costs_its_owner() {
 #[test]
 fn captures_survive_the_turns_of_others() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, b) = (working(&one, 200 * US), working(&two, 200 * US));
     let turns = || daemon.share("one").turns;
@@ -142,7 +142,7 @@ fn captures_survive_the_turns_of_others() {
 #[test]
 fn the_next_daemon_gives_turns_to_who_was_there() {
     let gpu = Gpu::new("");
-    let mut daemon = Daemon::start(&gpu);
+    let mut daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
@@ -164,7 +164,7 @@ fn the_next_daemon_gives_turns_to_who_was_there() {
 #[test]
 fn a_daemon_that_hangs_leaves_nobody_waiting() {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
     a.goes_on(20);
@@ -185,7 +185,7 @@ fn a_daemon_that_hangs_leaves_nobody_waiting() {
 #[test]
 fn without_its_daemon_a_container_keeps_its_cap() {
     let gpu = Gpu::new("");
-    let mut daemon = Daemon::start(&gpu);
+    let mut daemon = Daemon::in_turns(&gpu);
     let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
     let (mut a, mut b) = (working(&capped, 500 * US), working(&capped, 500 * US));
     for guest in [&mut a, &mut b] {

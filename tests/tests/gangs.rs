@@ -18,7 +18,7 @@ fn working(container: &Container, client: &str, devices: &str, ns: u64) -> Guest
 #[test]
 fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
     let gpu = Gpu::new("count=2");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
     // Who is alone launches as far ahead as the driver lets it, and has to finish that first.
     let mut first = working(&one, "turns", "0", 300 * US);
@@ -47,7 +47,7 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
 #[test]
 fn a_gang_that_is_killed_leaves_both_gpus_to_others() {
     let gpu = Gpu::new("count=2");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
     let mut gang = working(&both, "gang", "0,1", 200 * US);
     let mut first = working(&one, "turns", "0", 300 * US);

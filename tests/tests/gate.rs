@@ -103,7 +103,7 @@ fn a_launch_in_a_host_callback_is_never_kept_waiting_and_the_driver_refuses_it()
 /// Runs parts of the client in one container while another wants the device too: its output, and how many turns it took.
 fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
     let client = clients::compile("gate", &[]);
-    let daemon = Daemon::start(&Gpu::new(""));
+    let daemon = Daemon::in_turns(&Gpu::new(""));
     let (other, mine) = (
         daemon.container("other", &[]),
         daemon.container("mine", &[]),

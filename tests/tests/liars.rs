@@ -105,7 +105,7 @@ fn had(seen: &Seen, pid: u64) -> u64 {
 /// An honest container beside one that lies while its kernels run all the time.
 fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     let gpu = Gpu::new("");
-    let daemon = Daemon::start(&gpu);
+    let daemon = Daemon::in_turns(&gpu);
     let (good, liar) = (daemon.container("good", &[]), daemon.container("liar", &[]));
     // The liar's kernels come from where no gate is.
     let mut kernels = working(Guest::start(plain(&gpu, &clients::compile("turns", &[]))));

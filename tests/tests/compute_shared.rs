@@ -1,0 +1,238 @@
+//! Real processes of several containers on a shared device: nobody waits for a turn, who is ahead gives way, and a process
+//! that dies, stops or never finishes takes nothing from the others. How much each gets is asserted in virtual time
+//! (`shim-daemon/core/tests/together_*.rs`), here it is printed.
+
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::wire::{ShareRow, ShareState};
+use gpushare_tests::{Container, Daemon, Gpu, Guest, until};
+use nix::sys::signal::{Signal, kill};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+fn started(container: &Container) -> Guest {
+    container.client("turns", &[]).started()
+}
+
+fn working(container: &Container, ns: u64) -> Guest {
+    let mut guest = started(container);
+    assert_eq!(guest.ask(&format!("work {ns}")), "work 0");
+    guest
+}
+
+fn share(percent: &'static str) -> [(&'static str, &'static str); 1] {
+    [("GPUSHARE_SM_REQUEST", percent)]
+}
+
+fn works(row: &ShareRow) -> bool {
+    matches!(
+        row.state,
+        ShareState::Sharing { .. } | ShareState::Yielding { .. } | ShareState::Held { .. }
+    )
+}
+
+#[test]
+fn alone_in_activity_nothing_binds_and_a_neighbours_launch_ends_that() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let mut a = working(&one, 500 * US);
+    let mut b = started(&two);
+    a.goes_on(20);
+    until("the idle neighbour is not counted", || {
+        daemon.share("one").state == ShareState::Free
+            && daemon.share("two").state == ShareState::Idle
+    });
+    assert_eq!(b.ask(&format!("work {}", 500 * US)), "work 0");
+    until("both work", || {
+        works(&daemon.share("one")) && works(&daemon.share("two"))
+    });
+    a.goes_on(20);
+    b.goes_on(20);
+    b.stops();
+    until("the first is alone again", || {
+        daemon.share("one").state == ShareState::Free
+    });
+    a.stops();
+}
+
+#[test]
+fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (most, rest) = (
+        daemon.container("most", &share("80")),
+        daemon.container("rest", &share("20")),
+    );
+    let (mut a, mut b) = (working(&most, 500 * US), working(&rest, 500 * US));
+    until("the one ahead gives way", || {
+        let state = daemon.share("rest").state;
+        matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
+    });
+    // What was before both were measured is behind the time over which it is counted.
+    until("time enough is counted", || {
+        daemon.share("rest").over_ms >= 2000
+    });
+    let (before, began) = (gpu.served(), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let used = (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64;
+    let (held, other) = (daemon.share("most").held, daemon.share("rest").held);
+    println!(
+        "80:20 got {held}:{other} thousandths, {:.1} % of the device used",
+        used * 100.0
+    );
+    assert!(held > other, "{held} {other}");
+    assert!(other > 0);
+    a.goes_on(20);
+    b.goes_on(20);
+    a.stops();
+    b.stops();
+}
+
+#[test]
+fn a_server_with_gaps_goes_on_beside_a_deep_queue() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (deep, server) = (
+        daemon.container("deep", &[]),
+        daemon.container("server", &[]),
+    );
+    let mut a = working(&deep, 500 * US);
+    let mut b = started(&server);
+    a.goes_on(20);
+    for _ in 0..100 {
+        assert_eq!(b.ask(&format!("launch 1 {}", 200 * US)), "launch 0");
+        assert_eq!(b.ask("sync 1"), "sync 0");
+    }
+    a.goes_on(20);
+    a.stops();
+    b.kill();
+}
+
+#[test]
+fn a_tenant_that_is_stopped_or_killed_holds_nobody_up() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (
+        daemon.container("one", &share("80")),
+        daemon.container("two", &share("20")),
+    );
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    a.goes_on(20);
+    let ahead = a.pid();
+    kill(ahead, Signal::SIGSTOP).expect("it lives");
+    b.goes_on(200);
+    kill(ahead, Signal::SIGCONT).expect("it lives");
+    a.goes_on(20);
+    b.goes_on(20);
+    kill(ahead, Signal::SIGKILL).expect("it lives");
+    b.goes_on(200);
+    b.stops();
+}
+
+#[test]
+fn a_kernel_that_does_not_end_takes_no_more_than_its_part() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
+    let mut hung = started(&one);
+    let mut other = working(&two, 500 * US);
+    other.goes_on(20);
+    assert_eq!(hung.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
+    other.goes_on(200);
+    assert_eq!(hung.ask("query 1"), "query 600");
+    assert_eq!(hung.ask("sync 2"), "sync 0", "its other calls go on");
+    hung.kill();
+    other.goes_on(20);
+    other.stops();
+}
+
+#[test]
+fn a_daemon_that_dies_or_hangs_leaves_nobody_closed() {
+    let gpu = Gpu::new("");
+    let mut daemon = Daemon::start(&gpu);
+    let (one, two) = (
+        daemon.container("one", &share("90")),
+        daemon.container("two", &share("10")),
+    );
+    let (mut a, mut b) = (working(&one, 500 * US), working(&two, 500 * US));
+    until("one is held or yields", || {
+        let state = daemon.share("two").state;
+        matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
+    });
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(daemon.pid()).expect("a pid"));
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    a.goes_on(50);
+    b.goes_on(50);
+    kill(pid, Signal::SIGCONT).expect("it lives");
+    daemon.kill();
+    a.goes_on(50);
+    b.goes_on(50);
+    daemon.restart();
+    a.goes_on(50);
+    b.goes_on(50);
+    until("the next daemon steers them", || {
+        works(&daemon.share("one")) && works(&daemon.share("two"))
+    });
+    a.stops();
+    b.stops();
+}
+
+#[test]
+fn a_lower_priority_yields_to_a_higher_one_that_has_gaps() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let (low, high) = (
+        daemon.container("low", &[]),
+        daemon.container("high", &[("GPUSHARE_PRIORITY", "900")]),
+    );
+    let mut a = working(&low, 500 * US);
+    let mut b = started(&high);
+    a.goes_on(20);
+    let mut yielded = false;
+    for _ in 0..200 {
+        assert_eq!(b.ask(&format!("launch 1 {}", 200 * US)), "launch 0");
+        assert_eq!(b.ask("sync 1"), "sync 0");
+        yielded |= matches!(
+            daemon.share("low").state,
+            ShareState::Yielding { .. } | ShareState::Held { .. }
+        );
+    }
+    assert!(yielded);
+    assert!(!matches!(
+        daemon.share("high").state,
+        ShareState::Held { .. }
+    ));
+    a.goes_on(20);
+    a.stops();
+    b.kill();
+}
+
+#[test]
+fn a_cap_holds_beside_others_and_alone() {
+    let gpu = Gpu::new("");
+    let daemon = Daemon::start(&gpu);
+    let capped = daemon.container("capped", &[("GPUSHARE_SM_LIMIT", "20")]);
+    let mut a = working(&capped, 500 * US);
+    a.goes_on(20);
+    let used = |gpu: &Gpu| {
+        let (began, before) = (Instant::now(), gpu.served());
+        std::thread::sleep(Duration::from_millis(1500));
+        (gpu.served() - before) as f64 / began.elapsed().as_nanos() as f64
+    };
+    let alone = used(&gpu);
+    println!("alone: {:.1} % under a cap of 20 %", alone * 100.0);
+    assert!((0.02..=0.35).contains(&alone), "{alone}");
+    let mut b = working(&daemon.container("other", &[]), 500 * US);
+    b.goes_on(200);
+    a.goes_on(20);
+    let row = daemon.share("capped");
+    println!(
+        "beside another: {} thousandths over {} ms",
+        row.held, row.over_ms
+    );
+    assert!(row.held <= 350, "{row:?}");
+    a.stops();
+    b.stops();
+}
