@@ -24,6 +24,10 @@ impl Rules {
     pub(super) const MOST: Nanos = Nanos::secs(1);
     /// How long it must be calm before a mode is relaxed, at first and at most.
     pub(super) const QUIET: (Nanos, Nanos) = (Nanos::millis(250), Nanos::secs(8));
+    /// Nobody is held for a tenant that has completed nothing for so long: it may have been stopped, and the device would be idle.
+    pub(super) const SILENT: Nanos = Nanos::millis(250);
+    /// How long it is watched whether a tenant that completes nothing has the device at all.
+    pub(super) const STUCK: Nanos = Nanos::millis(20);
     /// How long a tenant may be of unknown service in its life before its claims count as they are.
     pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
     /// A device is saturated while somebody is pending for at least so many thousandths of the time. On one

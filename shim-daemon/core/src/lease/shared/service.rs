@@ -6,7 +6,7 @@
 //! four slices without a completion a tenant is billed its even part of the time, as the driver's round robin gives it.
 
 use super::rules::{Rules, signed};
-use super::tenant::{Done, Gate, Tenant};
+use super::tenant::{Done, Gate, Stuck, Tenant};
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -18,13 +18,24 @@ pub(super) fn settle(
     rules: &Rules,
     (now, span): (Nanos, Nanos),
 ) -> BTreeMap<ContainerId, u64> {
-    let beside: u64 = done.values().map(|done| done.pending).sum();
+    let done = &believed(tenants, done);
+    let runs = |container: &ContainerId| {
+        let tenant = tenants.get(container);
+        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut)
+    };
+    let beside = done.iter().filter(|(container, _)| runs(container));
+    let beside: u64 = beside.map(|(_, done)| done.pending).sum();
     let mut bills = BTreeMap::new();
     for (container, tenant) in tenants.iter_mut() {
         let done = done.get(container).copied().unwrap_or_default();
         let bill = bill(tenant, done, rules, (span, beside));
         tenant.note(now, span, bill, done.pending);
         bills.insert(*container, bill);
+    }
+    let all: u64 = bills.values().sum();
+    for (container, tenant) in tenants.iter_mut() {
+        let own = bills.get(container).copied().unwrap_or(0);
+        tenant.watch((span, beside), all - own);
     }
     let mut classes: Vec<u16> = tenants.values().map(|tenant| tenant.class).collect();
     classes.sort_unstable();
@@ -47,6 +58,25 @@ pub(super) fn settle(
     bills
 }
 
+/// What is believed of what the pages say: a tenant that is stuck has nothing pending until it completes something.
+fn believed(
+    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    done: &BTreeMap<ContainerId, Done>,
+) -> BTreeMap<ContainerId, Done> {
+    let mut done = done.clone();
+    for (container, tenant) in tenants {
+        let Some(done) = done.get_mut(container) else {
+            continue;
+        };
+        if done.service > 0 || done.pending < 990 {
+            tenant.stuck = Stuck::default();
+        } else if tenant.stuck.is {
+            done.pending = 0;
+        }
+    }
+    done
+}
+
 /// What one tenant is billed. No more than the time since it came allows it to have had.
 fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
     tenant.room = (tenant.room + span.0).min(Rules::MOST.0);
@@ -58,7 +88,9 @@ fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, 
         } else {
             done.service.saturating_sub(advance)
         }
-    } else if done.pending >= 990 && tenant.gate != Gate::Shut {
+    } else if done.pending >= 990 && tenant.gate == Gate::Shut {
+        0
+    } else if done.pending >= 990 {
         by_time(tenant, rules, (span, beside))
     } else {
         (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);

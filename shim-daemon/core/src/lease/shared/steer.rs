@@ -56,6 +56,8 @@ struct Case {
     class: u16,
     due: bool,
     dense: bool,
+    /// It has completed nothing for long.
+    silent: bool,
     presence: u64,
     want: Mode,
     lag: i64,
@@ -189,8 +191,11 @@ impl Steering {
             Mode::Yield | Mode::Hold => rules.calm_below(),
         };
         let contended = higher || (others && saturated);
+        let silent = tenant.silent >= Rules::SILENT;
         let want = if !contended {
             Mode::Together
+        } else if silent {
+            Mode::Yield
         } else if (lag >= rules.hold_at() && !patient) || (self.mode == Mode::Hold && lag >= least)
         {
             Mode::Hold
@@ -204,6 +209,7 @@ impl Steering {
             class: tenant.class,
             due: due.is_some(),
             dense: tenant.is_dense(),
+            silent,
             presence: tenant.presence,
             want,
             lag,
@@ -231,6 +237,7 @@ impl Steering {
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight).sum();
         let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
+        let holds = self.mode == Mode::Hold && !case.silent;
         let filler = if case.dense {
             None
         } else {
@@ -242,11 +249,9 @@ impl Steering {
             let repays = tenant.gate == Gate::Shut || case.lag >= rules.yield_at();
             let held = match filler {
                 // What yields at a time adds up: one at a time.
-                Some(filler) if filler != *container => {
-                    self.mode == Mode::Hold || tenant.is_dense()
-                }
+                Some(filler) if filler != *container => holds || tenant.is_dense(),
                 Some(_) => false,
-                None => self.mode == Mode::Hold && repays,
+                None => holds && repays,
             };
             let gate = if held {
                 Gate::Shut

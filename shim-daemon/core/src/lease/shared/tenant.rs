@@ -51,6 +51,16 @@ pub(super) struct Done {
     pub(super) guessed: bool,
 }
 
+/// Whether a tenant says that work of its is pending that does not run: its process was stopped, or waits for something
+/// other than the device. Its neighbours then have the device's whole time while it should have its part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stuck {
+    pub(super) is: bool,
+    /// How long it has been open, silent and beside others, and what they had in that time.
+    watched: Nanos,
+    others: Nanos,
+}
+
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tenant {
@@ -71,6 +81,7 @@ pub(super) struct Tenant {
     /// How long it has been pending without completing anything, and whether that is billed by time.
     pub(super) silent: Nanos,
     pub(super) by_time: bool,
+    pub(super) stuck: Stuck,
     /// The most service it may still claim: it grows with the time.
     pub(super) room: u64,
     /// How much longer claims of unknown service leave its lag alone.
@@ -112,6 +123,7 @@ impl Tenant {
             advance: 0,
             silent: Nanos::ZERO,
             by_time: false,
+            stuck: Stuck::default(),
             room: 0,
             unknown: Rules::UNKNOWN,
             solo: 0,
@@ -183,6 +195,19 @@ impl Tenant {
         // A mean over some 20 samples.
         self.presence = (self.presence * 19 + pending) / 20;
         self.held = self.held + Nanos(bill);
+    }
+
+    /// While it completes nothing: whether others had so much of the time (`others` of `span`) that it cannot have had half of
+    /// its even part. `beside` is who was pending, in thousandths.
+    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
+        if self.silent == Nanos::ZERO || self.gate == Gate::Shut || beside < 1500 {
+            return;
+        }
+        let stuck = &mut self.stuck;
+        stuck.watched = stuck.watched + span;
+        stuck.others = stuck.others + Nanos(others);
+        let half = stuck.watched.0 * 500 / beside;
+        stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
     }
 
     /// Keeps its lag within what is remembered. Who leaves gaps can be owed no more than starts a hold.

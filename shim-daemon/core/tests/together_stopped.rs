@@ -1,0 +1,89 @@
+//! A tenant that was stopped, or is stuck, says for ever that it has work pending: the others go on.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test: what cannot be had fails it; figures for people"
+)]
+use gpushare_core::{
+    Compute, ContainerId, DeviceTime, Input, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId,
+    Work,
+};
+
+const MS: u64 = 1_000_000;
+
+fn joined(device: &mut DeviceTime, now: u64, at: u64, percent: u16) {
+    device.handle(
+        Nanos(now),
+        Input::Joined {
+            container: ContainerId(at),
+            process: ProcessId(at),
+            gated: true,
+            class: 500,
+            compute: Compute {
+                request: Permille::new(percent * 10),
+                limit: None,
+            },
+        },
+    );
+}
+
+fn is_open(device: &DeviceTime, at: u64) -> bool {
+    let lease = device.lease(ContainerId(at)).unwrap();
+    lease.kind != LeaseKind::Closed
+}
+
+/// For how much of ten seconds a tenant of 20 % is open, per thousand, beside one of 80 % that says that work of its
+/// is pending and completes none.
+fn open_beside_a_stopped_one(drained: bool) -> u64 {
+    let mut device = DeviceTime::new(LeasePolicy::default());
+    joined(&mut device, 0, 1, 80);
+    joined(&mut device, 0, 2, 20);
+    let (mut now, mut open, mut service) = (0, 0, [0, 0]);
+    let mut told = false;
+    while let Some(at) = device.next_sample().filter(|at| at.0 < 11_000 * MS) {
+        let span = at.0 - now;
+        now = at.0;
+        let stopped = now > 1_000 * MS;
+        let both = if stopped { 0 } else { 2 };
+        if is_open(&device, 2) {
+            service[1] += span / both.max(1);
+            open += if stopped { span } else { 0 };
+            told = false;
+        } else if !told {
+            told = true;
+            let epoch = device.lease(ContainerId(2)).unwrap().epoch;
+            let process = ProcessId(2);
+            device.handle(at, Input::Wanted { process, epoch });
+            if drained {
+                device.handle(at, Input::Drained { process, epoch });
+            }
+        }
+        if !stopped && is_open(&device, 1) {
+            service[0] += span / 2;
+        }
+        let work = |service| Work {
+            service,
+            busy: 0,
+            since: Some(Nanos(1)),
+            guessed: false,
+        };
+        let works = [
+            (ProcessId(1), work(service[0])),
+            (ProcessId(2), work(service[1])),
+        ];
+        device.sampled(Nanos(now), &works);
+        while device.poll().is_some() {}
+        device.check().unwrap();
+    }
+    open / (10 * MS)
+}
+
+#[test]
+fn a_stopped_tenant_that_is_behind_keeps_nobody_closed() {
+    for drained in [true, false] {
+        let open = open_beside_a_stopped_one(drained);
+        println!("open for {open} of 1000");
+        assert!(open >= 900, "{open} of 1000");
+    }
+}
