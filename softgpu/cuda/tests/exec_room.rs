@@ -3,6 +3,7 @@
 //! # Safety
 //! One promise: a test's handles of the driver may cross threads.
 #![allow(unsafe_code, reason = "a C handle is not Send by itself")]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
 mod driver;
 
@@ -135,5 +136,24 @@ fn queries_and_other_contexts_go_on_beside_a_full_stream() {
         assert!(!filler.is_over());
         gate.open();
         filler.thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_module_that_loads_holds_up_what_other_threads_submit() {
+    let name = "a_module_that_loads_holds_up_what_other_threads_submit";
+    alone(name, "load=300ms", || {
+        let context = current();
+        let (stream, mark, loaded) = (free_stream(), event(), Sent(function("spin")));
+        let own = Sent(free_stream());
+        let began = std::time::Instant::now();
+        let loader = Caller::settled(context, move || {
+            let mut ns = 1_000_u64;
+            let params = &mut [(&raw mut ns).cast()];
+            assert_eq!(launch(loaded.take(), own.take(), params), OK);
+        });
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert!(began.elapsed().as_millis() >= 300);
+        loader.thread.join().unwrap();
     });
 }

@@ -174,9 +174,10 @@ impl Context {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, so the other threads' calls
-    /// that submit in this context wait too, whatever their stream; and so do those that destroy an event or a stream. Queries
-    /// and waits for work do not take it.
+    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, and
+    /// so does a call that loads a module. Calls of other threads that submit in this context, in
+    /// whatever stream, or destroy an event or a stream, wait for it. Queries and waits for work do not
+    /// take it.
     pub fn hold(&self) -> MutexGuard<'_, ()> {
         self.submits.lock().unwrap_or_else(PoisonError::into_inner)
     }
