@@ -89,6 +89,24 @@ fn an_event_behind_a_copy_does_not_wait_for_the_multiprocessors() {
 }
 
 #[test]
+fn an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn() {
+    let name = "an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn";
+    alone(name, "slice=1s", || {
+        start();
+        let (first, done) = (free_stream(), event());
+        spin(first, 50 * MS);
+        assert_eq!(cuEventRecord(done, first), OK);
+        let (busy, over) = (context(), event());
+        spin(busy, 300 * MS);
+        assert_eq!(cuEventRecord(over, busy), OK);
+        let (stream, mark) = (context(), event());
+        assert_eq!(cuStreamWaitEvent(stream, done, 0), OK);
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert_eq!(later(over, mark), 0.0);
+    });
+}
+
+#[test]
 fn events_of_the_context_that_has_the_device_are_passed_at_once() {
     let name = "events_of_the_context_that_has_the_device_are_passed_at_once";
     alone(name, "slice=1s", || {

@@ -76,7 +76,7 @@ pub(super) struct Node {
     pending: usize,
     /// The latest end among those that are.
     ready: u64,
-    /// What ended then had an engine for it, so the context has one: an event behind it is passed at once.
+    /// What ended then was this context's on an engine, so it has one: an event behind that is passed at once.
     on_engine: bool,
     pub(super) after: Vec<OpId>,
     dependents: Vec<OpId>,
@@ -316,14 +316,15 @@ impl Timeline {
     pub(super) fn finish(&mut self, op: OpId, at: u64) {
         let mut done = vec![(op, at)];
         while let Some((op, at)) = done.pop() {
-            let on_engine = self.is_on_engine(op);
+            let on_engine = self.on_engine(op);
             for next in self.mark_finished(op, at) {
                 let Some(node) = self.nodes.get_mut(&next) else {
                     continue;
                 };
                 node.pending -= 1;
                 if at >= node.ready {
-                    node.on_engine = on_engine || (at == node.ready && node.on_engine);
+                    let has = on_engine == Some(node.context.id());
+                    node.on_engine = has || (at == node.ready && node.on_engine);
                     node.ready = at;
                 }
                 if node.pending == 0 {
@@ -333,13 +334,15 @@ impl Timeline {
         }
     }
 
-    /// Whether the context has an engine at the end of `op`, by what `op` is.
-    fn is_on_engine(&self, op: OpId) -> bool {
-        self.nodes.get(&op).is_some_and(|node| match node.work {
+    /// The context that has an engine at the end of `op`, by what `op` is.
+    fn on_engine(&self, op: OpId) -> Option<u64> {
+        let node = self.nodes.get(&op)?;
+        let has = match node.work {
             Work::Engine(_) | Work::Spin(..) => true,
             Work::Instant => node.on_engine || node.records.is_some(),
             Work::Host(_) | Work::Value(_) => false,
-        })
+        };
+        has.then(|| node.context.id())
     }
 
     fn begin(&mut self, op: OpId) {
