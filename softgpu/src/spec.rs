@@ -18,9 +18,10 @@
 //! | `launch` | time a launch of a kernel or graph takes on the host, up to 100ms | 0 |
 //! | `load` | time in which a module's code is loaded, in the call that needs it, up to 60s | 0 |
 //! | `stamp` | when an event in a stream without work is passed: in the context's next `turn` on the multiprocessors, or at `any` time | `turn` |
+//! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for others that submit | `locked` |
 //! | `exit` | a call after the driver's teardown at exit: `abort`s the process, or is `refuse`d | `abort` |
 //!
-//! The defaults of `slice` to `stamp` are **unverified**: none was recorded on a GPU, and NVIDIA publishes neither time slices nor
+//! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA publishes neither time slices nor
 //! costs of changes for desktops and servers (its forum says so, topic 188437). What is known of each:
 //!
 //! - `slice`: 2 ms is the order of magnitude that is reported. For its DRIVE platform NVIDIA recommends at most 1.5 ms for
@@ -31,6 +32,7 @@
 //!   fast.
 //! - `load`: no source; it depends on the module. 0 makes tests fast.
 //! - `stamp`: no source. A context that is not scheduled executes nothing, so `turn` is the default.
+//! - `room`: no documentation; reports of calls that hang because another thread is in the driver, in ADR 60.
 
 use std::fmt;
 
@@ -78,6 +80,8 @@ pub struct Spec {
     pub load: u64,
     /// When an event is passed that no work comes before. The default is unverified.
     pub stamp: Stamp,
+    /// What a thread that waits for room in a stream, or loads a module, keeps from others. The default is unverified.
+    pub room: Room,
     /// What a call comes to that is made after the driver's teardown.
     pub exit: Exit,
 }
@@ -96,6 +100,24 @@ impl fmt::Display for Stamp {
         f.write_str(match self {
             Self::Turn => "turn",
             Self::Any => "any",
+        })
+    }
+}
+
+/// What a thread that waits in a call which submits keeps from other threads of its context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Everything that submits, or destroys an event or a stream.
+    Locked,
+    /// Nothing.
+    Free,
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Locked => "locked",
+            Self::Free => "free",
         })
     }
 }
@@ -137,6 +159,7 @@ impl Default for Spec {
             launch: 0,
             load: 0,
             stamp: Stamp::Turn,
+            room: Room::Locked,
             exit: Exit::Abort,
         }
     }
@@ -188,12 +211,13 @@ impl fmt::Display for Spec {
             launch,
             load,
             stamp,
+            room,
             exit,
         } = self;
         write!(
             f,
             "count={count},mem={mem},sm={sm},driver={driver},link={link}/s,bw={bw}/s,ctx={ctx},seed={seed},\
-            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},exit={exit}"
+            linger={linger},slice={slice}ns,switch={switch}ns,preempt={preempt}ns,launch={launch}ns,load={load}ns,stamp={stamp},room={room},exit={exit}"
         )
     }
 }
@@ -300,6 +324,13 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
                 _ => return Err("turn or any"),
             }
         }
+        "room" => {
+            spec.room = match value {
+                "locked" => Room::Locked,
+                "free" => Room::Free,
+                _ => return Err("locked or free"),
+            }
+        }
         "exit" => {
             spec.exit = match value {
                 "abort" => Exit::Abort,
@@ -310,7 +341,7 @@ fn set(spec: &mut Spec, key: &str, value: &str) -> Result<(), &'static str> {
         _ => {
             return Err(
                 "one of the keys name, count, mem, sm, driver, link, bw, ctx, seed, linger, \
-                slice, switch, preempt, launch, load, stamp, exit",
+                slice, switch, preempt, launch, load, stamp, room, exit",
             );
         }
     }
@@ -399,7 +430,7 @@ mod tests {
     fn every_key_is_read() {
         let spec: Spec =
             "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
-            slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,exit=refuse"
+            slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,exit=refuse"
                 .parse()
                 .unwrap();
         let expected = Spec {
@@ -419,6 +450,7 @@ mod tests {
             launch: 5_000,
             load: 1_000_000_000,
             stamp: Stamp::Any,
+            room: Room::Free,
             exit: Exit::Refuse,
         };
         assert_eq!(spec, expected);
@@ -464,6 +496,7 @@ mod tests {
             "launch=5 us",
             "load=1m",
             "stamp=all",
+            "room=1",
             "exit=1",
             "mem=1.GiB",
             "mem=.5GiB",

@@ -117,6 +117,22 @@ fn a_full_stream_holds_up_what_other_threads_submit_in_its_context() {
 }
 
 #[test]
+fn a_full_stream_keeps_nothing_from_others_where_that_is_asked_for() {
+    let name = "a_full_stream_keeps_nothing_from_others_where_that_is_asked_for";
+    alone(name, "room=free", || {
+        let context = current();
+        let (stream, mark) = (free_stream(), event());
+        let (filler, gate) = full(context);
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert_eq!(cuEventSynchronize(mark), OK);
+        assert_eq!(cuEventDestroy_v2(mark), OK);
+        assert!(!filler.is_over());
+        gate.open();
+        filler.thread.join().unwrap();
+    });
+}
+
+#[test]
 fn queries_and_other_contexts_go_on_beside_a_full_stream() {
     let name = "queries_and_other_contexts_go_on_beside_a_full_stream";
     alone(name, "", || {
