@@ -62,5 +62,7 @@ void graph_facts(void);
 void green_facts(void);
 void ipc_facts(void);
 void values_facts(void);
+void room_facts(void);
+void turn_facts(void);
 
 #endif

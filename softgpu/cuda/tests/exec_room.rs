@@ -3,6 +3,7 @@
 //! # Safety
 //! One promise: a test's handles of the driver may cross threads.
 #![allow(unsafe_code, reason = "a C handle is not Send by itself")]
+#![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
 mod driver;
 
@@ -116,6 +117,22 @@ fn a_full_stream_holds_up_what_other_threads_submit_in_its_context() {
 }
 
 #[test]
+fn a_full_stream_keeps_nothing_from_others_where_that_is_asked_for() {
+    let name = "a_full_stream_keeps_nothing_from_others_where_that_is_asked_for";
+    alone(name, "room=free", || {
+        let context = current();
+        let (stream, mark) = (free_stream(), event());
+        let (filler, gate) = full(context);
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert_eq!(cuEventSynchronize(mark), OK);
+        assert_eq!(cuEventDestroy_v2(mark), OK);
+        assert!(!filler.is_over());
+        gate.open();
+        filler.thread.join().unwrap();
+    });
+}
+
+#[test]
 fn queries_and_other_contexts_go_on_beside_a_full_stream() {
     let name = "queries_and_other_contexts_go_on_beside_a_full_stream";
     alone(name, "", || {
@@ -135,5 +152,24 @@ fn queries_and_other_contexts_go_on_beside_a_full_stream() {
         assert!(!filler.is_over());
         gate.open();
         filler.thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_module_that_loads_holds_up_what_other_threads_submit() {
+    let name = "a_module_that_loads_holds_up_what_other_threads_submit";
+    alone(name, "load=300ms", || {
+        let context = current();
+        let (stream, mark, loaded) = (free_stream(), event(), Sent(function("spin")));
+        let own = Sent(free_stream());
+        let began = std::time::Instant::now();
+        let loader = Caller::settled(context, move || {
+            let mut ns = 1_000_u64;
+            let params = &mut [(&raw mut ns).cast()];
+            assert_eq!(launch(loaded.take(), own.take(), params), OK);
+        });
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert!(began.elapsed().as_millis() >= 300);
+        loader.thread.join().unwrap();
     });
 }

@@ -18,6 +18,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 use crate::error::Result;
 use crate::handle::{self, Handles};
 use crate::memory::pool;
+use crate::spec::Room;
 use crate::world::{Device, Ext};
 
 pub use green::{Green, Named, detached, named};
@@ -174,11 +175,13 @@ impl Context {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, so the other threads' calls
-    /// that submit in this context wait too, whatever their stream; and so do those that destroy an event or a stream. Queries
-    /// and waits for work do not take it.
-    pub fn hold(&self) -> MutexGuard<'_, ()> {
-        self.submits.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, and
+    /// so does a call that loads a module. Calls of other threads that submit in this context, in
+    /// whatever stream, or destroy an event or a stream, wait for it. Queries and waits for work do not
+    /// take it. `None` where SPEC says that calls hold nothing (`room=free`).
+    pub fn hold(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.device.spec().room == Room::Locked)
+            .then(|| self.submits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether it can still be used.

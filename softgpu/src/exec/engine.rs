@@ -12,13 +12,14 @@ use super::chain::{Chains, Link};
 use super::clock;
 use super::event::EventId;
 use super::host::HostCall;
-use super::lane::Lane;
+use super::lane::{Lane, PASSING};
 use super::op::{Demand, Effect, EngineKind};
 use super::rng::Rng;
 use super::share::Words;
 use super::stream::StreamId;
 use super::value::ValueWait;
 use crate::context::Context;
+use crate::spec::Stamp;
 
 /// The number of an operation, from 1, never reused; 0 is "none".
 pub(crate) type OpId = u64;
@@ -75,6 +76,8 @@ pub(super) struct Node {
     pending: usize,
     /// The latest end among those that are.
     ready: u64,
+    /// What ended then was this context's on an engine, so it has one: an event behind that is passed at once.
+    on_engine: bool,
     pub(super) after: Vec<OpId>,
     dependents: Vec<OpId>,
     pub(super) work: Work,
@@ -220,6 +223,7 @@ impl Timeline {
             phase,
             pending,
             ready: now,
+            on_engine: false,
             after,
             dependents,
             work,
@@ -252,6 +256,10 @@ impl Timeline {
             Work::Engine(demand) => {
                 let key = (item.context.id(), demand.engine);
                 self.chains.add(id, Some((key, demand.ns)), before)
+            }
+            Work::Instant if before.is_none() && waits_for_turn(item.records, &item.context) => {
+                let key = (item.context.id(), EngineKind::Compute);
+                self.chains.add(id, Some((key, PASSING)), None)
             }
             Work::Instant => self.chains.add(id, None, before),
             Work::Spin(..) | Work::Host(_) | Work::Value(_) => (None, false),
@@ -308,17 +316,33 @@ impl Timeline {
     pub(super) fn finish(&mut self, op: OpId, at: u64) {
         let mut done = vec![(op, at)];
         while let Some((op, at)) = done.pop() {
+            let on_engine = self.on_engine(op);
             for next in self.mark_finished(op, at) {
                 let Some(node) = self.nodes.get_mut(&next) else {
                     continue;
                 };
                 node.pending -= 1;
-                node.ready = node.ready.max(at);
+                if at >= node.ready {
+                    let has = on_engine == Some(node.context.id());
+                    node.on_engine = has || (at == node.ready && node.on_engine);
+                    node.ready = at;
+                }
                 if node.pending == 0 {
                     done.extend(self.start(next));
                 }
             }
         }
+    }
+
+    /// The context that has an engine at the end of `op`, by what `op` is.
+    fn on_engine(&self, op: OpId) -> Option<u64> {
+        let node = self.nodes.get(&op)?;
+        let has = match node.work {
+            Work::Engine(_) | Work::Spin(..) => true,
+            Work::Instant => node.on_engine || node.records.is_some(),
+            Work::Host(_) | Work::Value(_) => false,
+        };
+        has.then(|| node.context.id())
     }
 
     fn begin(&mut self, op: OpId) {
@@ -333,16 +357,21 @@ impl Timeline {
         node.phase = Phase::Running;
         let at = node.ready;
         match &node.work {
-            Work::Instant => return Some((op, at)),
+            Work::Instant if node.on_engine || !waits_for_turn(node.records, &node.context) => {
+                return Some((op, at));
+            }
+            Work::Instant => {
+                let context = Arc::clone(&node.context);
+                let (words, lane) = self.lane(&context, EngineKind::Compute);
+                if words.with(EngineKind::Compute, |turns| lane.pass(turns, op, at)) {
+                    return Some((op, at));
+                }
+                self.claim((context.id(), EngineKind::Compute));
+            }
             Work::Engine(demand) | Work::Spin(demand, _) => {
-                let key = (node.context.id(), demand.engine);
-                let device = node.context.device();
-                let (words, lane) = self.lanes.entry(key).or_insert_with(|| {
-                    let mut words = Words::of_device(device);
-                    let seat = words.sit(demand.engine);
-                    (words, demand.engine.lane(device.spec(), seat))
-                });
-                let demand = *demand;
+                let (demand, context) = (*demand, Arc::clone(&node.context));
+                let key = (context.id(), demand.engine);
+                let (words, lane) = self.lane(&context, demand.engine);
                 words.with(demand.engine, |turns| {
                     lane.push(turns, op, at, demand.ns, demand.load)
                 });
@@ -353,6 +382,16 @@ impl Timeline {
             Work::Value(_) => self.values.push(op),
         }
         None
+    }
+
+    /// The lane of `context` on an engine, made when first used.
+    fn lane(&mut self, context: &Context, engine: EngineKind) -> &mut (Words, Lane) {
+        let device = context.device();
+        self.lanes.entry((context.id(), engine)).or_insert_with(|| {
+            let mut words = Words::of_device(device);
+            let seat = words.sit(engine);
+            (words, engine.lane(device.spec(), seat))
+        })
     }
 
     /// Notes the end of one operation; returns who waited for it.
@@ -398,58 +437,6 @@ impl Timeline {
         }
     }
 
-    /// Lets go of a stream: its operations still run.
-    pub(super) fn retire(&mut self, stream: StreamId) {
-        let Some(queue) = self.queues.get_mut(&stream) else {
-            return;
-        };
-        queue.gone = true;
-        if !self.nodes.contains_key(&queue.last) {
-            self.queues.remove(&stream);
-        }
-    }
-
-    /// Everything submitted in `context` that is not complete.
-    pub(super) fn of_context(&self, context: u64) -> Vec<OpId> {
-        self.nodes
-            .iter()
-            .filter(|(_, node)| node.context.id() == context)
-            .map(|(op, _)| *op)
-            .collect()
-    }
-
-    /// The last operations of the streams of a domain.
-    pub(super) fn of_domain(&self, domain: u64) -> Vec<OpId> {
-        self.queues
-            .values()
-            .filter(|queue| queue.domain == domain)
-            .map(|queue| queue.last)
-            .collect()
-    }
-
-    /// Drops what is kept for a context that has no operations any more.
-    pub(super) fn drop_context(&mut self, context: u64) {
-        self.lanes.retain(|(owner, engine), (words, lane)| {
-            let stays = *owner != context;
-            if !stays {
-                words.rise(*engine, lane.seat());
-            }
-            stays
-        });
-        let gone = |queue: &Queue| queue.context == context;
-        let queues = self.queues.values();
-        let mut domains: Vec<u64> = queues
-            .filter(|queue| gone(queue))
-            .map(|queue| queue.domain)
-            .collect();
-        domains.push(context);
-        self.queues.retain(|_, queue| !gone(queue));
-        for domain in domains {
-            self.legacy.remove(&domain);
-            self.barriers.remove(&domain);
-        }
-    }
-
     /// The call that `op` makes into the application, and for which context; `None` if it is none.
     pub(super) fn host_call(&self, op: OpId) -> Option<(HostCall, Arc<Context>)> {
         let node = self.nodes.get(&op)?;
@@ -466,6 +453,11 @@ impl Timeline {
         self.advance(now);
         now
     }
+}
+
+/// Whether an operation is an event that is passed only while its context has the multiprocessors.
+fn waits_for_turn(records: Option<EventId>, context: &Context) -> bool {
+    records.is_some() && context.device().spec().stamp == Stamp::Turn
 }
 
 impl Node {

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use super::engine::OpId;
 use super::turns::Turns;
 
+/// What the engine is claimed for to pass events (ns): a turn has a length.
+pub(super) const PASSING: u64 = 1;
+
 /// An operation on the engine: what is left of it and how much of the engine it takes.
 #[derive(Debug, Clone, Copy)]
 struct Job {
@@ -24,6 +27,8 @@ pub(super) struct Lane {
     capacity: u64,
     waiting: VecDeque<Job>,
     running: Vec<Job>,
+    /// Events that are passed when the context next has the engine.
+    events: Vec<OpId>,
     /// Its place among those who share the engine.
     seat: usize,
     /// How far it has read the log of turns.
@@ -43,6 +48,7 @@ impl Lane {
             capacity,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            events: Vec::new(),
             seat,
             read: 0,
             clock: 0,
@@ -59,11 +65,39 @@ impl Lane {
     /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by [`claim`](Self::claim).
     pub(super) fn push(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
         self.advance(at);
+        let idle = !self.wants();
         self.waiting.push_back(Job { op, left: ns, load });
-        let idle = self.running.is_empty();
         self.admit();
+        if idle {
+            self.come(turns, at);
+        }
+    }
+
+    /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then: the context has the engine,
+    /// or nobody has; else it is passed when the context's next turn begins. To be followed by [`claim`](Self::claim).
+    pub(super) fn pass(&mut self, turns: &Turns<'_>, op: OpId, at: u64) -> bool {
+        turns.run(at, self.seat);
+        if !turns.is_others(self.seat, at) {
+            return true;
+        }
+        self.advance(at);
+        let idle = !self.wants();
+        self.events.push(op);
+        if idle {
+            self.come(turns, at);
+        }
+        false
+    }
+
+    /// Whether there is anything to do here.
+    fn wants(&self) -> bool {
+        !self.running.is_empty() || !self.events.is_empty()
+    }
+
+    /// Asks for a turn from `at` on, where nothing was asked for before.
+    fn come(&mut self, turns: &Turns<'_>, at: u64) {
         // A claim covers work that follows without a pause, so there may be time left of a turn, or another turn already.
-        if idle && at >= self.slice_end && !self.take_turn(turns) {
+        if at >= self.slice_end && !self.take_turn(turns) {
             turns.reach(at, self.seat);
             self.read = turns.place();
             self.clock = at;
@@ -72,9 +106,13 @@ impl Lane {
 
     /// When something next happens here: an operation ends, or a turn begins or does.
     pub(super) fn next_event(&self, turns: &Turns<'_>) -> Option<u64> {
-        let shortest = self.running.iter().map(|job| job.left).min()?;
+        if !self.wants() {
+            return None;
+        }
         Some(if self.clock < self.slice_end {
-            (self.clock + shortest).min(self.slice_end)
+            let shortest = self.running.iter().map(|job| job.left).min();
+            let first = shortest.filter(|_| self.events.is_empty()).unwrap_or(0);
+            (self.clock + first).min(self.slice_end)
         } else {
             let mut read = self.read;
             let begun = turns.next(self.seat, &mut read).map(|(begin, _)| begin);
@@ -82,8 +120,8 @@ impl Lane {
         })
     }
 
-    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations that ended then. To be followed
-    /// by [`claim`](Self::claim).
+    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations that ended then, and
+    /// the events that were passed. To be followed by [`claim`](Self::claim).
     pub(super) fn step(&mut self, turns: &Turns<'_>, at: u64) -> Vec<OpId> {
         self.advance(at);
         let mut ended = Vec::new();
@@ -94,9 +132,12 @@ impl Lane {
             job.left > 0
         });
         self.admit();
-        if !self.running.is_empty() && at >= self.slice_end && !self.take_turn(turns) {
+        if self.wants() && at >= self.slice_end && !self.take_turn(turns) {
             turns.run(at, self.seat);
             self.take_turn(turns);
+        }
+        if self.clock < self.slice_end {
+            ended.append(&mut self.events);
         }
         ended
     }
@@ -111,11 +152,9 @@ impl Lane {
 
     /// Tells the others what this context certainly wants without a pause: at least `ahead(op)` follows each operation that runs.
     pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
-        let longest = self
-            .running
-            .iter()
-            .map(|job| job.left + ahead(job.op))
-            .max();
+        let running = self.running.iter().map(|job| job.left + ahead(job.op));
+        let events = self.events.iter().map(|op| PASSING + ahead(*op));
+        let longest = running.chain(events).max();
         let granted = self.slice_end.saturating_sub(self.clock);
         turns.claim(
             self.seat,

@@ -6,6 +6,7 @@
 
 mod apply;
 mod bell;
+mod belongings;
 mod chain;
 pub mod clock;
 mod engine;

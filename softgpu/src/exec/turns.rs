@@ -366,6 +366,22 @@ impl<'a> Turns<'a> {
         None
     }
 
+    /// Whether the engine is another seat's at `moment`, or changes to one. The end of a turn belongs to it, too.
+    pub(super) fn is_others(&self, seat: usize, moment: u64) -> bool {
+        let (end, _) = self.last();
+        let turns = (end.saturating_sub(LOG as u64 / 2)..end).rev();
+        let behind = |place| self.behind(place).filter(|(_, from, _)| *from <= moment);
+        let mut holders = turns.filter_map(behind);
+        let Some((holder, from, to)) = holders.next() else {
+            return false;
+        };
+        let before = holders.next().filter(|_| from == moment);
+        let own = |turn: Option<(Holder, u64, u64)>| {
+            turn.is_some_and(|(holder, _, _)| holder == Holder::Seat(seat))
+        };
+        moment < to && holder != Holder::Nobody && holder != Holder::Seat(seat) && !own(before)
+    }
+
     /// The turn behind `place`, whoever's: who has it, when it begins and when it ends. `None` if the log ends at `place`.
     pub(super) fn behind(&self, place: u64) -> Option<(Holder, u64, u64)> {
         let turn = |at| Turn::of(self.at(at).load(Ordering::Acquire));

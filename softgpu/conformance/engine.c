@@ -1,0 +1,124 @@
+// What threads and contexts that share an engine see of each other: a full stream, and events beside another context's work.
+#include "facts.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+// Far more operations than a stream takes without waiting.
+enum { MANY = 100000 };
+// How long something must not have happened to count as waiting (us).
+enum { QUIET = 300000 };
+
+static handle context, idle, event, done, full;
+static address memory;
+static volatile int filled, recorded, queried;
+static result query_result = -1;
+
+static void *fill_stream(void *nothing) {
+    CU(cuCtxSetCurrent, context);
+    for (int i = 0; i < MANY && !CU(cuMemsetD32Async, memory, 1u, (size_t)4, full); i++) filled = i + 1;
+    return nothing;
+}
+
+static void *record_event(void *nothing) {
+    CU(cuCtxSetCurrent, context);
+    CU(cuEventRecord, event, idle);
+    recorded = 1;
+    return nothing;
+}
+
+static void *query_event(void *nothing) {
+    CU(cuCtxSetCurrent, context);
+    query_result = CU(cuEventQuery, done);
+    queried = 1;
+    return nothing;
+}
+
+// A stream that stands is filled by one thread; then others record and query events of another stream.
+void room_facts(void) {
+    pthread_t filler, recorder, querier;
+    uint32_t *word = NULL;
+    int before;
+    context = begin();
+    must("cuStreamCreate", CU(cuStreamCreate, &full, 1));
+    must("cuStreamCreate", CU(cuStreamCreate, &idle, 1));
+    must("cuEventCreate", CU(cuEventCreate, &event, 0));
+    must("cuEventCreate", CU(cuEventCreate, &done, 0));
+    must("cuMemAlloc", CU(cuMemAlloc_v2, &memory, (size_t)4096));
+    must("cuMemHostAlloc", CU(cuMemHostAlloc, (void **)&word, (size_t)4096, 2u));
+    *(volatile uint32_t *)word = 0;
+    CU(cuEventRecord, done, idle);
+    CU(cuEventSynchronize, done);
+    must("cuStreamWaitValue32", CU(cuStreamWaitValue32_v2, full, (address)(uintptr_t)word, 1u, 0u));
+    pthread_create(&filler, NULL, fill_stream, NULL);
+    do {
+        before = filled;
+        usleep(QUIET);
+    } while (filled != before);
+    say_bool("a_full_stream_waits", filled < MANY);
+    pthread_create(&querier, NULL, query_event, NULL);
+    usleep(QUIET);
+    say_bool("others_query", queried);
+    pthread_create(&recorder, NULL, record_event, NULL);
+    usleep(QUIET);
+    say_bool("others_record", recorded);
+    *(volatile uint32_t *)word = 1;
+    pthread_join(recorder, NULL);
+    pthread_join(querier, NULL);
+    pthread_join(filler, NULL);
+    say_result("the_query", query_result);
+    say_bool("all_is_submitted", filled == MANY);
+    say_result("synchronize", CU(cuCtxSynchronize));
+}
+
+// PTX for spin(uint64 ns): until the device's timer has gone on by so much.
+static const char *const SPIN_PTX =
+    ".version 7.0\n.target sm_52\n.address_size 64\n"
+    ".visible .entry spin(.param .u64 ns) {\n"
+    ".reg .pred %p<2>; .reg .b64 %rd<5>;\n"
+    "ld.param.u64 %rd1, [ns]; mov.u64 %rd2, %globaltimer;\n"
+    "LOOP: mov.u64 %rd3, %globaltimer; sub.u64 %rd4, %rd3, %rd2; setp.lt.u64 %p1, %rd4, %rd1; @%p1 bra LOOP;\n"
+    "ret;\n}\n";
+
+static handle spin_function(void) {
+    handle module = NULL, function = NULL;
+    must("cuModuleLoadData", CU(cuModuleLoadData, &module, SPIN_PTX));
+    must("cuModuleGetFunction", CU(cuModuleGetFunction, &function, module, "spin"));
+    return function;
+}
+
+static void spin(handle function, handle stream, unsigned long long ns) {
+    void *parameters[] = {&ns};
+    must("cuLaunchKernel", CU(cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+// Pairs of events around kernels of 200 us, beside 2 s of kernels of another context of this process.
+void turn_facts(void) {
+    enum { PAIRS = 20 };
+    handle other = NULL, busy = NULL, stream = NULL, first = NULL, second = NULL;
+    handle own = begin(), function = spin_function();
+    must("cuStreamCreate", CU(cuStreamCreate, &stream, 1));
+    must("cuEventCreate", CU(cuEventCreate, &first, 0));
+    must("cuEventCreate", CU(cuEventCreate, &second, 0));
+    spin(function, stream, 1000);
+    CU(cuStreamSynchronize, stream);
+    must("cuCtxCreate", CU(cuCtxCreate_v2, &other, 0, 0));
+    must("cuStreamCreate", CU(cuStreamCreate, &busy, 1));
+    handle others = spin_function();
+    for (int i = 0; i < 400; i++) spin(others, busy, 5000000);
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, own));
+    int alone = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        float elapsed = 0;
+        CU(cuEventRecord, first, stream);
+        spin(function, stream, 200000);
+        CU(cuEventRecord, second, stream);
+        CU(cuEventSynchronize, second);
+        must("cuEventElapsedTime", CU(cuEventElapsedTime, &elapsed, first, second));
+        alone += elapsed < 0.4f;
+    }
+    must("cuCtxSetCurrent", CU(cuCtxSetCurrent, other));
+    say_bool("the_other_is_still_busy", CU(cuStreamQuery, busy) != 0);
+    say_bool("most_pairs_tell_the_kernel_alone", alone > PAIRS / 2);
+    must("cuStreamSynchronize", CU(cuStreamSynchronize, busy));
+}

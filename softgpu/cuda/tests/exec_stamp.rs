@@ -1,0 +1,135 @@
+//! When events are passed beside other contexts: only while their own has the device.
+
+mod driver;
+
+use driver::*;
+use gpushare_cuda_abi::cuda::*;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const HOUR: u64 = 3_600_000 * MS;
+
+/// A context of its own with a stream; it stays current.
+fn context() -> CUstream {
+    get(CUcontext::NULL, |out| cuCtxCreate_v2(out, 0, 0));
+    free_stream()
+}
+
+/// How much later (ms) the device passed `end`.
+fn later(begin: CUevent, end: CUevent) -> f32 {
+    assert_eq!(cuEventSynchronize(begin), OK);
+    assert_eq!(cuEventSynchronize(end), OK);
+    get(0.0, |out| cuEventElapsedTime(out, begin, end))
+}
+
+/// What a pair of events says of a kernel of 100 us between them, beside a context that always has work.
+fn pair() -> f32 {
+    start();
+    spin(free_stream(), HOUR);
+    let (stream, begin, end) = (context(), event(), event());
+    let gate = Gate::close(stream);
+    assert_eq!(cuEventRecord(begin, stream), OK);
+    spin(stream, 100 * US);
+    assert_eq!(cuEventRecord(end, stream), OK);
+    gate.open();
+    later(begin, end)
+}
+
+#[test]
+fn a_pair_of_events_tells_the_kernel_without_the_wait_for_a_turn() {
+    let name = "a_pair_of_events_tells_the_kernel_without_the_wait_for_a_turn";
+    alone(name, "", || assert_eq!(pair(), 0.1));
+}
+
+#[test]
+fn a_pair_of_events_tells_the_wait_too_where_events_are_passed_at_once() {
+    let name = "a_pair_of_events_tells_the_wait_too_where_events_are_passed_at_once";
+    alone(name, "stamp=any", || assert!(pair() > 0.1));
+}
+
+/// How much later than a kernel of another context's, which has the device until its end, an event in an idle stream is passed.
+fn idle() -> f32 {
+    start();
+    let (busy, over) = (free_stream(), event());
+    spin(busy, 300 * MS);
+    assert_eq!(cuEventRecord(over, busy), OK);
+    let (stream, mark) = (context(), event());
+    assert_eq!(cuEventRecord(mark, stream), OK);
+    later(over, mark)
+}
+
+#[test]
+fn an_event_in_an_idle_stream_waits_for_its_contexts_turn() {
+    let name = "an_event_in_an_idle_stream_waits_for_its_contexts_turn";
+    alone(name, "slice=1s", || assert_eq!(idle(), 0.0));
+}
+
+#[test]
+fn an_event_in_an_idle_stream_is_passed_at_once_where_that_is_asked_for() {
+    let name = "an_event_in_an_idle_stream_is_passed_at_once_where_that_is_asked_for";
+    alone(name, "slice=1s,stamp=any", || assert!(idle() < 0.0));
+}
+
+#[test]
+fn an_event_behind_a_copy_does_not_wait_for_the_multiprocessors() {
+    let name = "an_event_behind_a_copy_does_not_wait_for_the_multiprocessors";
+    alone(name, "slice=1s", || {
+        start();
+        let (busy, over) = (free_stream(), event());
+        spin(busy, 300 * MS);
+        assert_eq!(cuEventRecord(over, busy), OK);
+        let (stream, copied) = (context(), event());
+        let (at, host) = (memory(4096), pinned(1024));
+        let gate = Gate::close(stream);
+        assert_eq!(cuMemcpyHtoDAsync_v2(at, host.cast(), 4096, stream), OK);
+        assert_eq!(cuEventRecord(copied, stream), OK);
+        gate.open();
+        assert!(later(over, copied) < 0.0);
+    });
+}
+
+#[test]
+fn an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn() {
+    let name = "an_event_behind_another_contexts_work_waits_for_its_own_contexts_turn";
+    alone(name, "slice=1s", || {
+        start();
+        let (first, done) = (free_stream(), event());
+        spin(first, 50 * MS);
+        assert_eq!(cuEventRecord(done, first), OK);
+        let (busy, over) = (context(), event());
+        spin(busy, 300 * MS);
+        assert_eq!(cuEventRecord(over, busy), OK);
+        let (stream, mark) = (context(), event());
+        assert_eq!(cuStreamWaitEvent(stream, done, 0), OK);
+        assert_eq!(cuEventRecord(mark, stream), OK);
+        assert_eq!(later(over, mark), 0.0);
+    });
+}
+
+#[test]
+fn events_of_the_context_that_has_the_device_are_passed_at_once() {
+    let name = "events_of_the_context_that_has_the_device_are_passed_at_once";
+    alone(name, "slice=1s", || {
+        start();
+        let (busy, over, idle, mark) = (free_stream(), event(), free_stream(), event());
+        spin(busy, 300 * MS);
+        assert_eq!(cuEventRecord(over, busy), OK);
+        assert_eq!(cuEventRecord(mark, idle), OK);
+        assert!(later(over, mark) < 0.0);
+    });
+}
+
+#[test]
+fn events_of_an_idle_device_are_passed_at_once_and_take_nothing() {
+    let name = "events_of_an_idle_device_are_passed_at_once_and_take_nothing";
+    alone(name, "switch=50ms,preempt=50ms", || {
+        start();
+        let (first, begin) = (free_stream(), event());
+        spin(first, US);
+        assert_eq!(cuEventRecord(begin, first), OK);
+        assert_eq!(cuEventSynchronize(begin), OK);
+        let (second, mark) = (context(), event());
+        assert_eq!(cuEventRecord(mark, second), OK);
+        assert!(cuEventQuery(mark) == OK, "no change of contexts");
+    });
+}

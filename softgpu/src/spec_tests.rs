@@ -1,0 +1,85 @@
+//! Tests of SPEC.
+
+use super::*;
+
+#[test]
+fn every_key_is_read() {
+    let spec: Spec =
+        "name=a-1,count=2,mem=1.5GiB,sm=8,driver=13000,link=50GiB/s,bw=3TB/s,ctx=0,seed=7,linger=20,\
+        slice=1ms,switch=50us,preempt=100us,launch=5us,load=1s,stamp=any,room=free,exit=refuse"
+            .parse()
+            .unwrap();
+    let expected = Spec {
+        name: Some("a-1".into()),
+        count: 2,
+        mem: 3 << 29,
+        sm: 8,
+        driver: 13000,
+        link: 50 << 30,
+        bw: 3_000_000_000_000,
+        ctx: 0,
+        seed: 7,
+        linger: 20,
+        slice: 1_000_000,
+        switch: 50_000,
+        preempt: 100_000,
+        launch: 5_000,
+        load: 1_000_000_000,
+        stamp: Stamp::Any,
+        room: Room::Free,
+        exit: Exit::Refuse,
+    };
+    assert_eq!(spec, expected);
+    assert_eq!("".parse::<Spec>().unwrap(), Spec::default());
+}
+
+#[test]
+fn the_canonical_text_reads_back_as_the_same_machine() {
+    let spec: Spec = "seed=9,mem=512MiB,name=x,slice=1ms,load=3s"
+        .parse()
+        .unwrap();
+    assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+}
+
+#[test]
+fn what_is_not_accepted_is_refused_with_key_value_and_accepted_form() {
+    for text in [
+        "mem=0",
+        "mem=1GiB2",
+        "mem=3MiB",
+        "mem=-1",
+        "mem=99999999999TiB",
+        "count=0",
+        "count=17",
+        "name=",
+        "name=../x",
+        "name=a/b",
+        "driver=12081",
+        "driver=9000",
+        "link=25GiB",
+        "bw=0/s",
+        "seed=x",
+        "memory=1GiB",
+        "count",
+        "sm=1,sm=1",
+        "ctx=17GiB",
+        "linger=-1",
+        "slice=0",
+        "slice=2",
+        "slice=2s",
+        "switch=101ms",
+        "preempt=-1us",
+        "launch=5 us",
+        "load=1m",
+        "stamp=all",
+        "room=1",
+        "exit=1",
+        "mem=1.GiB",
+        "mem=.5GiB",
+    ] {
+        let error = text.parse::<Spec>().expect_err(text);
+        let last = text.rsplit(',').next().unwrap();
+        assert_eq!(error.key, last.split('=').next().unwrap(), "{text}");
+        assert!(error.to_string().contains("expected "), "{error}");
+    }
+}
