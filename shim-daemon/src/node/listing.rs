@@ -53,9 +53,31 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Ends(rows), next)
             }
+            Listing::MpsClients => {
+                let place = |(id, column)| {
+                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let name = &known.registration.name;
+                    self.has_mps_clients(known).then(|| name.clone())
+                };
+                let (rows, next) = self.each_from(from, place);
+                (Rows::MpsClients(rows), next)
+            }
             _ => return None,
         };
         Some(ControlReply::Page { rows, next })
+    }
+
+    /// A registered process says that it is an MPS client.
+    pub fn is_mps_client(&mut self, process: ProcessId) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.mps = true;
+        }
+    }
+
+    /// Whether any of its processes is one.
+    pub(super) fn has_mps_clients(&self, container: &Container) -> bool {
+        let mut members = container.members.iter();
+        members.any(|member| self.processes.get(member).is_some_and(|known| known.mps))
     }
 
     /// Rows of containers and their devices, each made from its place.

@@ -138,6 +138,8 @@ struct Process {
     connection: Option<ConnId>,
     /// Whether it says when a context is made.
     tells: bool,
+    /// Whether it is an MPS client.
+    mps: bool,
     /// Columns on which it was let make a context and has not said that it is made, and since when.
     opening: BTreeMap<usize, Nanos>,
 }
