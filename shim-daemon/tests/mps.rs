@@ -3,7 +3,9 @@
 
 mod support;
 
-use gpushare_protocol::wire::{Control, ControlReply, Cursor, Hello, Listing, Reply, Rows};
+use gpushare_protocol::wire::{
+    Control, ControlReply, Cursor, ErrorCode, Hello, Listing, Reply, Rows,
+};
 use support::{Client, Daemon};
 
 /// Names of containers with MPS clients.
@@ -39,4 +41,40 @@ fn only_containers_with_mps_clients_are_listed_as_such() {
         clients.push(client);
     }
     assert_eq!(listed(&daemon), ["mps"]);
+}
+
+#[test]
+fn what_mps_keeps_from_the_start_is_not_changed_by_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let set = |container: &str, variable: &str, value: &str| {
+        let changes = vec![(variable.to_owned(), value.to_owned())];
+        let container = container.to_owned();
+        daemon.command().call(&Control::Set { container, changes })
+    };
+    let memory = [
+        ("GPUSHARE_MEM_REQUEST", "1MiB"),
+        ("GPUSHARE_MEM_LIMIT", "1GiB"),
+    ];
+    let mut clients = Vec::new();
+    for (name, capabilities) in [("mps", Hello::MPS), ("gated", Hello::GATED)] {
+        let (_container, socket) = daemon.container(name, &memory);
+        clients.push(Client::register_with(&socket, capabilities));
+        let done = set(name, "GPUSHARE_MEM_LIMIT", "2GiB");
+        assert!(matches!(done, ControlReply::Done), "{done:?}");
+    }
+    for variable in [
+        "GPUSHARE_SM_LIMIT",
+        "GPUSHARE_SM_REQUEST",
+        "GPUSHARE_SM_LIMIT_0",
+    ] {
+        let ControlReply::Error(refused) = set("mps", variable, "30") else {
+            panic!("{variable} is refused")
+        };
+        assert_eq!(refused.code, ErrorCode::BadLimits);
+        let said = refused.message;
+        assert!(said.starts_with(variable) && said.contains("MPS"), "{said}");
+        let done = set("gated", variable, "30");
+        assert!(matches!(done, ControlReply::Done), "{done:?}");
+    }
 }

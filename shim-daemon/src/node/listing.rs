@@ -67,19 +67,6 @@ impl Node {
         Some(ControlReply::Page { rows, next })
     }
 
-    /// A registered process says that it is an MPS client.
-    pub fn is_mps_client(&mut self, process: ProcessId) {
-        if let Some(known) = self.processes.get_mut(&process) {
-            known.mps = true;
-        }
-    }
-
-    /// Whether any of its processes is one.
-    pub(super) fn has_mps_clients(&self, container: &Container) -> bool {
-        let mut members = container.members.iter();
-        members.any(|member| self.processes.get(member).is_some_and(|known| known.mps))
-    }
-
     /// Rows of containers and their devices, each made from its place.
     fn each_from<R>(
         &self,

@@ -13,6 +13,7 @@ mod guarding;
 mod joining;
 mod lease;
 mod listing;
+mod mps;
 mod pids;
 mod registrations;
 mod requests;
