@@ -33,6 +33,8 @@ pub(crate) struct Tenant {
     pub(crate) device: Pair,
     /// What it asks for, if it makes requests at a pace of its own.
     pub(crate) asked: Option<f64>,
+    /// With gpushare, how far it is from its share, in percentage points; none where it is not weights alone that decide.
+    pub(crate) error_pp: Option<f64>,
     /// Time that requests waited beyond their own length (ns), for tenants that wait for each.
     pub(crate) wait_p50: Option<Pair>,
     pub(crate) wait_p99: Option<Pair>,
@@ -132,6 +134,10 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
             let middle = |figure: fn(&Tenant) -> Option<Pair>| {
                 middle(&|run| run.tenants.get(place).and_then(figure))
             };
+            let errors = runs
+                .iter()
+                .filter_map(|run| run.tenants.get(place)?.error_pp);
+            tenant.error_pp = middle_error(errors.collect());
             tenant.device = middle(|tenant| Some(tenant.device)).unwrap_or(tenant.device);
             tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
             tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
@@ -143,6 +149,12 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
         kept
     });
     kept.collect()
+}
+
+/// The one of middle size; of an even number the larger. `None` of none.
+fn middle_error(mut errors: Vec<f64>) -> Option<f64> {
+    errors.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
+    errors.get(errors.len() / 2).copied()
 }
 
 fn tenant(bare: &Row, shared: &Row) -> Tenant {
@@ -157,6 +169,7 @@ fn tenant(bare: &Row, shared: &Row) -> Tenant {
             shared: shared.device,
         },
         asked: shared.asked,
+        error_pp: shared.error_pp,
         wait_p50: wait(|waited| waited.p50_ns),
         wait_p99: wait(|waited| waited.p99_ns),
         wait_p999: wait(|waited| waited.p999_ns),
@@ -211,6 +224,9 @@ impl Tenant {
                 ""
             ));
         }
+        if let Some(error) = self.error_pp {
+            lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
+        }
         if let Some(newcomer) = self.newcomer {
             let said = "of what it asked in its first 100 ms, the middle visit";
             lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
@@ -255,6 +271,7 @@ mod tests {
                 name: "a".to_owned(),
                 device: useful,
                 asked: None,
+                error_pp: Some(useful.bare - useful.shared),
                 wait_p50: None,
                 wait_p99: Some(wait),
                 wait_p999: None,
@@ -273,6 +290,10 @@ mod tests {
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].useful, pair(0.4, 0.38));
         assert_eq!(kept[0].tenants[0].wait_p99, Some(pair(20.0, 30.0)));
+        let error = kept[0].tenants[0].error_pp;
+        assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
+        assert_eq!(middle_error(vec![-3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(middle_error(Vec::new()), None);
         assert_eq!(kept[0].rates, None);
         assert!(middles(Vec::new()).is_empty());
     }

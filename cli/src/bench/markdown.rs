@@ -47,6 +47,9 @@ fn tenant(tenant: &Tenant) -> String {
         [missed.bare, missed.shared].map(|missed| format!("{missed:.0}"))
     });
     let mut rest = Vec::new();
+    if let Some(error) = tenant.error_pp {
+        rest.push(format!("{error:+.2} pp from its share"));
+    }
     if let Some(Pair { bare, shared }) = tenant.copied {
         rest.push(format!(
             "{:.2} GB/s copied, with {:.2}",
@@ -95,6 +98,7 @@ mod tests {
             name: "server".to_owned(),
             device: pair(0.2, 0.3),
             asked: Some(0.3),
+            error_pp: Some(-0.5),
             wait_p50: None,
             wait_p99: Some(pair(2e6, 1e6)),
             wait_p999: Some(pair(3e6, 3e6)),
@@ -121,6 +125,7 @@ mod tests {
         assert!(rows[2].contains("| serving-1 | all | 90.0 % | 99.0 % | 1.100 |"));
         assert!(rows[3].contains("| 20.0 % | 30.0 % | 1.500 | 30.0 % |"));
         assert!(rows[3].contains("| 2.00ms | 1.00ms | 0.500 | 3.00ms | 3.00ms | 7 | 1 |"));
+        assert!(rows[3].contains("-0.50 pp from its share"));
         assert!(rows[3].contains("2.00 GB/s copied, with 1.00"));
     }
 }
