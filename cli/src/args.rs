@@ -200,12 +200,13 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|gang, gpus=0 (a gang's: 0+1), procs=1, every=10ms (pauses),
-    /// arrivals=regular|poisson, depth=N, nodes=20 (of a graph);
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|gang, gpus=0 (a gang's: 0+1), procs=1,
+    /// every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20 (of a graph), copy=64MiB (copies on a second stream),
+    /// churn=2s (its process comes and goes), job=j (tenants whose kernels wait for each other);
     /// what it is promised: share=70, cap=30, priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
-    /// An experiment that comes with gpushare, a group of them (`gaps`, `serving`) or `all`; a wrong name lists them. May be repeated.
+    /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`, `curve`, `shares`, …) or `all`; a wrong name lists them. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Vec<String>,
     /// How long each experiment is measured.
@@ -226,6 +227,12 @@ pub(crate) struct BenchShare {
     /// Run each experiment without gpushare and then with it, and show both beside each other.
     #[arg(long, conflicts_with = "bare")]
     pub(crate) compare_bare: bool,
+    /// With --compare-bare: run each pair so often, and keep the middle one of each figure.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99), requires = "compare_bare")]
+    pub(crate) pairs: u32,
+    /// With --compare-bare: write one table of all experiments to this file, as Markdown.
+    #[arg(long, value_name = "FILE", requires = "compare_bare")]
+    pub(crate) markdown: Option<PathBuf>,
     /// Write everything that was measured to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -241,6 +248,22 @@ pub(crate) struct BenchWorker {
     /// On which device.
     #[arg(long, default_value_t = 0)]
     pub(crate) device: u32,
+    /// Of a tenant with a job: the file on which its members meet.
+    #[arg(long, requires = "place")]
+    pub(crate) board: Option<PathBuf>,
+    /// Which member it is, and how many there are: 0/2.
+    #[arg(long, requires = "board", value_parser = place)]
+    pub(crate) place: Option<(usize, usize)>,
+}
+
+/// `0/2`.
+fn place(text: &str) -> Result<(usize, usize), String> {
+    let (own, all) = text.split_once('/').ok_or("it is written 0/2")?;
+    let number = |text: &str| text.parse::<usize>().map_err(|error| error.to_string());
+    match (number(own)?, number(all)?) {
+        (own, all) if own < all => Ok((own, all)),
+        _ => Err("there is no such place".to_owned()),
+    }
 }
 
 /// Help and the version are answers and succeed; anything else is our own failure, never mistakable for CMD's status.

@@ -4,6 +4,7 @@ use crate::args::Devices;
 use crate::artefacts::own_executable;
 use crate::daemon;
 use crate::failure::Failure;
+use crate::mps;
 use crate::output;
 use crate::settings::Environment;
 use gpushare_protocol::units::Bytes;
@@ -29,6 +30,12 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
         let devices = list().map_err(Failure::ours)?;
         output::data(&serde_json::to_string(&devices).map_err(Failure::ours)?)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(folder) = mps::daemon(&std::env::vars_os().collect()) {
+        output::note(&format!(
+            "note: programs started here are clients of the MPS control daemon in {folder}: they take no turns, and --priority \
+             orders memory only"
+        ));
     }
     let rows = daemons_rows()?;
     let devices = match list() {

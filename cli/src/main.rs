@@ -14,6 +14,7 @@ mod failure;
 mod gpu;
 mod links;
 mod listener;
+mod mps;
 mod output;
 mod plan;
 mod preload;

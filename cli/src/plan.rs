@@ -6,6 +6,7 @@ use crate::container::{self, Container};
 use crate::failure::Failure;
 use crate::gpu::Gpu;
 use crate::links::Links;
+use crate::mps;
 use crate::preload;
 use crate::settings::{self, Environment};
 use gpushare_protocol::limits::Limits;
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) devices: Vec<Device>,
     /// Its limits.
     pub(crate) limits: Limits,
+    /// What whoever starts the program is to know, if anything.
+    pub(crate) note: Option<String>,
     /// Links to a software GPU, to be kept as long as the program runs.
     pub(crate) links: Option<Links>,
 }
@@ -42,12 +45,14 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     preload(&mut environment)?;
     let links = gpu.apply(&mut environment, container.name.as_str())?;
     let devices = check_devices(&gpu, &limits, &environment)?;
+    let note = mps::apply(share, &limits, &devices, &mut environment)?;
     Ok(Plan {
         environment,
         container,
         gpu,
         devices,
         limits,
+        note,
         links,
     })
 }

@@ -11,7 +11,7 @@ use gpushare_protocol::wire::{
     ContainerRow, Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// Lists containers and their processes.
@@ -24,6 +24,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         known.names.extend(names);
         known.times.extend(daemon.shares()?);
         known.ends.extend(daemon.ends()?);
+        known.mps.extend(daemon.mps_clients()?);
     }
     let text = if arguments.json {
         let rows = rows.iter().map(|row| container(row, &known));
@@ -44,6 +45,8 @@ struct Known {
     times: Vec<ShareRow>,
     /// Containers that end in their time.
     ends: Vec<EndRow>,
+    /// Containers with MPS clients.
+    mps: BTreeSet<String>,
 }
 
 impl Known {
@@ -84,7 +87,8 @@ fn container(row: &ContainerRow, known: &Known) -> Value {
         "charged": row.charged,
         "overhead": row.overhead,
         "limbo": row.limbo,
-        "time": shares::of(row, &known.times).map(shares::data),
+        "time": shares::of(row, &known.times)
+            .map(|share| shares::data(share, known.mps.contains(&row.name))),
         "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
         "processes": processes.collect::<Vec<_>>(),
     })
@@ -139,7 +143,10 @@ fn table(rows: &[ContainerRow], known: &Known) -> String {
             "{:<28} {:<13} {request:>10} {limit:>10} {charged:>10} {grant:>10} {overhead:>10}  {:<24}  {}",
             row.name,
             &uuid[..12.min(uuid.len())],
-            shares::text(shares::of(row, &known.times)),
+            shares::text(
+                shares::of(row, &known.times),
+                known.mps.contains(&row.name)
+            ),
             processes.chain(end).collect::<Vec<_>>().join(", ")
         ));
     }

@@ -26,6 +26,9 @@ pub(crate) fn run(arguments: Run) -> Result<ExitCode, Failure> {
             command.display()
         ));
     }
+    if let Some(note) = &plan.note {
+        output::note(note);
+    }
     let registered = if registered::inherited(&plan.environment) {
         registered::check_nested(&arguments, &plan)?;
         None

@@ -11,7 +11,8 @@ pub(crate) fn of<'a>(row: &ContainerRow, shares: &'a [ShareRow]) -> Option<&'a S
 }
 
 /// For `--json`: parts are in percent of the device's time.
-pub(crate) fn data(share: &ShareRow) -> Value {
+/// `mps`: it has processes that are MPS clients.
+pub(crate) fn data(share: &ShareRow, mps: bool) -> Value {
     let percent = |thousandths: u32| f64::from(thousandths) / 10.0;
     let (state, for_us) = state(&share.state);
     json!({
@@ -25,11 +26,13 @@ pub(crate) fn data(share: &ShareRow) -> Value {
         "turns": share.turns,
         "overruns": share.overruns,
         "ungated": share.ungated,
+        "mps": mps,
     })
 }
 
 /// For the table: what it held lately of what it would get if all wanted the device, and what it is doing.
-pub(crate) fn text(share: Option<&ShareRow>) -> String {
+/// One with MPS clients has a part of what MPS shares: `mps`.
+pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
     let Some(share) = share else {
         return "-".to_owned();
     };
@@ -40,6 +43,9 @@ pub(crate) fn text(share: Option<&ShareRow>) -> String {
     let cap = share
         .cap
         .map_or_else(String::new, |cap| format!(", at most {}", percent(cap)));
+    if mps {
+        return format!("mps{cap}");
+    }
     match (&share.state, share.weight) {
         (ShareState::Free, _) => format!("free{cap}"),
         (_, 0) => format!("-{cap}"),
@@ -90,10 +96,14 @@ mod tests {
     #[test]
     fn a_share_is_said_in_percent_with_what_the_container_is_doing() {
         let mut row = share(300, ShareState::Waiting { for_us: 7 });
-        assert_eq!(text(Some(&row)), "29.8% of 30%, waiting");
+        assert_eq!(text(Some(&row), false), "29.8% of 30%, waiting");
         row.cap = Some(505);
-        assert_eq!(text(Some(&row)), "29.8% of 30%, at most 50.5%, waiting");
-        let json = data(&row);
+        assert_eq!(
+            text(Some(&row), false),
+            "29.8% of 30%, at most 50.5%, waiting"
+        );
+        assert_eq!(text(Some(&row), true), "mps, at most 50.5%");
+        let json = data(&row, false);
         assert_eq!(
             (&json["held"], &json["cap"], &json["for_us"]),
             (&json!(29.8), &json!(50.5), &json!(7))
@@ -102,8 +112,9 @@ mod tests {
 
     #[test]
     fn one_alone_or_not_on_the_device_has_no_part_to_show() {
-        assert_eq!(text(None), "-");
-        assert_eq!(text(Some(&share(1000, ShareState::Free))), "free");
-        assert_eq!(text(Some(&share(0, ShareState::Idle))), "-");
+        assert_eq!(text(None, false), "-");
+        assert_eq!(text(Some(&share(1000, ShareState::Free)), false), "free");
+        assert_eq!(text(Some(&share(0, ShareState::Idle)), false), "-");
+        assert_eq!(text(Some(&share(0, ShareState::Idle)), true), "mps");
     }
 }

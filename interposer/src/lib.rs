@@ -25,6 +25,7 @@ mod hooks;
 mod linker;
 mod log;
 mod lookup;
+mod mps;
 mod objects;
 mod overhead;
 mod real;

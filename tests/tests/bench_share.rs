@@ -199,9 +199,10 @@ fn the_same_tenants_are_compared_with_and_without_gpushare() {
             let device = number(&tenant["device"], side);
             assert!(device > 0.0 && device < 0.2, "{name} {side}: {device}");
         }
-        assert_eq!(tenant["waited"].as_array().map(Vec::len), Some(2));
+        let waits = &tenant["wait_p99"];
+        assert!(number(waits, "bare") > 0.0 && number(waits, "shared") > 0.0);
         assert_eq!(
-            tenant["missed"].is_array(),
+            tenant["missed"].is_object(),
             name == "burst",
             "random ones wait in line"
         );

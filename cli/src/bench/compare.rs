@@ -6,11 +6,15 @@ use super::result::{Outcome, Row};
 use serde::Serialize;
 
 /// One experiment's figures without gpushare and with it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) name: String,
-    /// Device time of all tenants together, per time, without and with gpushare.
-    pub(crate) used: Pair,
+    /// Useful time of all tenants together, per time.
+    pub(crate) useful: Pair,
+    /// Part of the time in which the device worked, by its own books; none of a GPU that does not tell.
+    pub(crate) used: Option<Pair>,
+    /// The sum of rates; none where tenants were not measured alone.
+    pub(crate) rates: Option<Pair>,
     pub(crate) tenants: Vec<Tenant>,
 }
 
@@ -21,36 +25,60 @@ pub(crate) struct Pair {
     pub(crate) shared: f64,
 }
 
+/// One tenant in both ways.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tenant {
+    pub(crate) name: String,
+    /// Useful time per time.
+    pub(crate) device: Pair,
+    /// What it asks for, if it makes requests at a pace of its own.
+    pub(crate) asked: Option<f64>,
+    /// With gpushare, how far it is from its share, in percentage points; none where it is not weights alone that decide.
+    pub(crate) error_pp: Option<f64>,
+    /// Time that requests waited beyond their own length (ns), for tenants that wait for each.
+    pub(crate) wait_p50: Option<Pair>,
+    pub(crate) wait_p99: Option<Pair>,
+    pub(crate) wait_p999: Option<Pair>,
+    /// Periods without a request.
+    pub(crate) missed: Option<Pair>,
+    /// Bytes copied to the device a second, of one that copies.
+    pub(crate) copied: Option<Pair>,
+    /// Of one that comes and goes: what its processes had in their first 100 ms of what they asked for, the middle one.
+    pub(crate) newcomer: Option<Pair>,
+}
+
 impl Pair {
     /// With gpushare as a part of without; none of nothing.
     pub(crate) fn ratio(self) -> Option<f64> {
         (self.bare > 0.0).then(|| self.shared / self.bare)
     }
-}
 
-/// One tenant in both ways.
-#[derive(Debug, Serialize)]
-pub(crate) struct Tenant {
-    pub(crate) name: String,
-    /// Device time per time.
-    pub(crate) device: Pair,
-    /// Time that requests waited beyond their own length, for tenants that wait for each: without gpushare and with it.
-    pub(crate) waited: Option<(Percentiles, Percentiles)>,
-    /// Periods without a request: without gpushare and with it.
-    pub(crate) missed: Option<(u64, u64)>,
+    fn of(bare: Option<f64>, shared: Option<f64>) -> Option<Self> {
+        let (bare, shared) = bare.zip(shared)?;
+        Some(Self { bare, shared })
+    }
+
+    /// The one with the middle ratio; of an even number the lower. `None` of none.
+    fn middle(mut pairs: Vec<Self>) -> Option<Self> {
+        let key = |pair: &Self| pair.ratio().unwrap_or(1.0);
+        pairs.sort_by(|one, other| key(one).total_cmp(&key(other)));
+        pairs.get(pairs.len().checked_sub(1)? / 2).copied()
+    }
 }
 
 impl Comparison {
     /// Of two outcomes of one experiment on one GPU.
     pub(crate) fn of(bare: &Outcome, shared: &Outcome) -> Self {
-        let used = |outcome: &Outcome| outcome.tenants.iter().map(|row| row.device).sum();
         let tenants = bare.tenants.iter().zip(&shared.tenants);
+        let used = |outcome: &Outcome| outcome.idle_served.map(|idle| 1.0 - idle);
         Self {
             name: shared.title(),
-            used: Pair {
-                bare: used(bare),
-                shared: used(shared),
+            useful: Pair {
+                bare: bare.useful,
+                shared: shared.useful,
             },
+            used: Pair::of(used(bare), used(shared)),
+            rates: Pair::of(bare.rates, shared.rates),
             tenants: tenants.map(|(bare, shared)| tenant(bare, shared)).collect(),
         }
     }
@@ -60,83 +88,213 @@ impl Comparison {
         let mut lines = vec![
             format!("{}: without gpushare against with it", self.name),
             format!(
-                "  {:<12} {:>8} {:>8} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}",
+                "  {:<12} {:>8} {:>8} {:>6} {:>7} {:>9} {:>9} {:>9} {:>9} {:>6} {:>9} {:>9} {:>11}",
                 "TENANT",
-                "DEVICE",
+                "USEFUL",
                 "with",
                 "RATIO",
+                "ASKED",
                 "WAIT p50",
                 "with",
                 "WAIT p99",
                 "with",
+                "RATIO",
                 "p99.9",
                 "with",
                 "MISSED"
             ),
         ];
         lines.extend(self.tenants.iter().map(Tenant::text));
-        lines.push(format!("  {:<12} {}", "all", self.used.text()));
+        lines.push(format!("  {:<12} {}", "all", self.useful.text()));
+        if let Some(used) = self.used {
+            lines.push(format!("  {:<12} {}", "device used", used.text()));
+        }
+        if let Some(Pair { bare, shared }) = self.rates {
+            lines.push(format!(
+                "  {:<12} {bare:>8.3} {shared:>8.3}",
+                "sum of rates"
+            ));
+        }
         lines.join("\n")
     }
 }
 
+/// Of several pairs of runs, each the comparisons of one experiment by GPU: the middle of each figure.
+pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
+    let first = pairs.first().cloned().unwrap_or_default();
+    let kept = first.into_iter().enumerate().map(|(at, mut kept)| {
+        let runs: Vec<&Comparison> = pairs.iter().filter_map(|run| run.get(at)).collect();
+        let middle = |figure: &dyn Fn(&Comparison) -> Option<Pair>| {
+            Pair::middle(runs.iter().filter_map(|run| figure(run)).collect())
+        };
+        kept.useful = middle(&|run| Some(run.useful)).unwrap_or(kept.useful);
+        kept.used = middle(&|run| run.used);
+        kept.rates = middle(&|run| run.rates);
+        for (place, tenant) in kept.tenants.iter_mut().enumerate() {
+            let middle = |figure: fn(&Tenant) -> Option<Pair>| {
+                middle(&|run| run.tenants.get(place).and_then(figure))
+            };
+            let errors = runs
+                .iter()
+                .filter_map(|run| run.tenants.get(place)?.error_pp);
+            tenant.error_pp = middle_error(errors.collect());
+            tenant.device = middle(|tenant| Some(tenant.device)).unwrap_or(tenant.device);
+            tenant.wait_p50 = middle(|tenant| tenant.wait_p50);
+            tenant.wait_p99 = middle(|tenant| tenant.wait_p99);
+            tenant.wait_p999 = middle(|tenant| tenant.wait_p999);
+            tenant.missed = middle(|tenant| tenant.missed);
+            tenant.copied = middle(|tenant| tenant.copied);
+            tenant.newcomer = middle(|tenant| tenant.newcomer);
+        }
+        kept
+    });
+    kept.collect()
+}
+
+/// The one of middle size; of an even number the larger. `None` of none.
+fn middle_error(mut errors: Vec<f64>) -> Option<f64> {
+    errors.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
+    errors.get(errors.len() / 2).copied()
+}
+
 fn tenant(bare: &Row, shared: &Row) -> Tenant {
+    let both = |figure: &dyn Fn(&Row) -> Option<f64>| Pair::of(figure(bare), figure(shared));
+    let wait = |choose: fn(Percentiles) -> u64| {
+        both(&|row| row.waited.map(|waited| choose(waited) as f64))
+    };
     Tenant {
         name: shared.tenant.name.clone(),
         device: Pair {
             bare: bare.device,
             shared: shared.device,
         },
-        waited: bare.waited.zip(shared.waited),
-        missed: bare.missed.zip(shared.missed),
+        asked: shared.asked,
+        error_pp: shared.error_pp,
+        wait_p50: wait(|waited| waited.p50_ns),
+        wait_p99: wait(|waited| waited.p99_ns),
+        wait_p999: wait(|waited| waited.p999_ns),
+        missed: both(&|row| row.missed.map(|missed| missed as f64)),
+        copied: both(&|row| row.copied_per_s),
+        newcomer: both(&|row| row.newcomer.map(|newcomer| newcomer.median)),
     }
 }
 
 impl Pair {
     fn text(self) -> String {
-        let ratio = self
-            .ratio()
-            .map_or_else(String::new, |ratio| format!("{ratio:.3}"));
         format!(
-            "{:>7.2}% {:>7.2}% {ratio:>6}",
+            "{:>7.2}% {:>7.2}% {:>6}",
             self.bare * 100.0,
-            self.shared * 100.0
+            self.shared * 100.0,
+            self.ratio_text()
         )
+    }
+
+    fn ratio_text(self) -> String {
+        let ratio = self.ratio();
+        ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}"))
     }
 }
 
 impl Tenant {
     fn text(&self) -> String {
-        let wait = |choose: fn(Percentiles) -> u64| match self.waited {
-            Some((bare, shared)) => {
-                format!("{:>9} {:>9}", time(choose(bare)), time(choose(shared)))
-            }
+        let wait = |pair: Option<Pair>| match pair {
+            Some(Pair { bare, shared }) => format!("{:>9} {:>9}", whole(bare), whole(shared)),
             None => format!("{:>19}", ""),
         };
-        let missed = self.missed.map_or_else(String::new, |(bare, shared)| {
-            format!("{:>11}", format!("{bare} {shared}"))
+        let asked = self
+            .asked
+            .map_or_else(String::new, |asked| format!("{:.2}%", asked * 100.0));
+        let times = self.wait_p99.map_or_else(String::new, Pair::ratio_text);
+        let missed = self.missed.map_or_else(String::new, |missed| {
+            format!("{:>11}", format!("{:.0} {:.0}", missed.bare, missed.shared))
         });
         let line = format!(
-            "  {:<12} {} {} {} {} {missed}",
+            "  {:<12} {} {asked:>7} {} {} {times:>6} {} {missed}",
             self.name,
             self.device.text(),
-            wait(|waited| waited.p50_ns),
-            wait(|waited| waited.p99_ns),
-            wait(|waited| waited.p999_ns),
+            wait(self.wait_p50),
+            wait(self.wait_p99),
+            wait(self.wait_p999),
         );
-        line.trim_end().to_owned()
+        let mut lines = vec![line.trim_end().to_owned()];
+        if let Some(Pair { bare, shared }) = self.copied {
+            let [bare, shared] = [bare, shared].map(|bytes| bytes / 1e9);
+            lines.push(format!(
+                "  {:<12} {bare:.2} GB copied a second, with {shared:.2}",
+                ""
+            ));
+        }
+        if let Some(error) = self.error_pp {
+            lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
+        }
+        if let Some(newcomer) = self.newcomer {
+            let said = "of what it asked in its first 100 ms, the middle visit";
+            lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
+        }
+        lines.join("\n")
     }
+}
+
+/// Nanoseconds for a reader.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "they came from whole nanoseconds"
+)]
+pub(crate) fn whole(ns: f64) -> String {
+    time(ns as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn pair(bare: f64, shared: f64) -> Pair {
+        Pair { bare, shared }
+    }
+
     #[test]
     fn a_ratio_is_what_is_left_and_nothing_has_none() {
-        let pair = |bare, shared| Pair { bare, shared };
         assert_eq!(pair(0.5, 0.25).ratio(), Some(0.5));
         assert_eq!(pair(0.0, 0.25).ratio(), None);
         assert_eq!(pair(0.5, 0.25).text(), "  50.00%   25.00%  0.500");
+    }
+
+    #[test]
+    fn of_several_pairs_the_middle_one_of_each_figure_is_kept_whole() {
+        let run = |useful, wait| Comparison {
+            name: "x".to_owned(),
+            useful,
+            used: Some(useful),
+            rates: None,
+            tenants: vec![Tenant {
+                name: "a".to_owned(),
+                device: useful,
+                asked: None,
+                error_pp: Some(useful.bare - useful.shared),
+                wait_p50: None,
+                wait_p99: Some(wait),
+                wait_p999: None,
+                missed: None,
+                copied: None,
+                newcomer: None,
+            }],
+        };
+        // The second has the middle of the first figure, the third of the other.
+        let runs = vec![
+            vec![run(pair(0.5, 0.45), pair(10.0, 5.0))],
+            vec![run(pair(0.4, 0.38), pair(30.0, 90.0))],
+            vec![run(pair(0.6, 0.6), pair(20.0, 30.0))],
+        ];
+        let kept = middles(runs);
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].useful, pair(0.4, 0.38));
+        assert_eq!(kept[0].tenants[0].wait_p99, Some(pair(20.0, 30.0)));
+        let error = kept[0].tenants[0].error_pp;
+        assert!(error.is_some_and(|error| (error - 0.02).abs() < 1e-9));
+        assert_eq!(middle_error(vec![-3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(middle_error(Vec::new()), None);
+        assert_eq!(kept[0].rates, None);
+        assert!(middles(Vec::new()).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! The tenants of one experiment, started as `gpushare run` starts any program: each process is this executable's worker under a
 //! `gpushare run` of its own, and the processes of a tenant share a container.
 
+use super::jobs::Jobs;
 use super::log::Log;
 use super::tenant::Tenant;
 use crate::artefacts;
@@ -101,7 +102,7 @@ impl Ground {
         (self.devices.len() > 1).then_some(own)
     }
 
-    fn command(&self, tenant: &Tenant, run: u32) -> Result<Command, Failure> {
+    fn command(&self, tenant: &Tenant, run: u32, more: &[OsString]) -> Result<Command, Failure> {
         let own = artefacts::own_executable()?;
         let mut command = Command::new(&own);
         if let Some(daemon) = self.daemon {
@@ -127,6 +128,7 @@ impl Ground {
             command.env(VISIBLE, visible);
         }
         command.args(["bench", "worker", &tenant.to_string()]);
+        command.args(more);
         Ok(command)
     }
 }
@@ -159,6 +161,7 @@ pub(crate) struct Crew {
     members: Vec<Member>,
     /// The container of each tenant.
     containers: Vec<String>,
+    _jobs: Jobs,
 }
 
 impl Crew {
@@ -167,13 +170,18 @@ impl Crew {
         let run = ground.runs.get();
         ground.runs.set(run + 1);
         let containers = tenants.iter().map(|tenant| ground.container(tenant, run));
+        let jobs = Jobs::of(tenants)?;
+        let more: Vec<_> = (0..tenants.len())
+            .map(|at| jobs.arguments(tenants, at))
+            .collect();
         let mut crew = Self {
             members: Vec::new(),
             containers: containers.collect(),
+            _jobs: jobs,
         };
         for (at, tenant) in tenants.iter().enumerate() {
             for _ in 0..tenant.procs {
-                let mut command = ground.command(tenant, run)?;
+                let mut command = ground.command(tenant, run, &more[at])?;
                 command.stdin(Stdio::piped()).stdout(Stdio::piped());
                 let mut child = command.spawn().map_err(|error| {
                     Failure::ours(format!("cannot start tenant {}: {error}", tenant.name))

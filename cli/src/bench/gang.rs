@@ -1,10 +1,13 @@
-//! A worker on several GPUs: a thread for each, whose kernels wait on the device for their peers on the next GPU.
+//! A worker whose kernels wait on the device for their peers on the next GPU: a thread for each of its GPUs. The peers are its own
+//! threads, or, for a tenant with a job, the other tenants of that job, in containers of their own.
 
 use super::pact::Pact;
 use super::tenant::Tenant;
 use super::worker::{Moments, Worker};
 use super::{log::Log, tenant::ns};
+use crate::args::BenchWorker;
 use gpushare_sys::cuda::{Board, Gpu};
+use std::fs::OpenOptions;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -26,17 +29,28 @@ pub(crate) struct Gang {
 struct Common {
     tenant: Tenant,
     board: Board,
+    /// Our first place on the board, and how many there are.
+    places: (usize, usize),
     pact: Arc<Pact>,
     say: Sender<Result<Said, String>>,
 }
 
 impl Gang {
-    /// Starts the threads; `first` is the ordinal of the first GPU. Returns when all are ready.
-    pub(crate) fn start(tenant: &Tenant, first: u32) -> Result<Self, String> {
+    /// Starts the threads. Returns when all are ready.
+    pub(crate) fn start(tenant: &Tenant, arguments: &BenchWorker) -> Result<Self, String> {
         let (say, said) = channel();
+        let (board, places) = match (&arguments.board, arguments.place) {
+            (Some(path), Some(places)) => {
+                let file = OpenOptions::new().read(true).write(true).open(path);
+                let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+                (Board::shared(&file)?, places)
+            }
+            _ => (Board::default(), (0, tenant.gpus.len())),
+        };
         let common = Common {
             tenant: tenant.clone(),
-            board: Board::default(),
+            board,
+            places,
             pact: Arc::new(Pact::new(tenant.gpus.len())),
             say,
         };
@@ -44,7 +58,7 @@ impl Gang {
         for at in 0..tenant.gpus.len() {
             let (order, told) = channel();
             let common = common.clone();
-            let ordinal = first + u32::try_from(at).unwrap_or(u32::MAX);
+            let ordinal = arguments.device + u32::try_from(at).unwrap_or(u32::MAX);
             // A name of its own: gpushare's threads are told by theirs.
             let named = thread::Builder::new().name(format!("bench {at}"));
             named
@@ -93,7 +107,9 @@ impl Common {
     fn work(&self, at: usize, ordinal: u32, told: &Receiver<Moments>) -> Result<Log, String> {
         let gpu = Gpu::open(ordinal)?;
         let stream = gpu.stream()?;
-        let meeting = gpu.meeting(self.board, at, (at + 1) % self.tenant.gpus.len())?;
+        let (first, all) = self.places;
+        let place = first + at;
+        let meeting = gpu.meeting(self.board, place, (place + 1) % all)?;
         // The first launch loads code, which is not to be measured; nobody is waited for.
         stream.meet(&meeting, 1_000, 0)?;
         stream.synchronize()?;
@@ -109,6 +125,10 @@ impl Common {
             stream.meet(&meeting, ns, value)
         };
         worker.ahead(launch, |over| self.pact.claim(at, over), moments.end)?;
+        if all > self.tenant.gpus.len() {
+            // Other processes may have launched more than we.
+            self.board.leave(place, value);
+        }
         Ok(worker.finish())
     }
 }

@@ -15,8 +15,19 @@ pub(crate) struct Piece {
     pub(crate) ns: u64,
 }
 
+/// The first moments of a process that comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Visit {
+    /// When it was told to work.
+    pub(crate) from: u64,
+    /// Device time that its requests of the first 100 ms ask for (ns).
+    pub(crate) asked: f64,
+    /// What it had by their end (ns).
+    pub(crate) got_ns: u64,
+}
+
 /// All that one process did on one GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Log {
     pub(crate) pid: u32,
     /// Which of the GPUs, as tenants name them.
@@ -26,6 +37,12 @@ pub(crate) struct Log {
     /// Periods without a request, for a tenant with pauses.
     #[serde(default)]
     pub(crate) missed: u64,
+    /// Copies that were seen to be complete: when, and how many bytes.
+    #[serde(default)]
+    pub(crate) copies: Vec<(u64, u64)>,
+    /// For a tenant that comes and goes: of this process.
+    #[serde(default)]
+    pub(crate) visits: Vec<Visit>,
     /// Processor time of the whole process between the first and the last moment it was told to measure (ns); told
     /// once, with its first GPU.
     pub(crate) cpu_ns: u64,

@@ -39,6 +39,42 @@ pub(crate) fn device_time<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Spa
     pieces.map(|piece| had(piece).cut(span).ns()).sum()
 }
 
+/// Bytes of copies that were complete within `span`.
+pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u64 {
+    let copies = logs.into_iter().flat_map(|log| &log.copies);
+    let inside = copies.filter(|(known, _)| (span.from..span.to).contains(known));
+    inside.map(|(_, bytes)| bytes).sum()
+}
+
+/// What a tenant that comes and goes had in the first 100 ms of its processes, of what it asked for then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Newcomer {
+    /// Processes that began within the span.
+    pub(crate) visits: usize,
+    /// The middle one.
+    pub(crate) median: f64,
+    /// The worst.
+    pub(crate) worst: f64,
+}
+
+/// Of the processes that began within `span`; `None` if there are none.
+pub(crate) fn newcomer<'a>(
+    logs: impl IntoIterator<Item = &'a Log>,
+    span: Span,
+) -> Option<Newcomer> {
+    let visits = logs.into_iter().flat_map(|log| &log.visits);
+    let inside = visits.filter(|visit| (span.from..span.to).contains(&visit.from));
+    let mut parts: Vec<f64> = inside
+        .map(|visit| visit.got_ns as f64 / visit.asked.max(1.0))
+        .collect();
+    parts.sort_by(f64::total_cmp);
+    Some(Newcomer {
+        visits: parts.len(),
+        median: *parts.get(parts.len() / 2)?,
+        worst: *parts.first()?,
+    })
+}
+
 /// `span` in parts of a second, what is left over at the end not counted.
 pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
     const SECOND: u64 = 1_000_000_000;
@@ -178,6 +214,7 @@ pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::log::Visit;
     use super::*;
 
     fn log(pieces: &[(u64, u64)]) -> Log {
@@ -201,6 +238,32 @@ mod tests {
             device_time(&[log(&[(110, 20), (150, 40), (210, 20), (300, 50)])], ALL),
             10 + 40 + 10
         );
+    }
+
+    #[test]
+    fn copies_and_visits_count_where_they_lie_within_the_span() {
+        let visit = |from, got_ns| Visit {
+            from,
+            asked: 100.0,
+            got_ns,
+        };
+        let log = Log {
+            copies: vec![(99, 1), (100, 10), (199, 100), (200, 1000)],
+            visits: vec![
+                visit(90, 5),
+                visit(100, 90),
+                visit(150, 50),
+                visit(160, 100),
+            ],
+            ..Log::default()
+        };
+        assert_eq!(copied([&log], ALL), 110);
+        let newcomer = newcomer([&log], ALL).unwrap();
+        assert_eq!(
+            (newcomer.visits, newcomer.median, newcomer.worst),
+            (3, 0.9, 0.5)
+        );
+        assert_eq!(super::newcomer(&[Log::default()], ALL), None);
     }
 
     #[test]

@@ -2,11 +2,15 @@
 //! of known length; what each got is compared with what it was promised.
 
 mod arrivals;
+mod churn;
 mod clock;
 mod compare;
+mod copies;
 mod crew;
 mod gang;
+mod jobs;
 mod log;
+mod markdown;
 mod measure;
 mod pact;
 mod preset;
@@ -14,6 +18,7 @@ mod report;
 mod result;
 mod svg;
 mod tenant;
+mod together;
 mod truth;
 mod turns;
 mod worker;
@@ -33,6 +38,7 @@ use result::{Measured, Outcome};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tenant::{Tenant, ns};
@@ -52,7 +58,8 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
         (_, UseDaemon::Off) => Some("off"),
     };
     let (ground, device) = Ground::new(&arguments.gpu, daemon)?;
-    output::data(&format!("on {device}, {}", host()))?;
+    let what = format!("on {device}, {}", host());
+    output::data(&what)?;
     let bare = match arguments.compare_bare {
         true => Some(Ground::new(&arguments.gpu, None)?.0),
         false => None,
@@ -70,31 +77,50 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
     for experiment in possible {
         let alone = bench.alone(&experiment.tenants)?;
         let alone = alone.as_deref();
-        let shared = bench.measure(&bench.ground, &experiment, alone)?;
-        let unbound = match &bare {
-            Some(bare) => bench.measure(bare, &experiment.unbound(), alone)?,
-            None => Vec::new(),
-        };
-        for (at, outcome) in shared.iter().enumerate() {
-            output::data(&format!("\n{}", report::text(outcome)))?;
-            if let Some(bare) = unbound.get(at) {
-                let comparison = Comparison::of(bare, outcome);
-                output::data(&format!("\n{}", comparison.text()))?;
-                comparisons.push(comparison);
+        let mut pairs = Vec::new();
+        for _ in 0..arguments.pairs {
+            let shared = bench.measure(&bench.ground, &experiment, alone)?;
+            let unbound = match &bare {
+                Some(bare) => bench.measure(bare, &experiment.unbound(), alone)?,
+                None => Vec::new(),
+            };
+            for outcome in &shared {
+                output::data(&format!("\n{}", report::text(outcome)))?;
             }
+            let both = unbound.iter().zip(&shared);
+            pairs.push(
+                both.map(|(bare, shared)| Comparison::of(bare, shared))
+                    .collect(),
+            );
+            outcomes.extend(shared);
+            without.extend(unbound);
         }
-        outcomes.extend(shared);
-        without.extend(unbound);
+        for comparison in compare::middles(pairs) {
+            output::data(&format!("\n{}", comparison.text()))?;
+            comparisons.push(comparison);
+        }
+        // What was measured is not lost if a later experiment fails.
+        if let Some(path) = &arguments.markdown {
+            let (seconds, pairs) = (arguments.seconds, arguments.pairs);
+            write(
+                path,
+                &markdown::table(&what, (seconds, pairs), &comparisons),
+            )?;
+        }
     }
     if let Some(path) = &arguments.json {
         let all = json!({ "device": device, "host": host(), "bare": arguments.bare, "version": env!("CARGO_PKG_VERSION"), "experiments": outcomes, "without": without, "comparisons": comparisons });
-        fs::write(path, format!("{all:#}\n"))
-            .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))?;
+        write(path, &format!("{all:#}\n"))?;
     }
     if let Some(path) = &arguments.svg {
         svg::write(path, &outcomes)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text)
+        .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
 /// What the figures depend on beside the device.
@@ -110,7 +136,15 @@ fn host() -> String {
 fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = Vec::new();
     for name in &arguments.preset {
-        experiments.extend(preset::find(name)?);
+        for found in preset::find(name)? {
+            // Groups have members in common.
+            if experiments
+                .iter()
+                .all(|known: &Experiment| known.name != found.name)
+            {
+                experiments.push(found);
+            }
+        }
     }
     if !arguments.tenant.is_empty() {
         let tenants = arguments.tenant.iter().map(|text| {
@@ -126,6 +160,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
                 )));
             }
         }
+        jobs::check(&tenants).map_err(|why| Failure::ours(format!("--tenant: {why}")))?;
         let (name, about) = ("tenants".to_owned(), "as given".to_owned());
         experiments.push(Experiment {
             name,
@@ -240,13 +275,16 @@ impl Bench<'_> {
 
     /// What each tenant gets of each of its GPUs when it is alone and nothing binds it; `None` if that is not to be measured.
     fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
-        if self.arguments.alone == 0 || tenants.len() < 2 {
+        // One of a job alone would wait for its peers for ever.
+        let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());
+        if self.arguments.alone == 0 || tenants.len() < 2 || waits {
             return Ok(None);
         }
         let mut alone = Vec::new();
         for tenant in tenants {
             let tenant = Tenant {
                 name: "alone".to_owned(),
+                churn: Duration::ZERO,
                 ..tenant.unbound()
             };
             let key = tenant.to_string();

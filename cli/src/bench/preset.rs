@@ -1,6 +1,7 @@
 //! Experiments that come with the benchmark, by name.
 
 use super::tenant::Tenant;
+use super::together::{self, in_group};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
 
@@ -38,9 +39,10 @@ impl Experiment {
 }
 
 /// Name, what it shows, tenants.
-///
-/// `gaps` and `serving` name all experiments that begin so: programs that leave gaps between kernels.
-const PRESETS: [(&str, &str, &[&str]); 23] = [
+pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
+
+/// Those of shares, caps and turns, and of programs that leave gaps between kernels; more are in [`together::PRESETS`].
+const PRESETS: [Row; 23] = [
     (
         "equal",
         "70:30, equal kernels",
@@ -222,20 +224,21 @@ const PRESETS: [(&str, &str, &[&str]); 23] = [
     ),
 ];
 
-/// Names of groups: all presets that begin so.
-const GROUPS: [&str; 2] = ["gaps", "serving"];
+fn all() -> impl Iterator<Item = &'static Row> {
+    PRESETS.iter().chain(together::PRESETS)
+}
 
 /// Their names, for messages.
 pub(crate) fn names() -> String {
-    let names: Vec<&str> = PRESETS.iter().map(|(name, ..)| *name).collect();
-    format!("{}, {}, all", names.join(", "), GROUPS.join(", "))
+    let names: Vec<&str> = all().map(|(name, ..)| *name).collect();
+    let groups: Vec<&str> = together::groups().collect();
+    format!("{}; groups: {}, all", names.join(", "), groups.join(", "))
 }
 
 /// The experiments of this name or group; `all` is every one.
 pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
-    let chosen = PRESETS
-        .iter()
-        .filter(|(known, ..)| *known == asked || asked == "all" || in_group(known, asked));
+    let chosen =
+        all().filter(|(known, ..)| *known == asked || asked == "all" || in_group(known, asked));
     let found: Vec<Experiment> = chosen
         .map(|(name, about, tenants)| {
             let tenants = tenants.iter().map(|text| text.parse());
@@ -256,11 +259,6 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
         )));
     }
     Ok(found)
-}
-
-fn in_group(name: &str, asked: &str) -> bool {
-    let rest = name.strip_prefix(asked);
-    GROUPS.contains(&asked) && rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The experiments for which the GPUs that are `there` suffice, and what is to be said of those that are left out. One that was asked for by
@@ -292,18 +290,19 @@ mod tests {
 
     #[test]
     fn every_preset_is_well_formed_and_found_by_its_name_and_needs_as_many_gpus_as_it_says() {
-        assert_eq!(find("all").unwrap().len(), PRESETS.len());
-        for (name, ..) in PRESETS {
+        assert_eq!(find("all").unwrap().len(), all().count());
+        for (name, ..) in all() {
             let found = find(name).unwrap();
-            assert_eq!((found.len(), found[0].name.as_str()), (1, name));
+            assert_eq!((found.len(), found[0].name.as_str()), (1, *name));
+            assert_eq!(super::super::jobs::check(&found[0].tenants), Ok(()));
         }
         let two = |experiment: &&Experiment| experiment.needs() == 2;
         let (all, gang) = (find("all").unwrap(), find("gang").unwrap());
         assert!(all.iter().filter(two).all(|experiment| experiment.optional));
         assert!(two(&&gang[0]) && !gang[0].optional && gang[0].gpus().len() == 2);
         let (possible_here, left_out) = possible(all.clone(), 1).unwrap();
-        assert_eq!(possible_here.len(), all.len() - 1);
-        assert_eq!(left_out.len(), 1);
+        assert_eq!(possible_here.len(), all.len() - 3);
+        assert_eq!(left_out.len(), 3);
         assert!(left_out[0].contains("gang needs 2 GPUs"), "{left_out:?}");
         assert!(possible(gang.clone(), 1).is_err());
         assert_eq!(possible(gang, 2).unwrap().0.len(), 1);

@@ -1,6 +1,6 @@
 //! An outcome as text: a table, and a line of blocks for each tenant's device time second by second.
 
-use super::measure::Percentiles;
+use super::measure::{Newcomer, Percentiles};
 use super::result::{Outcome, Row};
 use super::turns::Turns;
 
@@ -91,7 +91,33 @@ fn row(row: &Row) -> String {
 }
 
 fn notes(outcome: &Outcome) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = vec![format!("useful time {:.2} %", outcome.useful * 100.0)];
+    if let Some(rates) = outcome.rates {
+        notes.push(format!("sum of rates {rates:.3}"));
+    }
+    for row in &outcome.tenants {
+        if let Some(asked) = row.asked {
+            let (name, got) = (&row.tenant.name, row.device * 100.0);
+            notes.push(format!("{name}: {got:.2} of {:.2} % asked", asked * 100.0));
+        }
+        if let Some(copied) = row.copied_per_s {
+            let name = &row.tenant.name;
+            notes.push(format!("{name}: {:.2} GB copied a second", copied / 1e9));
+        }
+        if let Some(Newcomer {
+            visits,
+            median,
+            worst,
+        }) = row.newcomer
+        {
+            notes.push(format!(
+                "{}: {visits} visits, of what it asked in the first 100 ms it had {:.1} %, at worst {:.1} %",
+                row.tenant.name,
+                median * 100.0,
+                worst * 100.0
+            ));
+        }
+    }
     if let Some(idle) = outcome.idle {
         let own = outcome.idle_own.map_or_else(String::new, |own| {
             format!(

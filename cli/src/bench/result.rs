@@ -1,7 +1,7 @@
 //! What an experiment showed, as data: the JSON is this.
 
 use super::log::Log;
-use super::measure::{self, Handoffs, Percentiles, Span};
+use super::measure::{self, Handoffs, Newcomer, Percentiles, Span};
 use super::preset::Experiment;
 use super::tenant::{Arrivals, Mode, Tenant};
 use super::truth::{self, Look};
@@ -21,6 +21,11 @@ pub(crate) struct Outcome {
     pub(crate) gpu: Option<u32>,
     pub(crate) seconds: f64,
     pub(crate) tenants: Vec<Row>,
+    /// Useful time: what the tenants' completed kernels take alone, of all tenants, per time.
+    pub(crate) useful: f64,
+    /// The sum of rates: what each tenant completed of what it completed alone, added up. One: sharing costs nothing and gains nothing
+    /// for tenants that each fill the device.
+    pub(crate) rates: Option<f64>,
     /// Part of the time that nobody had the device, where each tenant has it to itself.
     pub(crate) idle: Option<f64>,
     /// How much of it the tenants leave idle by themselves: for what each got of the device, as much as it does when alone.
@@ -46,8 +51,16 @@ pub(crate) struct Row {
     #[serde(flatten)]
     pub(crate) tenant: Tenant,
     pub(crate) pids: Vec<u32>,
-    /// Device time per time, by its own count.
+    /// Useful time, by its own count: what its completed kernels take alone, per time.
     pub(crate) device: f64,
+    /// What it asks for, if it makes requests at a pace of its own.
+    pub(crate) asked: Option<f64>,
+    /// Launches completed a second; none of one that only copies.
+    pub(crate) launches_per_s: Option<f64>,
+    /// Bytes copied to the device a second, of one that copies.
+    pub(crate) copied_per_s: Option<f64>,
+    /// For one that comes and goes.
+    pub(crate) newcomer: Option<Newcomer>,
     /// The same by the software GPU's own books.
     pub(crate) served: Option<f64>,
     /// The same when alone and without promises.
@@ -133,16 +146,11 @@ impl Measured {
         let busy = rows
             .iter()
             .all(|row| row.tenant.is_busy() && row.tenant.cap.is_none());
-        let of_alone = self
-            .alone
-            .as_ref()
-            .filter(|_| busy && rows.len() > 1)
-            .map(|alone| {
-                rows.iter()
-                    .zip(alone)
-                    .map(|(row, alone)| row.device / alone)
-                    .sum::<f64>()
-            });
+        let kernels = rows.iter().filter(|row| row.tenant.launch_ns() > 0);
+        let rates: Option<f64> = kernels
+            .map(|row| Some(row.device / row.alone.filter(|alone| *alone > 0.0)?))
+            .sum();
+        let rates = rates.filter(|_| self.alone.is_some());
         let names: Vec<&str> = rows.iter().map(|row| row.tenant.name.as_str()).collect();
         let handoffs = measure::handoffs(&self.logs, &names, self.span);
         let logs = self.logs.iter().map(|(_, log)| log);
@@ -155,7 +163,11 @@ impl Measured {
             seconds: self.span.ns() as f64 / 1e9,
             idle: self.in_turns.then_some(idle),
             idle_served: served.map(|served| (1.0 - served.iter().sum::<f64>()).max(0.0)),
-            overhead: of_alone.map(|of_alone| 1.0 - of_alone),
+            overhead: rates
+                .filter(|_| busy && rows.len() > 1)
+                .map(|rates| 1.0 - rates),
+            useful: rows.iter().map(|row| row.device).sum(),
+            rates,
             handoffs: if self.in_turns { handoffs } else { Vec::new() },
             tenants: rows,
             gpu: self.gpu,
@@ -178,13 +190,20 @@ impl Measured {
         let waits = tenant.waits();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
         let gang = tenant.mode == Mode::Gang;
-        let collectives = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
+        let launches = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
+        let copied = measure::copied(self.of(at), self.span) as f64 / self.span.ns().max(1) as f64;
+        let stays = tenant.churn.is_zero();
         let latency = measure::latency(self.of(at), self.span).filter(|_| waits);
         let own = tenant.launch_ns() * u64::from(tenant.launches());
         let cpu = |ns: fn(&Log) -> u64| self.per_time(self.of(at).map(ns).sum());
         Row {
             device: part(self.span),
-            served: self.served(&pids),
+            // The books forget a process that has gone.
+            served: self.served(&pids).filter(|_| stays),
+            asked: tenant.asks().filter(|_| stays),
+            launches_per_s: Some(launches).filter(|_| tenant.launch_ns() > 0),
+            copied_per_s: Some(copied * 1e9).filter(|_| tenant.chunk() > 0),
+            newcomer: measure::newcomer(self.of(at), self.span),
             alone: self.alone.as_ref().map(|alone| alone[at]),
             share: 0.0,
             by: "device",
@@ -201,7 +220,7 @@ impl Measured {
             }),
             latency,
             missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
-            collectives_per_s: Some(collectives).filter(|_| gang),
+            collectives_per_s: Some(launches).filter(|_| gang),
             turns: self.turns.get(at).copied().flatten(),
             cores: cpu(|log| log.cpu_ns),
             own_cores: cpu(|log| log.own_cpu_ns),
@@ -256,7 +275,8 @@ fn judge(rows: &mut [Row]) {
 fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
     let tenants = || rows.iter().map(|row| &row.tenant);
     let first = rows.first()?.tenant.priority;
-    let plain = tenants().all(|tenant| tenant.is_busy() && tenant.priority == first);
+    let plain = tenants()
+        .all(|tenant| tenant.is_busy() && tenant.priority == first && tenant.launch_ns() > 0);
     let given = tenants().filter(|tenant| tenant.share.is_some()).count();
     if !plain || (given != 0 && given != rows.len()) {
         return None;
@@ -344,7 +364,8 @@ mod tests {
             outcome.tenants[0].error_pp,
             100.0 * (0.5 / 0.98 - 0.5)
         ));
-        assert!(near(outcome.overhead, 0.02));
+        assert!(near(outcome.overhead, 0.02) && near(outcome.rates, 0.98));
+        assert!(near(Some(outcome.useful), 0.68));
         assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
     }
 
@@ -355,6 +376,28 @@ mod tests {
         let outcome = measured(&tenants, &[500, 500], None);
         assert!(near(outcome.tenants[0].collectives_per_s, 500_000.0));
         assert_eq!(outcome.tenants[1].collectives_per_s, None);
+    }
+
+    #[test]
+    fn one_that_only_copies_has_no_part_in_the_rates() {
+        let outcome = measured(
+            &["name=a,mode=copy,copy=1000", "name=b"],
+            &[0, 900],
+            Some(vec![0.0, 1.0]),
+        );
+        assert!(near(outcome.rates, 0.9));
+        assert_eq!(outcome.tenants[0].launches_per_s, None);
+        assert!(outcome.tenants[0].copied_per_s.is_some());
+        assert_eq!(outcome.tenants[1].copied_per_s, None);
+    }
+
+    #[test]
+    fn what_one_with_pauses_asks_for_is_said() {
+        let tenants = ["name=a,kernel=300us,mode=sync,every=1ms", "name=b"];
+        let outcome = measured(&tenants, &[290, 600], None);
+        assert!(near(outcome.tenants[0].asked, 0.3));
+        assert_eq!(outcome.tenants[1].asked, None);
+        assert_eq!(outcome.rates, None, "nobody was measured alone");
     }
 
     #[test]
@@ -369,6 +412,7 @@ mod tests {
             ["name=a,priority=900", "name=b"],
             ["name=a,mode=sync,every=10ms", "name=b"],
             ["name=a,share=5", "name=b"],
+            ["name=a,mode=copy", "name=b"],
         ] {
             assert_eq!(
                 measured(&tenants, &[500, 500], None).tenants[0].error_pp,

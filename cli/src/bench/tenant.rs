@@ -1,5 +1,6 @@
 //! A tenant of the benchmark: who it is, what it runs and what it was promised. One text form, for the command line and for workers.
 
+use gpushare_protocol::size::Size;
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -17,17 +18,26 @@ pub(crate) enum Mode {
     Burst,
     /// Many launches of a CUDA graph ahead.
     Graph,
+    /// One CUDA graph, then a wait for it, as a server does for each token.
+    Decode,
+    /// Many copies of pinned host memory to the device ahead, and no kernels.
+    Copy,
     /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on the others run too, as collectives do.
     Gang,
 }
 
-const MODES: [(&str, Mode); 5] = [
+const MODES: [(&str, Mode); 7] = [
     ("queue", Mode::Queue),
     ("sync", Mode::Sync),
     ("burst", Mode::Burst),
     ("graph", Mode::Graph),
+    ("decode", Mode::Decode),
+    ("copy", Mode::Copy),
     ("gang", Mode::Gang),
 ];
+
+/// What `mode=` accepts, for messages.
+const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, gang";
 
 /// When a tenant with pauses starts its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,6 +56,11 @@ const ARRIVALS: [(&str, Arrivals); 2] = [
 
 /// Launches of a burst, if the tenant does not say how many.
 const BURST: u32 = 8;
+
+/// Bytes of one copy of a tenant that only copies, if it does not say how many.
+const CHUNK: u64 = 64 << 20;
+/// Most bytes of one copy: the tenant holds as many on the host and on the device.
+const LARGEST_CHUNK: u64 = 1 << 30;
 
 /// The GPUs a tenant may name, and how many a gang has at most.
 const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
@@ -80,7 +95,20 @@ pub(crate) struct Tenant {
     pub(crate) depth: u32,
     /// Kernels of a graph.
     pub(crate) nodes: u32,
+    /// Bytes of one copy of pinned host memory to the device; zero: it copies nothing. A tenant with kernels makes one
+    /// every [`COPY_EVERY`] on a second stream.
+    #[serde(rename = "copy_bytes")]
+    pub(crate) copy: u64,
+    /// For so long there is a process of the tenant, then for as long there is none, and so on; zero: always.
+    #[serde(rename = "churn_ns", serialize_with = "nanoseconds")]
+    pub(crate) churn: Duration,
+    /// Tenants with the same job are on one GPU each, and their kernels wait for each other; empty: none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) job: String,
 }
+
+/// How often a tenant with kernels copies, on its second stream.
+pub(crate) const COPY_EVERY: Duration = Duration::from_millis(10);
 
 fn nanoseconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(ns(*time))
@@ -106,17 +134,37 @@ impl Default for Tenant {
             arrivals: Arrivals::Regular,
             depth: 0,
             nodes: 20,
+            copy: 0,
+            churn: Duration::ZERO,
+            job: String::new(),
         }
     }
 }
 
 impl Tenant {
-    /// How long one launch takes on the device (ns): a kernel, or a whole graph.
+    /// How long one launch has the multiprocessors (ns): a kernel, or a whole graph. A copy does not have them.
     pub(crate) fn launch_ns(&self) -> u64 {
         match self.mode {
-            Mode::Graph => ns(self.kernel) * u64::from(self.nodes),
+            Mode::Graph | Mode::Decode => ns(self.kernel) * u64::from(self.nodes),
             Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => ns(self.kernel),
+            Mode::Copy => 0,
         }
+    }
+
+    /// Bytes of one copy; zero for one that copies nothing.
+    pub(crate) fn chunk(&self) -> u64 {
+        match (self.mode, self.copy) {
+            (Mode::Copy, 0) => CHUNK,
+            (_, bytes) => bytes,
+        }
+    }
+
+    /// The part of a device's time that its requests take, if they come at a pace of its own and not as fast as
+    /// they can.
+    pub(crate) fn asks(&self) -> Option<f64> {
+        let requests = u64::from(self.launches()) * u64::from(self.procs);
+        let asks = (self.launch_ns() * requests) as f64 / ns(self.every).max(1) as f64;
+        (!self.is_busy()).then_some(asks)
     }
 
     /// How many launches are waited for together, by a tenant that waits.
@@ -130,7 +178,7 @@ impl Tenant {
 
     /// Whether it waits for what it launched before it goes on.
     pub(crate) fn waits(&self) -> bool {
-        matches!(self.mode, Mode::Sync | Mode::Burst)
+        matches!(self.mode, Mode::Sync | Mode::Burst | Mode::Decode)
     }
 
     /// How many GPUs there must be for it.
@@ -154,6 +202,38 @@ impl Tenant {
         }
     }
 
+    /// Whether its parts go together.
+    fn check(&self) -> Result<(), String> {
+        let (gang, job, paced) = (
+            self.mode == Mode::Gang,
+            !self.job.is_empty(),
+            !self.every.is_zero(),
+        );
+        let wrong = match self.gpus.len() {
+            1 if gang && !job => {
+                "mode=gang needs the GPUs whose kernels wait for each other, gpus=0+1, or with one GPU a job=NAME"
+            }
+            _ if gang && paced => "every= is not for mode=gang",
+            _ if job && !gang => "job= is for mode=gang",
+            2.. if job => "a tenant with a job= has one GPU",
+            2.. if !gang => "several GPUs are for mode=gang",
+            _ if job && self.procs > 1 => "a tenant with a job= has one process",
+            _ if paced && !self.waits() => "every= is for mode=sync, mode=burst and mode=decode",
+            _ if self.arrivals == Arrivals::Poisson && !paced => {
+                "arrivals=poisson needs the mean time between two: every=10ms"
+            }
+            _ if !(self.churn.is_zero() || self.waits() && paced) => {
+                "churn= is for a tenant with every="
+            }
+            _ if !self.churn.is_zero() && self.churn < Duration::from_millis(500) => {
+                "churn= is at least 500ms: a process needs time to start"
+            }
+            _ if self.copy > 0 && gang => "copy= is not for mode=gang",
+            _ => return Ok(()),
+        };
+        Err(wrong.to_owned())
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "name" if is_name(value) => self.name = value.to_owned(),
@@ -167,10 +247,13 @@ impl Tenant {
             "kernel" => self.kernel = time(key, value)?,
             "every" => self.every = time(key, value)?,
             "gpus" => self.gpus = gpus(key, value)?,
+            "copy" => self.copy = bytes(key, value)?,
+            "churn" => self.churn = time(key, value)?,
+            "job" if is_name(value) => self.job = value.to_owned(),
+            "job" => return Err(refused(key, value, "1 to 20 of a-z, 0-9 and -")),
             "mode" => {
                 let known = MODES.iter().find(|(name, _)| *name == value);
-                let (_, mode) =
-                    known.ok_or_else(|| refused(key, value, "queue, sync, burst, graph, gang"))?;
+                let (_, mode) = known.ok_or_else(|| refused(key, value, MODES_ACCEPTED))?;
                 self.mode = *mode;
             }
             "arrivals" => {
@@ -180,7 +263,7 @@ impl Tenant {
             }
             _ => {
                 return Err(format!(
-                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, gpus, procs, every, arrivals, depth, nodes"
+                    "{key:?} is no key; accepted: name, share, cap, priority, kernel, mode, gpus, procs, every, arrivals, depth, nodes, copy, churn, job"
                 ));
             }
         }
@@ -202,6 +285,14 @@ fn refused(key: &str, value: &str, accepted: &str) -> String {
 fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let parsed = value.parse().ok().filter(|number| range.contains(number));
     parsed.ok_or_else(|| refused(key, value, &format!("{} to {}", range.start(), range.end())))
+}
+
+/// `64MiB`, at most [`LARGEST_CHUNK`].
+fn bytes(key: &str, value: &str) -> Result<u64, String> {
+    match Size::parse(value) {
+        Ok(Size::Bytes(bytes)) if bytes <= LARGEST_CHUNK => Ok(bytes),
+        _ => Err(refused(key, value, "a size such as 64MiB, at most 1GiB")),
+    }
 }
 
 /// `1`, `0+1`.
@@ -260,29 +351,7 @@ impl FromStr for Tenant {
         if tenant.name.is_empty() {
             return Err("a tenant needs a name: name=a,…".to_owned());
         }
-        match (tenant.mode, tenant.gpus.len()) {
-            (Mode::Gang, 1) => {
-                return Err(
-                    "mode=gang needs the GPUs whose kernels wait for each other: gpus=0+1"
-                        .to_owned(),
-                );
-            }
-            (Mode::Gang, _) if !tenant.every.is_zero() => {
-                return Err("every= is not for mode=gang".to_owned());
-            }
-            (Mode::Queue | Mode::Sync | Mode::Burst | Mode::Graph, 2..) => {
-                return Err("several GPUs are for mode=gang".to_owned());
-            }
-            _ if !tenant.waits() && !tenant.every.is_zero() => {
-                return Err("every= is for mode=sync and mode=burst".to_owned());
-            }
-            _ if tenant.arrivals == Arrivals::Poisson && tenant.every.is_zero() => {
-                return Err(
-                    "arrivals=poisson needs the mean time between two: every=10ms".to_owned(),
-                );
-            }
-            _ => {}
-        }
+        tenant.check()?;
         Ok(tenant)
     }
 }
@@ -325,72 +394,18 @@ impl Display for Tenant {
         if self.arrivals == Arrivals::Poisson {
             f.write_str(",arrivals=poisson")?;
         }
+        if self.copy > 0 {
+            write!(f, ",copy={}", self.copy)?;
+        }
+        if !self.churn.is_zero() {
+            write!(f, ",churn={}us", self.churn.as_nanos() as f64 / 1e3)?;
+        }
+        if !self.job.is_empty() {
+            write!(f, ",job={}", self.job)?;
+        }
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tenant_is_read_as_it_is_written() {
-        let text = "name=a,share=70,cap=80,priority=900,kernel=50us,mode=sync,procs=2,every=10ms,depth=8,nodes=3";
-        let tenant: Tenant = text.parse().unwrap();
-        assert_eq!(tenant.kernel, Duration::from_micros(50));
-        assert_eq!(
-            (tenant.share, tenant.cap, tenant.priority),
-            (Some(70), Some(80), Some(900))
-        );
-        assert_eq!(tenant.to_string().parse::<Tenant>().unwrap(), tenant);
-        let gang: Tenant = "name=g,mode=gang,gpus=3+1".parse().unwrap();
-        assert_eq!((&gang.gpus[..], gang.needs()), (&[1, 3][..], 4));
-        assert_eq!(gang.to_string().parse::<Tenant>().unwrap(), gang);
-        let random: Tenant = "name=r,mode=burst,every=10ms,arrivals=poisson"
-            .parse()
-            .unwrap();
-        assert_eq!((random.launches(), random.waits()), (8, true));
-        assert_eq!(random.to_string().parse::<Tenant>().unwrap(), random);
-        let plain: Tenant = "name=b".parse().unwrap();
-        assert_eq!((plain.launches(), plain.waits()), (1, false));
-        assert_eq!((&plain.gpus[..], plain.needs()), (&[0][..], 1));
-        assert_eq!(plain.to_string().parse::<Tenant>().unwrap(), plain);
-    }
-
-    #[test]
-    fn what_is_not_accepted_is_refused_by_key_and_value() {
-        for (text, blamed) in [
-            ("kernel=1ms", "needs a name"),
-            ("name=A", "name=\"A\""),
-            ("name=a,share=0", "share=\"0\""),
-            ("name=a,share=101", "share=\"101\""),
-            ("name=a,kernel=5", "kernel=\"5\""),
-            ("name=a,kernel=11s", "kernel=\"11s\""),
-            ("name=a,mode=deep", "queue, sync, burst, graph, gang"),
-            ("name=a,every=5ms", "mode=sync and"),
-            ("name=a,mode=sync,arrivals=poisson", "every=10ms"),
-            (
-                "name=a,mode=sync,every=5ms,arrivals=even",
-                "regular, poisson",
-            ),
-            ("name=a,mode=gang", "gpus=0+1"),
-            ("name=a,mode=gang,gpus=1", "gpus=0+1"),
-            ("name=a,mode=gang,gpus=0+1,every=5ms", "every="),
-            ("name=a,gpus=0+1", "are for mode=gang"),
-            ("name=a,mode=gang,gpus=1+1", "different GPUs"),
-            ("name=a,gpus=16", "gpus=\"16\""),
-            ("name=a,gpus=", "gpus=\"\""),
-            ("name=a,weight=2", "\"weight\" is no key"),
-            ("name=a,share", "\"share\" is not key=value"),
-        ] {
-            let said = text.parse::<Tenant>().unwrap_err();
-            assert!(said.contains(blamed), "{text}: {said}");
-        }
-    }
-
-    #[test]
-    fn a_graph_takes_as_long_as_its_nodes() {
-        let tenant: Tenant = "name=a,kernel=50us,mode=graph,nodes=20".parse().unwrap();
-        assert_eq!(tenant.launch_ns(), 1_000_000);
-    }
-}
+mod tests;

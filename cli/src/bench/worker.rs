@@ -2,14 +2,16 @@
 //! measure between FROM and TO), works at once until END, and prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
 
 use super::arrivals::Requests;
+use super::churn;
 use super::clock;
+use super::copies::Copies;
 use super::gang::Gang;
 use super::log::{Log, Piece};
 use super::tenant::{Mode, Tenant, ns};
 use crate::args::BenchWorker;
 use crate::failure::Failure;
 use crate::output;
-use gpushare_sys::cuda::{Event, Gpu, Stream};
+use gpushare_sys::cuda::{Cargo, Event, Gpu, Stream};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::collections::VecDeque;
@@ -23,14 +25,16 @@ use std::process::ExitCode;
 const PIECE: u64 = 200_000;
 /// Device time submitted ahead in a deep queue, if the tenant does not say a depth in launches.
 const AHEAD: u64 = 100_000_000;
+/// Copies submitted ahead by a tenant that only copies.
+const COPIES_AHEAD: usize = 4;
 /// How often the device's clock is compared with the host's; the closest comparison counts.
 const COMPARISONS: u32 = 32;
 
 /// When to measure, and when to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
-    from: u64,
-    to: u64,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
     pub(crate) end: u64,
 }
 
@@ -39,9 +43,15 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let tenant: Tenant = arguments.tenant.parse().map_err(Failure::ours)?;
     let failed = |error: String| Failure::ours(format!("tenant {}: {error}", tenant.name));
     if tenant.mode == Mode::Gang {
-        let gang = Gang::start(&tenant, arguments.device).map_err(failed)?;
+        let gang = Gang::start(&tenant, arguments).map_err(failed)?;
         return match ordered()? {
             Ok(moments) => tell(&gang.work(moments).map_err(failed)?),
+            Err(status) => Ok(status),
+        };
+    }
+    if !tenant.churn.is_zero() {
+        return match ordered()? {
+            Ok(moments) => tell(&churn::work(&tenant, arguments.device, moments).map_err(failed)?),
             Err(status) => Ok(status),
         };
     }
@@ -50,25 +60,39 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     let on = tenant.gpus.first().copied().unwrap_or_default();
     let mut worker = Worker::new(&gpu, &stream, &tenant, on).map_err(failed)?;
     let graph = match tenant.mode {
-        Mode::Graph => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
-        Mode::Queue | Mode::Sync | Mode::Burst | Mode::Gang => None,
+        Mode::Graph | Mode::Decode => Some(stream.graph(ns(tenant.kernel), tenant.nodes)),
+        Mode::Queue | Mode::Sync | Mode::Burst | Mode::Copy | Mode::Gang => None,
     };
     let graph = graph.transpose().map_err(failed)?;
+    let copies = Copies::start(&tenant, arguments.device).map_err(failed)?;
+    let cargo = match tenant.mode {
+        Mode::Copy => Some(gpu.cargo(usize::try_from(tenant.chunk()).unwrap_or(usize::MAX))),
+        _ => None,
+    };
+    let cargo = cargo.transpose().map_err(failed)?;
     let moments = match ordered()? {
         Ok(moments) => moments,
         Err(status) => return Ok(status),
     };
     worker.span(moments);
+    if let Some(copies) = &copies {
+        copies.go(moments);
+    }
     let launch = || match &graph {
         Some(graph) => stream.launch(graph),
         None => stream.spin(ns(tenant.kernel)),
     };
-    let worked = match tenant.mode {
-        Mode::Sync | Mode::Burst => worker.request_by_request(launch, moments.end),
-        Mode::Queue | Mode::Graph | Mode::Gang => worker.ahead(launch, |over| !over, moments.end),
+    let worked = match (&cargo, tenant.waits()) {
+        (Some(cargo), _) => worker.copy_ahead(cargo, moments.end),
+        (None, true) => worker.request_by_request(launch, moments.end),
+        (None, false) => worker.ahead(launch, |over| !over, moments.end),
     };
     worked.map_err(failed)?;
-    tell(&[worker.finish()])
+    let mut log = worker.finish();
+    if let Some(copies) = copies {
+        log.copies = copies.finish().map_err(failed)?;
+    }
+    tell(&[log])
 }
 
 /// Says that we are ready, and reads what we are told; the status to end with where whoever started us has gone, or says nothing of use.
@@ -105,6 +129,7 @@ pub(crate) struct Worker<'a> {
     spare: Vec<Event<'a>>,
     pieces: Vec<Piece>,
     missed: u64,
+    copies: Vec<(u64, u64)>,
     meter: Meter,
 }
 
@@ -127,6 +152,7 @@ impl<'a> Worker<'a> {
             spare: Vec::new(),
             pieces: Vec::new(),
             missed: 0,
+            copies: Vec::new(),
             meter: Meter::default(),
         })
     }
@@ -220,6 +246,27 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Keeps the stream full of copies.
+    fn copy_ahead(&mut self, cargo: &Cargo<'a>, end: u64) -> Result<(), String> {
+        let mut running: VecDeque<Event<'a>> = VecDeque::new();
+        loop {
+            while running.len() < COPIES_AHEAD && clock::now() < end {
+                let event = self.event()?;
+                self.stream.copy(cargo)?;
+                self.stream.record(&event)?;
+                running.push_back(event);
+            }
+            let Some(event) = running.pop_front() else {
+                return self.stream.synchronize();
+            };
+            event.wait()?;
+            let known = clock::now();
+            self.meter.tick(known);
+            self.copies.push((known, self.tenant.chunk()));
+            self.spare.push(event);
+        }
+    }
+
     pub(crate) fn finish(self) -> Log {
         let (cpu_ns, own_cpu_ns) = self.meter.used();
         Log {
@@ -227,6 +274,8 @@ impl<'a> Worker<'a> {
             gpu: self.on,
             pieces: self.pieces,
             missed: self.missed,
+            copies: self.copies,
+            visits: Vec::new(),
             cpu_ns,
             own_cpu_ns,
         }

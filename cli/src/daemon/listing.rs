@@ -79,6 +79,20 @@ impl Talk {
         Ok(all)
     }
 
+    /// Names of containers with MPS clients; nothing from a daemon of before minor 4.
+    pub(crate) fn mps_clients(&mut self) -> Result<Vec<String>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 4 {
+            return Ok(all);
+        }
+        self.pages(Listing::MpsClients, |rows| {
+            if let Rows::MpsClients(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
     fn pages(&mut self, of: Listing, mut each: impl FnMut(Rows)) -> Result<(), Failure> {
         let mut from = Cursor::default();
         loop {

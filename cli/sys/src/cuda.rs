@@ -6,8 +6,10 @@
 //! types is `Send`), where its context is current. Handles are not destroyed: the process ends with them.
 #![allow(unsafe_code, reason = "calling a C library needs it")]
 
+mod copy;
 mod meet;
 
+pub use copy::Cargo;
 pub use meet::{Board, Meeting};
 
 use crate::devices::DRIVER;
@@ -69,6 +71,9 @@ api! {
     function = "cuModuleGetFunction" (*mut Handle, Handle, *const i8);
     register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
+    pinned = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    memory = "cuMemAlloc_v2" (*mut u64, usize);
+    copy = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Handle);
     stream = "cuStreamCreate" (*mut Handle, c_uint);
     synchronize = "cuStreamSynchronize" (Handle);
     launch = "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, *mut Handle);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::ground::Ground;
 use super::join::Membership;
 use crate::gate::Words;
+use crate::mps;
 use crate::session::Session;
 
 /// All of a device, in thousandths: a cap that does not bind.
@@ -13,7 +14,7 @@ const WHOLE: u32 = 1000;
 /// A process's place in its container, as far as its time on devices goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compute {
-    /// The daemon, if it gives turns.
+    /// The daemon, if it gives turns to this process.
     pub(crate) session: Option<&'static Session>,
     member: &'static Membership,
 }
@@ -22,8 +23,8 @@ pub(crate) struct Compute {
 pub(crate) fn compute() -> Option<Compute> {
     let member = super::member()?;
     let session = match member.ground {
-        Ground::Daemon(session) => Some(session),
-        Ground::File(_) => None,
+        Ground::Daemon(session) if !mps::is_client() => Some(session),
+        Ground::Daemon(_) | Ground::File(_) => None,
     };
     Some(Compute { session, member })
 }
@@ -31,7 +32,9 @@ pub(crate) fn compute() -> Option<Compute> {
 impl Compute {
     /// Whether the container may ever have to wait for its turn.
     pub(crate) fn may_bind(&self) -> bool {
-        self.session.is_some() || (0..self.columns()).any(|column| self.cap(column, None).is_some())
+        // The gate's thread tells the daemon that the process works, also where no turn binds it.
+        matches!(self.member.ground, Ground::Daemon(_))
+            || (0..self.columns()).any(|column| self.cap(column, None).is_some())
     }
 
     /// Columns in use.
@@ -43,7 +46,8 @@ impl Compute {
     fn cap(&self, column: usize, said: Option<u32>) -> Option<u64> {
         let device = self.member.page.devices.get(column)?;
         let cap = said.unwrap_or_else(|| device.cap.load(Ordering::Relaxed));
-        (1..WHOLE).contains(&cap).then_some(u64::from(cap))
+        let cap = (1..WHOLE).contains(&cap).then_some(u64::from(cap));
+        cap.filter(|cap| !mps::keeps(*cap))
     }
 
     /// The container's bucket on a device: paid until, empty at, cap in thousandths. `None` without a cap; `said` is what the daemon last said

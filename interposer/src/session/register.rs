@@ -9,6 +9,7 @@ use gpushare_protocol::wire::{
 
 use super::descriptor::Descriptor;
 use super::socket::{self, Connection};
+use crate::mps;
 
 /// What a registration gave.
 #[derive(Debug)]
@@ -56,7 +57,11 @@ pub(super) fn greet(
 ) -> Result<Hello, Failed> {
     let mut frame = Vec::new();
     let ours = Hello {
-        capabilities: Hello::GATED,
+        capabilities: if mps::is_client() {
+            Hello::MPS
+        } else {
+            Hello::GATED
+        },
         ..Hello::of_this_build(known)
     };
     encode(0, &ours, &mut frame).map_err(io::Error::other)?;

@@ -26,6 +26,8 @@ impl Hello {
     /// From a client: its GPU work passes a gate that follows the control page's lease, so it can be told to wait for its
     /// turn. One without it runs whenever it likes and counts as drained.
     pub const GATED: u64 = 1;
+    /// From a client without [`Self::GATED`]: it is an MPS client, whose compute MPS shares.
+    pub const MPS: u64 = 1 << 1;
 
     /// This build's greeting.
     #[must_use]

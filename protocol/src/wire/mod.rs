@@ -24,7 +24,7 @@ pub use page::{Cursor, Listing, Rows};
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 3;
+pub const MINOR: u16 = 4;
 
 /// What opens every connection, so that a stranger on the socket is told apart before anything is decoded.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"gpsh");

@@ -15,6 +15,8 @@ pub enum Listing {
     Shares,
     /// As [`super::Control::Ends`].
     Ends,
+    /// Containers with a process that is an MPS client. Since minor 4.
+    MpsClients,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
@@ -42,4 +44,6 @@ pub enum Rows {
     Shares(Vec<ShareRow>),
     /// Of [`Listing::Ends`].
     Ends(Vec<EndRow>),
+    /// Of [`Listing::MpsClients`]: their names.
+    MpsClients(Vec<String>),
 }

@@ -24,7 +24,7 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 3, 0, 5]
+        [231, 224, 205, 195, 6, 1, 4, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
@@ -144,6 +144,25 @@ fn the_bytes_of_minor_1_never_change() {
     bytes.extend([244, 3, 1, 172, 2, 0, 1, 2, 5, 3, 4, 5, 6]);
     let reply = ControlReply::Shares(vec![row]);
     assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
+}
+
+#[test]
+fn the_bytes_of_minor_4_never_change() {
+    let ask = Control::Page {
+        of: Listing::MpsClients,
+        from: Cursor::default(),
+    };
+    assert_eq!(
+        postcard::to_allocvec(&ask).expect("encodes"),
+        [8, 4, 0, 0, 0]
+    );
+    let reply = ControlReply::Page {
+        rows: Rows::MpsClients(vec!["a".to_owned()]),
+        next: None,
+    };
+    let bytes = postcard::to_allocvec(&reply).expect("encodes");
+    assert_eq!(bytes[1..], [4, 1, 1, b'a', 0]);
+    assert_eq!((Hello::GATED, Hello::MPS), (1, 2));
 }
 
 #[test]

@@ -252,6 +252,7 @@ impl Node {
     ) -> Result<Option<ControlReply>, WireError> {
         let (container, known) = self.find(name).ok_or_else(|| no_container(name))?;
         self.may_command(from, container)?;
+        self.may_change(known, changes)?;
         let columns = known.columns.clone();
         let mut environment = known.registration.environment.clone();
         let maxima = known.registration.maxima.clone();

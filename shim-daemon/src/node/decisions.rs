@@ -290,7 +290,13 @@ impl Node {
                 "ungated",
                 Some(*container),
                 Some(*device),
-                "a process with a library without a gate takes no turns".to_owned(),
+                match self.containers.get(container) {
+                    Some(known) if self.has_mps_clients(known) => {
+                        "a process that is an MPS client takes no turns: MPS shares its compute"
+                    }
+                    _ => "a process with a library without a gate takes no turns",
+                }
+                .to_owned(),
             ),
             Notice::WillNotYield { container } => (
                 "will-not-yield",

@@ -53,6 +53,15 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::Ends(rows), next)
             }
+            Listing::MpsClients => {
+                let place = |(id, column)| {
+                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let name = &known.registration.name;
+                    self.has_mps_clients(known).then(|| name.clone())
+                };
+                let (rows, next) = self.each_from(from, place);
+                (Rows::MpsClients(rows), next)
+            }
             _ => return None,
         };
         Some(ControlReply::Page { rows, next })

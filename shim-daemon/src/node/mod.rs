@@ -13,6 +13,7 @@ mod guarding;
 mod joining;
 mod lease;
 mod listing;
+mod mps;
 mod pids;
 mod registrations;
 mod requests;
@@ -138,6 +139,8 @@ struct Process {
     connection: Option<ConnId>,
     /// Whether it says when a context is made.
     tells: bool,
+    /// Whether it is an MPS client.
+    mps: bool,
     /// Columns on which it was let make a context and has not said that it is made, and since when.
     opening: BTreeMap<usize, Nanos>,
 }

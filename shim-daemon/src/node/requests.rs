@@ -122,6 +122,7 @@ impl Node {
                 peer,
                 connection: Some(client.connection),
                 tells: client.tells,
+                mps: false,
                 opening: std::collections::BTreeMap::new(),
             },
         );

@@ -48,6 +48,8 @@ pub(super) struct Session {
     greeted: bool,
     /// Whether its process can be made to wait for turns on devices.
     gated: bool,
+    /// Whether it says that it is an MPS client.
+    mps: bool,
     /// The protocol's minor that the other end speaks.
     minor: u16,
     process: Option<ProcessId>,
@@ -82,6 +84,7 @@ impl Session {
             polled_for_room: false,
             greeted: false,
             gated: false,
+            mps: false,
             minor: 0,
             process: None,
             budget: Budget::default(),
@@ -198,6 +201,7 @@ impl Session {
         self.greeted = true;
         self.minor = theirs.minor;
         self.gated = theirs.minor >= 1 && theirs.capabilities & Hello::GATED != 0;
+        self.mps = !self.gated && theirs.capabilities & Hello::MPS != 0;
         Ok(())
     }
 
@@ -237,6 +241,9 @@ impl Session {
                             .flatten();
                         let process = node.register(now, client, (request, &register), peer, page);
                         self.process = self.process.or(process);
+                        if let Some(process) = process.filter(|_| self.mps) {
+                            node.is_mps_client(process);
+                        }
                     }
                     Ok(other) => {
                         self.refusals += u32::from(self.process.is_none());

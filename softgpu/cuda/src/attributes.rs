@@ -18,6 +18,7 @@ pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
         A::PCI_DOMAIN_ID => int(domain),
         A::PCI_BUS_ID => int(bus),
         A::PCI_DEVICE_ID => int(slot),
+        A::MPS_ENABLED => i32::from(crate::mps::is_shared()),
         A::COMPUTE_CAPABILITY_MAJOR => facts::CAPABILITY.0,
         A::COMPUTE_CAPABILITY_MINOR => facts::CAPABILITY.1,
         _ => find(LIMITS, attribute)

@@ -10,4 +10,5 @@ mod abi;
 mod api;
 mod attributes;
 mod injection;
+mod mps;
 mod names;

@@ -1,10 +1,13 @@
 //! Kernels that wait for each other on several devices, as those of a collective do.
 
 use super::{Gpu, Handle, Stream, check};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use std::ffi::{c_int, c_uint};
+use std::fs::File;
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::ptr::from_ref;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `meet(uint64 ns, uint32 *own, const uint32 *peer, uint32 value)`; as for `spin`, softgpu knows it by its name.
 const MEET: &str = concat!(include_str!("../meet.ptx"), "\0");
@@ -16,6 +19,9 @@ const REGISTERED: c_int = 712;
 const PAGE: usize = 4096;
 /// One word in each line of 64 bytes.
 const LINE: usize = 16;
+
+/// Further ahead than any value that a peer waits for while it works: half of what signed differences tell apart.
+const FAR: u32 = 1 << 30;
 
 /// A page of this process on which up to [`Board::PLACES`] devices say how far they are: the value of the last [`Stream::meet`] each has run,
 /// zero before the first.
@@ -29,6 +35,31 @@ struct Words([AtomicU32; PAGE / 4]);
 impl Board {
     /// Devices that find a place on it.
     pub const PLACES: usize = PAGE / 4 / LINE;
+
+    /// The first page of a file, which several processes have. It stays mapped as long as the process lives.
+    ///
+    /// # Errors
+    /// One sentence; a file that is shorter than a page is refused.
+    pub fn shared(file: &File) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("no board: {error}");
+        let length = file.metadata().map_err(|error| failed(&error))?.len();
+        let page = NonZeroUsize::new(PAGE).filter(|page| length >= page.get() as u64);
+        let page = page.ok_or_else(|| failed(&"its file is shorter than a page"))?;
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice. It is never unmapped.
+        let mapped = unsafe { mmap(None, page, rights, MapFlags::MAP_SHARED, file, 0) };
+        let words = mapped.map_err(|error| failed(&error))?.cast::<Words>();
+        // SAFETY: a whole page at a page's boundary, mapped for ever; other processes change it by atomic stores of words only.
+        Ok(Self(unsafe { words.as_ref() }))
+    }
+
+    /// Says for `place` that it is further than anybody waits for, as one that works no more: its stream is empty, and peers that
+    /// launched more go on.
+    pub fn leave(&self, place: usize, last: u32) {
+        if let Some(word) = self.0.0.get(place * LINE) {
+            word.store(last.wrapping_add(FAR), Ordering::SeqCst);
+        }
+    }
 }
 
 impl Default for Board {

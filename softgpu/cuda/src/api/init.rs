@@ -14,6 +14,7 @@ driver! {
             return Err(CUresult::INVALID_VALUE);
         }
         world::init()?;
+        crate::mps::look();
         injection::inject();
         Ok(())
     }

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# What sharing costs beside the bare driver, with real processes: each experiment without gpushare and with it, in three pairs of runs, of each figure
+# the middle pair. By hand, on a quiet machine: 10 seconds take about an hour. Writes a page and the raw figures into docs/results/.
+#
+#   scripts/bench_together.sh [SECONDS]     how long each run is measured; default 10
+#   GPU=soft:slice=1ms,switch=50us          the GPU, as --gpu takes it; default soft. Experiments with two GPUs take a soft one with count=2
+#   PAIRS=3                                 pairs of runs
+#   GROUPS_OF="together curve"              which presets or groups; default: all that concern sharing without idling
+source "$(dirname "$0")/common.sh"
+case "${1:-}" in -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
+need cargo
+seconds=${1:-10} gpu=${GPU:-soft} pairs=${PAIRS:-3}
+read -ra groups <<<"${GROUPS_OF:-together gaps serving curve decode copies churn mixed shares gangs}"
+case "$gpu" in soft:*) two="$gpu,count=2" ;; soft) two=soft:count=2 ;; *) two=$gpu ;; esac
+
+say "building"
+cargo build --release --quiet --locked -p gpushare -p gpushared -p gpushare-interposer -p softgpu -p softgpu-cuda -p softgpu-nvml
+XDG_RUNTIME_DIR=$(mktemp -d)
+export XDG_RUNTIME_DIR
+trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
+
+name="docs/results/$(date +%F)-together-$(printf '%s' "$gpu" | tr -c 'a-z0-9\n' '-')"
+one=() several=()
+for group in "${groups[@]}"; do
+    case "$group" in gang*) several+=(--preset "$group") ;; *) one+=(--preset "$group") ;; esac
+done
+
+# measure GPU PART FLAG...: one command for all these groups.
+measure() {
+    local on=$1 part=$2
+    shift 2
+    say "$part on $on"
+    "$CARGO_TARGET_DIR/release/gpushare" bench share --gpu "$on" --seconds "$seconds" --compare-bare --pairs "$pairs" \
+        --markdown "$XDG_RUNTIME_DIR/$part.md" --json "$name-$part.json" "$@" >&2
+}
+
+# Written again after each part, so that what was measured is kept when a later part fails.
+page() {
+    {
+        printf '# Sharing beside the bare driver, %s, %s\n\n' "$gpu" "$(date +%F)"
+        printf 'By `scripts/bench_together.sh %s` at %s, %s cores, load average at the end %s.\n' \
+            "$seconds" "$(git describe --always --dirty)" "$(nproc)" "$(cut -d' ' -f1 /proc/loadavg)"
+        for part in one-gpu two-gpus; do
+            if [ -f "$XDG_RUNTIME_DIR/$part.md" ]; then echo; cat "$XDG_RUNTIME_DIR/$part.md"; fi
+        done
+    } >"$name.md"
+}
+
+if [ ${#one[@]} -gt 0 ]; then measure "$gpu" one-gpu "${one[@]}"; page; fi
+if [ ${#several[@]} -gt 0 ]; then measure "$two" two-gpus "${several[@]}"; page; fi
+note "wrote $name.md"

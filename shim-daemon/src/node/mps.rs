@@ -1,0 +1,43 @@
+//! Processes that are MPS clients: MPS shares their compute, and keeps their part of it as it was when they started.
+
+use gpushare_core::ProcessId;
+use gpushare_protocol::wire::{ErrorCode, WireError};
+
+use super::Node;
+use super::container::Container;
+
+/// How the variables begin that say a part of a device's time.
+const PARTS: &str = "GPUSHARE_SM_";
+
+impl Node {
+    /// A registered process says that it is an MPS client.
+    pub fn is_mps_client(&mut self, process: ProcessId) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.mps = true;
+        }
+    }
+
+    /// Whether any of its processes is one.
+    pub(super) fn has_mps_clients(&self, container: &Container) -> bool {
+        let mut members = container.members.iter();
+        members.any(|member| self.processes.get(member).is_some_and(|known| known.mps))
+    }
+
+    /// Refuses to change what would change nothing.
+    pub(super) fn may_change(
+        &self,
+        container: &Container,
+        changes: &[(String, String)],
+    ) -> Result<(), WireError> {
+        let part = changes.iter().find(|(name, _)| name.starts_with(PARTS));
+        let Some((name, value)) = part.filter(|_| self.has_mps_clients(container)) else {
+            return Ok(());
+        };
+        let text = format!(
+            "{name}={value:?} is refused: {} has MPS clients, whose part of the device MPS keeps as it was at their start; start them \
+             again with another --sm-limit",
+            container.registration.name
+        );
+        Err(WireError::new(ErrorCode::BadLimits, text))
+    }
+}

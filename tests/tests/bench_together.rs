@@ -1,0 +1,176 @@
+//! `gpushare bench share`: tenants that copy, that come and go, that decode, and jobs of several containers; what is compared with the
+//! bare driver. Figures are printed and not judged: the machine may be loaded.
+
+use gpushare_tests::Home;
+use serde_json::Value;
+use std::fs;
+use std::process::Output;
+
+/// Runs the benchmark on this home's GPU.
+fn bench(home: &Home, flags: &[&str]) -> Output {
+    let gpu = format!("soft:{}", home.gpu().spec());
+    let always = ["bench", "share", "--gpu", &gpu, "--alone", "0"];
+    home.gpushare(&[&always[..], flags].concat())
+}
+
+/// The same, which succeeds; everything measured.
+fn measured(home: &Home, flags: &[&str]) -> Value {
+    let file = home.folder().join("bench.json");
+    let path = file.display().to_string();
+    let output = bench(home, &[flags, &["--json", &path]].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    show(&said);
+    serde_json::from_slice(&fs::read(file).expect("it was written")).expect("it is JSON")
+}
+
+/// The figures, for a reader of the test's output.
+#[allow(clippy::print_stdout, reason = "they are what this test is for")]
+fn show(said: &str) {
+    println!("{said}");
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+#[test]
+fn a_tenant_that_copies_is_told_in_bytes_and_others_are_not() {
+    let home = Home::new("");
+    let all = measured(
+        &home,
+        &[
+            "--seconds",
+            "2",
+            "--tenant",
+            "name=mover,mode=copy,copy=1MiB",
+            "--tenant",
+            "name=both,kernel=500us,copy=1MiB",
+            "--tenant",
+            "name=plain,kernel=500us",
+        ],
+    );
+    let [mover, both, plain] = [0, 1, 2].map(|at| &all["experiments"][0]["tenants"][at]);
+    assert!(number(mover, "copied_per_s") > 0.0);
+    assert_eq!(number(mover, "device"), 0.0);
+    assert!(mover["launches_per_s"].is_null());
+    // One copy every 10 ms at most.
+    let copied = number(both, "copied_per_s");
+    assert!(
+        copied > 0.0 && copied <= 110.0 * 1024.0 * 1024.0,
+        "{copied}"
+    );
+    assert!(number(both, "device") > 0.0);
+    assert!(plain["copied_per_s"].is_null() && number(plain, "device") > 0.0);
+}
+
+#[test]
+fn a_tenant_that_comes_and_goes_is_judged_by_its_first_moments() {
+    let home = Home::new("");
+    let all = measured(
+        &home,
+        &[
+            "--seconds",
+            "3",
+            "--bare",
+            "--tenant",
+            "name=guest,kernel=100us,mode=sync,every=5ms,churn=500ms",
+            "--tenant",
+            "name=stays,kernel=100us,mode=sync,every=5ms",
+        ],
+    );
+    let [guest, stays] = [0, 1].map(|at| &all["experiments"][0]["tenants"][at]);
+    let newcomer = &guest["newcomer"];
+    assert!(number(newcomer, "visits") >= 2.0, "{guest}");
+    let (median, worst) = (number(newcomer, "median"), number(newcomer, "worst"));
+    assert!(worst <= median && median > 0.0, "{guest}");
+    assert!(guest["asked"].is_null(), "it is not always there");
+    let pids = |row: &Value| row["pids"].as_array().map_or(0, Vec::len);
+    assert!(pids(guest) >= 2 && pids(stays) == 1);
+    assert!(stays["newcomer"].is_null());
+    assert!((number(stays, "asked") - 0.02).abs() < 1e-9);
+}
+
+#[test]
+fn a_decoder_waits_for_each_graph() {
+    let home = Home::new("");
+    let all = measured(
+        &home,
+        &[
+            "--seconds",
+            "1",
+            "--bare",
+            "--tenant",
+            "name=decode,kernel=100us,nodes=10,mode=decode,every=20ms",
+            "--tenant",
+            "name=graphs,kernel=100us,nodes=10,mode=graph",
+        ],
+    );
+    let [decode, graphs] = [0, 1].map(|at| &all["experiments"][0]["tenants"][at]);
+    assert!(number(&decode["latency"], "p50_ns") >= 1_000_000.0);
+    assert!(graphs["latency"].is_null());
+    assert!(number(decode, "device") > 0.0 && number(graphs, "device") > 0.0);
+}
+
+#[test]
+fn containers_of_one_job_meet_across_gpus_and_all_of_them_end() {
+    let home = Home::new("count=2");
+    let pods = [
+        "--tenant",
+        "name=pod1,kernel=250us,mode=gang,job=j",
+        "--tenant",
+        "name=pod2,kernel=250us,mode=gang,gpus=1,job=j",
+    ];
+    for how in [&["--bare"][..], &[]] {
+        let all = measured(&home, &[&pods[..], how, &["--seconds", "2"]].concat());
+        let rates = [0, 1].map(|gpu| {
+            let row = &all["experiments"][gpu]["tenants"][0];
+            number(row, "collectives_per_s")
+        });
+        // They go in step: neither can be far ahead of the other.
+        assert!(rates[0] > 0.0 && (rates[0] / rates[1] - 1.0).abs() < 0.2);
+    }
+    let alone = bench(&home, &pods[..2]);
+    let said = String::from_utf8_lossy(&alone.stderr);
+    assert_eq!(alone.status.code(), Some(125), "{said}");
+    assert!(said.contains("one tenant only"), "{said}");
+}
+
+#[test]
+fn pairs_of_runs_are_one_table_in_markdown() {
+    let home = Home::new("");
+    let file = home.folder().join("table.md");
+    let path = file.display().to_string();
+    let flags = ["--markdown", &path, "--seconds", "1", "--preset", "gaps-2"];
+    let all = measured(
+        &home,
+        &[&flags[..], &["--compare-bare", "--pairs", "2"]].concat(),
+    );
+    let runs = |key: &str| all[key].as_array().map_or(0, Vec::len);
+    assert_eq!(
+        (runs("experiments"), runs("without"), runs("comparisons")),
+        (2, 2, 1)
+    );
+    let both = &all["comparisons"][0];
+    for figure in ["useful", "used"] {
+        for side in ["bare", "shared"] {
+            let part = number(&both[figure], side);
+            assert!(part > 0.0 && part <= 1.01, "{figure} {side}: {part}");
+        }
+    }
+    let table = fs::read_to_string(&file).expect("it was written");
+    assert!(table.contains("2 pairs of runs") && table.contains("| gaps-2 | all |"));
+    assert!(
+        table.contains("| | a |") && table.contains("| | b |"),
+        "{table}"
+    );
+    let refused = bench(&home, &flags);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("--compare-bare"),
+        "{said}"
+    );
+}
