@@ -143,6 +143,25 @@ fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
 }
 
 #[test]
+fn a_program_that_is_never_alone_learns_what_its_kernels_take() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    until("two go at a time", || books.ended().contains(&(2 * KERNEL)));
+    let stretches = books.stretches(200);
+    let long = stretches
+        .iter()
+        .filter(|ns| **ns > SLICE + SLIGHTLY)
+        .count();
+    assert_eq!(long, 0, "{stretches:?}");
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
 fn a_slice_is_ignored_while_nobody_else_works() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);

@@ -5,6 +5,8 @@
 
 /// The least time that a full slice is waited for (ns), however little was submitted.
 const STUCK: u64 = 5_000_000;
+/// The most that it is waited for (ns), however long it should take.
+const PATIENCE: u64 = 10_000_000_000;
 /// Slices in a row that did not end in time before yielding is given up for a while.
 const STRIKES: u32 = 3;
 /// For how long it is given up (ns).
@@ -55,7 +57,7 @@ impl Slices {
         if self.count == 0 || has_room || now < self.spared_until {
             return None;
         }
-        let stuck = now.saturating_add(left.saturating_mul(2).max(STUCK));
+        let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
         let limit = *self.full.get_or_insert(stuck);
         if now >= limit {
             self.overran(now);
@@ -163,6 +165,9 @@ mod tests {
         slices.admitted(20 * MS);
         let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
         assert_eq!(long.limit, 41 * MS, "twice what it should take");
+        slices.rest();
+        let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
+        assert_eq!(endless.limit, MS + PATIENCE);
     }
 
     /// Fills a slice and waits in vain.
