@@ -19,6 +19,7 @@ mod telling;
 mod yielding;
 
 use super::clock;
+use super::estimate::Expected;
 use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
 use super::report::{Report, Words};
@@ -89,8 +90,8 @@ pub(super) struct Inner {
 /// A launch that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Go {
-    /// It counts for so many nanoseconds.
-    pub(super) ns: u64,
+    /// What it counts for.
+    pub(super) expected: Expected,
     /// The epoch in which the holder had been called idle before.
     pub(super) was_idle: Option<u64>,
     /// It is to be timed.
@@ -112,16 +113,17 @@ pub(super) enum Told {
     Closed,
 }
 
-static COLUMNS: ForkLocal<[Column; MAX_DEVICES]> = ForkLocal::new();
+static COLUMNS: ForkLocal<Box<[Column]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
-pub(super) fn found() -> &'static [Column; MAX_DEVICES] {
-    COLUMNS.get_or(|| core::array::from_fn(Column::new))
+pub(super) fn found() -> &'static [Column] {
+    // One after another: the calling thread may have little stack.
+    COLUMNS.get_or(|| (0..MAX_DEVICES).map(Column::new).collect())
 }
 
 /// All devices, none before anything could bind.
 pub(super) fn all() -> &'static [Column] {
-    COLUMNS.get().map_or(&[], |columns| columns.as_slice())
+    COLUMNS.get().map_or(&[], |columns| &**columns)
 }
 
 /// A device.
@@ -204,11 +206,14 @@ impl Column {
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
             return Told::Full(full);
         }
+        if inner.window.admit_at_once(bounds, expected).is_some() {
+            return self.admitted(&mut inner, now, key, expected);
+        }
         match inner.window.admit_one(now, bounds, expected) {
-            Answer::Go(ns) => self.admitted(&mut inner, now, key, ns),
+            Answer::Go(_) => self.admitted(&mut inner, now, key, expected),
             Answer::Wait(_) if insists => {
-                let ns = inner.window.admit_anyway(bounds, key);
-                self.admitted(&mut inner, now, key, ns)
+                let _ = inner.window.admit_anyway(bounds, key);
+                self.admitted(&mut inner, now, key, expected)
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Land => {
@@ -219,14 +224,14 @@ impl Column {
         }
     }
 
-    fn admitted(&self, inner: &mut Inner, now: u64, key: u64, ns: u64) -> Told {
-        inner.slices.admitted(ns);
+    fn admitted(&self, inner: &mut Inner, now: u64, key: u64, expected: Expected) -> Told {
+        inner.slices.admitted(expected.ns);
         if !inner.report.is_pending() {
             self.settle(inner, now);
         }
         self.wake_sleeper(inner);
         Told::Go(Go {
-            ns,
+            expected,
             was_idle: inner.mirror.work(),
             timed: inner.window.is_timed(key),
         })
@@ -256,12 +261,12 @@ impl Column {
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs. If it was the last of the turn, the gate closes
     /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
-    pub(super) fn note(&self, lane: Lane, key: u64, ns: u64, timing: Option<Timing>) {
+    pub(super) fn note(&self, lane: Lane, key: u64, expected: Expected, timing: Option<Timing>) {
         let now = clock::now();
         let (wants_mark, landed, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            let mut wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
+            let mut wants_mark = inner.window.submitted_one(now, bounds, lane, key, expected);
             // Nobody else could mark it later.
             wants_mark |= lane.thread != 0 && !streams::can_mark_all();
             let landed = inner.window.is_last(now, bounds) && inner.mirror.land(now);
@@ -269,7 +274,7 @@ impl Column {
                 super::close(self.index);
             }
             let yields = inner.slice > 0 && inner.contended;
-            let fills = yields && inner.slices.fills(now, inner.slice, ns);
+            let fills = yields && inner.slices.fills(now, inner.slice, expected.ns);
             (wants_mark, landed, fills)
         };
         if let Some(timing) = timing {

@@ -13,6 +13,7 @@ use gpushare_cuda_abi::cuda::{
 use gpushare_protocol::page::MAX_DEVICES;
 
 use super::column::{self, Column, Timing, Told};
+use super::estimate::Expected;
 use super::futex::Bed;
 use super::window::Lane;
 use super::{Key, Passage, Place, clock, streams, thread};
@@ -36,7 +37,7 @@ struct Admitted {
     column: &'static Column,
     lane: Lane,
     key: u64,
-    ns: u64,
+    expected: Expected,
     timing: Option<Timing>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     column,
                     lane,
                     key,
-                    ns: go.ns,
+                    expected: go.expected,
                     timing: go.timed.then(|| column.time(lane)).flatten(),
                 }));
             }
@@ -121,10 +122,10 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
             column,
             lane,
             key,
-            ns,
+            expected,
             timing,
         } = admitted;
-        column.note(lane, key, ns, timing);
+        column.note(lane, key, expected, timing);
     } else {
         admitted.taken_back();
     }
@@ -133,7 +134,7 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
 impl Admitted {
     /// The launch is not made.
     fn taken_back(&self) {
-        self.column.refused(self.ns);
+        self.column.refused(self.expected.ns);
         if let Some(timing) = &self.timing {
             self.column.untimed(timing);
         }

@@ -53,8 +53,7 @@ impl Slices {
     /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be submitted at a time? `left` is what
     /// everything under way is expected to take still. `None`: it goes, if nothing else is in its way.
     pub(super) fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
-        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
-        if self.count == 0 || has_room || now < self.spared_until {
+        if self.has_room(now, slice, expected) {
             return None;
         }
         let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
@@ -67,6 +66,12 @@ impl Slices {
             ends: now.saturating_add(left),
             limit,
         })
+    }
+
+    /// Whether a launch that is expected to take so long goes without further questions.
+    pub(super) fn has_room(&self, now: u64, slice: u64, expected: u64) -> bool {
+        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
+        self.count == 0 || has_room || now < self.spared_until
     }
 
     /// A slice did not end in time, or nobody could know when it does: launches go on.

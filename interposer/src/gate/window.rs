@@ -169,6 +169,14 @@ impl<M> Window<M> {
         Answer::Go(self.reserve(expected))
     }
 
+    /// As [`admit_one`](Self::admit_one) where no deadline holds and so little is under way that nothing has to be worked out.
+    pub(super) fn admit_at_once(&mut self, bounds: Bounds, expected: Expected) -> Option<u64> {
+        let all = self.total.saturating_add(self.reserved.1);
+        let has_plenty = all.saturating_add(expected.ns) <= bounds.window / 2;
+        let is_plain = bounds.deadline == u64::MAX && !bounds.is_step() && !self.full;
+        (has_plenty && is_plain).then(|| self.reserve(expected.ns))
+    }
+
     /// Admits an operation for which there is no room. Nanoseconds that it counts for.
     pub(super) fn admit_anyway(&mut self, bounds: Bounds, key: u64) -> u64 {
         self.reserve(self.expected(bounds, key).ns)
@@ -194,7 +202,8 @@ impl<M> Window<M> {
         self.reserved.1 = self.reserved.1.saturating_sub(ns);
     }
 
-    /// An operation that was admitted for `ns` was submitted to `lane`. `true` if a mark belongs behind it.
+    /// As [`submitted_one`](Self::submitted_one), of a key that is as well known as it is now.
+    #[cfg(test)]
     pub(super) fn submitted(
         &mut self,
         now: u64,
@@ -203,8 +212,21 @@ impl<M> Window<M> {
         key: u64,
         ns: u64,
     ) -> bool {
+        let Expected { known, .. } = self.estimates.of(key, ns);
+        self.submitted_one(now, bounds, lane, key, Expected { ns, known })
+    }
+
+    /// An operation that was admitted for `expected` was submitted to `lane`. `true` if a mark belongs behind it.
+    pub(super) fn submitted_one(
+        &mut self,
+        now: u64,
+        bounds: Bounds,
+        lane: Lane,
+        key: u64,
+        expected: Expected,
+    ) -> bool {
+        let Expected { ns, known } = expected;
         self.refused(ns);
-        let known = self.estimates.of(key, ns).known;
         self.last_submitted = now;
         self.shortest = self.shortest.min(ns);
         self.unpaid_from.get_or_insert(now);

@@ -55,6 +55,9 @@ impl Column {
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
+        if inner.slices.has_room(now, inner.slice, expected) {
+            return None;
+        }
         let left = inner.window.left(now);
         if left == 0 && now.saturating_sub(inner.looked) >= LOOKS.0 && inner.window.has_marks() {
             inner.look_relaxed(now);
