@@ -130,6 +130,16 @@ impl Dealer {
         command
     }
 
+    /// The device's UUID.
+    pub fn column(&self) -> [u8; 16] {
+        self.column
+    }
+
+    /// The folder of its socket.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The page of turns.
     pub fn page(&self) -> &ControlPage {
         self.control().view()

@@ -1,8 +1,10 @@
 //! What the hot paths cost, in instructions: the same on every machine, so that it can be checked. Times are printed by
 //! `scripts/bench.sh`.
 
+use gpushare_protocol::page::lease::{LeaseState, Turn};
+use gpushare_tests::dealer::turn;
 use gpushare_tests::runnable::not_runnable_here;
-use gpushare_tests::{Container, Daemon, Gpu, artefacts};
+use gpushare_tests::{Daemon, Dealer, Gpu, artefacts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -22,6 +24,8 @@ const GRAPH: i64 = 32;
 const INFO: i64 = 350;
 /// The same for a cuStreamSynchronize while nothing binds. Measured 19.
 const WAIT: i64 = 24;
+/// The same for a cuLaunchKernel while another tenant may be at work on the device, without and with yielding.
+const CONTENDED: i64 = 1_500;
 /// How far two counts of one path may lie apart: rounding, and what the library's own threads do meanwhile.
 const NOISE: i64 = 1;
 
@@ -116,10 +120,10 @@ impl Bench {
                     .env("LD_PRELOAD", &self.library)
                     .env("GPUSHARE_MEM_LIMIT", "8GiB");
             }
-            Under::Daemon(container, uuid) => {
+            Under::Daemon(folder, uuid) => {
                 valgrind
                     .env("LD_PRELOAD", &self.library)
-                    .env("GPUSHARE_SOCKET", container.folder())
+                    .env("GPUSHARE_SOCKET", folder)
                     .env("STUB_UUID", uuid);
             }
         }
@@ -153,8 +157,8 @@ impl Bench {
 enum Under<'a> {
     Nothing,
     Library,
-    /// The library in a container of a daemon, whose device has this UUID.
-    Daemon(&'a Container, String),
+    /// The library in a container of a daemon with this folder, whose device has this UUID.
+    Daemon(&'a Path, String),
 }
 
 fn valgrind_is_here(name: &str) -> bool {
@@ -277,12 +281,42 @@ fn a_launch_alone_and_uncapped_costs_the_same_with_a_daemon_as_without() {
     let daemon = Daemon::start(&Gpu::new(""));
     let container = daemon.container("alone", &[("GPUSHARE_MEM_LIMIT", "8GiB")]);
     let devices = daemon.devices();
-    let uuid = devices[0].iter().map(|byte| format!("{byte:02x}"));
-    let with = bench().each("launch", &Under::Daemon(&container, uuid.collect()));
+    let with = bench().each(
+        "launch",
+        &Under::Daemon(container.folder(), hex(&devices[0])),
+    );
     let without = bench().each("launch", &Under::Library);
     eprintln!("{name}: {with} instructions, {without} without it");
     assert!(
         (with - without).abs() <= NOISE,
         "{with} instructions with a daemon, {without} without"
     );
+}
+
+fn hex(uuid: &[u8; 16]) -> String {
+    uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_launch_while_another_tenant_may_be_at_work() {
+    let name = "a contended launch";
+    if !valgrind_is_here(name) {
+        return;
+    }
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let bare = bench().each("launch", &Under::Nothing);
+    for slice in [0, 500_000] {
+        dealer.deal(&Turn {
+            window: 2_000_000,
+            idle_after: 20_000_000,
+            slice,
+            ..turn(1, LeaseState::Open)
+        });
+        let under = Under::Daemon(dealer.folder(), hex(&dealer.column()));
+        let hooked = bench().each("launch", &under);
+        let added = hooked - bare;
+        eprintln!("{name}: {added} instructions added, {slice} ns at a time");
+        assert!(added <= CONTENDED, "{added} instructions added");
+    }
 }

@@ -93,6 +93,22 @@ fn service_is_what_the_books_say_once_kernels_are_known() {
 }
 
 #[test]
+fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    for kernel in [300 * US, 20 * US] {
+        runs(&gpu, &dealer, &mut guest, 20, 100, kernel);
+    }
+    // The same function and shape: what it takes is learned anew.
+    runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
+    assert!(!pending(&dealer).is_guessed(), "it was measured");
+    agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
+    guest.finish().silently();
+}
+
+#[test]
 fn nothing_is_said_of_work_that_came_while_nothing_bound() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);

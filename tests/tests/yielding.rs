@@ -38,6 +38,8 @@ struct Books {
     place: u64,
     /// The stretch that the last spell belongs to, and may go on.
     last: Option<(u64, u64)>,
+    /// How long the device was empty between stretches.
+    gaps: Vec<u64>,
 }
 
 impl Books {
@@ -48,6 +50,7 @@ impl Books {
             observer,
             place,
             last: None,
+            gaps: Vec::new(),
         }
     }
 
@@ -61,6 +64,8 @@ impl Books {
                 Some((_, to)) if spell.from <= *to + GAP => *to = spell.to,
                 last => {
                     let before = last.replace((spell.from, spell.to));
+                    let gap = before.map(|(_, to)| spell.from.saturating_sub(to));
+                    self.gaps.extend(gap);
                     ended.extend(before.map(|(from, to)| to - from));
                 }
             }
@@ -138,6 +143,31 @@ fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
     assert_eq!(long, 0, "{stretches:?}");
     let two = stretches.iter().filter(|ns| **ns >= 2 * KERNEL).count();
     assert!(two > 0, "a slice holds two of them: {stretches:?}");
+    books.gaps.sort_unstable();
+    let median = books.gaps[books.gaps.len() / 2];
+    eprintln!(
+        "the device was empty for {} us between slices, the median",
+        median / US
+    );
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_program_that_is_never_alone_learns_what_its_kernels_take() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    until("two go at a time", || books.ended().contains(&(2 * KERNEL)));
+    let stretches = books.stretches(200);
+    let long = stretches
+        .iter()
+        .filter(|ns| **ns > SLICE + SLIGHTLY)
+        .count();
+    assert_eq!(long, 0, "{stretches:?}");
     rests(&mut guest);
     guest.finish().silently();
 }

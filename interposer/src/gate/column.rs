@@ -4,6 +4,7 @@
 //! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
 //! which opens late cannot cross.
 
+use core::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,14 +19,16 @@ mod telling;
 mod yielding;
 
 use super::clock;
+use super::estimate::Expected;
 use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
 use super::report::{Report, Words};
 use super::slices::{Full, Slices};
-use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
+use super::window::{Answer, BATCH_AGE, Bounds, Lane, Sample, Window};
 use super::{Quiet, drain, streams, thread};
 use crate::fork::ForkLocal;
 use crate::frames;
+pub(super) use marking::Timing;
 use telling::is_shared;
 use yielding::Sleepers;
 
@@ -76,10 +79,23 @@ pub(super) struct Inner {
     /// Calls that were found to have been left by a jump since the gate closed.
     left: Vec<u64>,
     spare: Vec<Mark>,
+    /// The same, of events that have times.
+    timed: Vec<Mark>,
     /// Contexts that may just be going: their marks are not asked.
     going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
     gone: u64,
+}
+
+/// A launch that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Go {
+    /// What it counts for.
+    pub(super) expected: Expected,
+    /// The epoch in which the holder had been called idle before.
+    pub(super) was_idle: Option<u64>,
+    /// It is to be timed.
+    pub(super) timed: bool,
 }
 
 /// What a launch is told.
@@ -87,8 +103,8 @@ pub(super) struct Inner {
 pub(super) enum Told {
     /// Nothing binds.
     Free,
-    /// It counts for so many nanoseconds. The epoch in which the holder had been called idle before.
-    Go(u64, Option<u64>),
+    /// It goes.
+    Go(Go),
     /// Outside the gate: in so many nanoseconds again.
     Wait(u64),
     /// Outside the gate: once nothing is under way.
@@ -97,16 +113,17 @@ pub(super) enum Told {
     Closed,
 }
 
-static COLUMNS: ForkLocal<[Column; MAX_DEVICES]> = ForkLocal::new();
+static COLUMNS: ForkLocal<Box<[Column]>> = ForkLocal::new();
 
 /// All devices of this process, from now on.
-pub(super) fn found() -> &'static [Column; MAX_DEVICES] {
-    COLUMNS.get_or(|| core::array::from_fn(Column::new))
+pub(super) fn found() -> &'static [Column] {
+    // One after another: the calling thread may have little stack.
+    COLUMNS.get_or(|| (0..MAX_DEVICES).map(Column::new).collect())
 }
 
 /// All devices, none before anything could bind.
 pub(super) fn all() -> &'static [Column] {
-    COLUMNS.get().map_or(&[], |columns| columns.as_slice())
+    COLUMNS.get().map_or(&[], |columns| &**columns)
 }
 
 /// A device.
@@ -140,6 +157,7 @@ impl Column {
                 swept: false,
                 left: Vec::new(),
                 spare: Vec::new(),
+                timed: Vec::new(),
                 going: Vec::new(),
                 gone: 0,
             }),
@@ -178,7 +196,7 @@ impl Column {
             Stand::Closing | Stand::Drained => return Told::Closed,
             Stand::Open => {}
         }
-        inner.refresh();
+        inner.refresh(now);
         if inner.window.is_half_full(inner.bounds) || inner.may_have_paused(now) {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
@@ -188,11 +206,14 @@ impl Column {
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
             return Told::Full(full);
         }
+        if inner.window.admit_at_once(bounds, expected).is_some() {
+            return self.admitted(&mut inner, now, key, expected);
+        }
         match inner.window.admit_one(now, bounds, expected) {
-            Answer::Go(ns) => self.admitted(&mut inner, now, ns),
+            Answer::Go(_) => self.admitted(&mut inner, now, key, expected),
             Answer::Wait(_) if insists => {
-                let ns = inner.window.admit_anyway(bounds, key);
-                self.admitted(&mut inner, now, ns)
+                let _ = inner.window.admit_anyway(bounds, key);
+                self.admitted(&mut inner, now, key, expected)
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Land => {
@@ -203,13 +224,17 @@ impl Column {
         }
     }
 
-    fn admitted(&self, inner: &mut Inner, now: u64, ns: u64) -> Told {
-        inner.slices.admitted(ns);
+    fn admitted(&self, inner: &mut Inner, now: u64, key: u64, expected: Expected) -> Told {
+        inner.slices.admitted(expected.ns);
         if !inner.report.is_pending() {
             self.settle(inner, now);
         }
         self.wake_sleeper(inner);
-        Told::Go(ns, inner.mirror.work())
+        Told::Go(Go {
+            expected,
+            was_idle: inner.mirror.work(),
+            timed: inner.window.is_timed(key),
+        })
     }
 
     /// A launch that was admitted for `ns` nanoseconds is not made.
@@ -236,12 +261,12 @@ impl Column {
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs. If it was the last of the turn, the gate closes
     /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
-    pub(super) fn note(&self, lane: Lane, key: u64, ns: u64) {
+    pub(super) fn note(&self, lane: Lane, key: u64, expected: Expected, timing: Option<Timing>) {
         let now = clock::now();
         let (wants_mark, landed, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            let mut wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
+            let mut wants_mark = inner.window.submitted_one(now, bounds, lane, key, expected);
             // Nobody else could mark it later.
             wants_mark |= lane.thread != 0 && !streams::can_mark_all();
             let landed = inner.window.is_last(now, bounds) && inner.mirror.land(now);
@@ -249,9 +274,13 @@ impl Column {
                 super::close(self.index);
             }
             let yields = inner.slice > 0 && inner.contended;
-            let fills = yields && inner.slices.fills(now, inner.slice, ns);
+            let fills = yields && inner.slices.fills(now, inner.slice, expected.ns);
             (wants_mark, landed, fills)
         };
+        if let Some(timing) = timing {
+            let _relaxed = Relaxed::enter();
+            self.mark_timed(lane, key, timing);
+        }
         if fills {
             // Right behind the last operation of the slice, before the program puts a copy there.
             let _relaxed = Relaxed::enter();
@@ -355,6 +384,7 @@ impl Column {
         let now = clock::now();
         let mut inner = self.lock();
         if stand != Stand::Free {
+            inner.refresh(now);
             inner.look(now);
             self.settle(&mut inner, now);
         }
@@ -392,8 +422,22 @@ impl Column {
     pub(super) fn waited_for(&self, is_lane: impl Fn(&Lane) -> bool, stamp: u64, blocked: bool) {
         let now = clock::now();
         let mut inner = self.lock();
-        let Inner { window, spare, .. } = &mut *inner;
-        window.waited_for(now, is_lane, stamp, blocked, |mark| keep(spare, mark));
+        inner.refresh(now);
+        let Inner {
+            window,
+            spare,
+            timed,
+            ..
+        } = &mut *inner;
+        let mut asker = None;
+        window.waited_for(now, is_lane, stamp, blocked, |mark| {
+            let took = mark.start.and_then(|_| {
+                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
+                asker.took(&mark)
+            });
+            keep(spare, timed, mark);
+            Sample(took)
+        });
         self.settle(&mut inner, now);
     }
 
@@ -414,6 +458,7 @@ impl Column {
             let of_context = |lane: &Lane| lane.context == context.0.addr();
             inner.window.forget(of_context, drop);
             inner.spare.retain(|mark| mark.context != context);
+            inner.timed.retain(|mark| mark.context != context);
             self.settle(&mut inner, clock::now());
         }
     }
@@ -425,6 +470,7 @@ impl Inner {
         let Self {
             window,
             spare,
+            timed,
             going,
             looked,
             ..
@@ -433,9 +479,14 @@ impl Inner {
         if window.is_drained() {
             return;
         }
-        let mut asker = Asker::new();
-        let is_passed = |mark: &Mark| !going.contains(&mark.context) && asker.is_passed(mark);
-        window.look(now, is_passed, |mark| keep(spare, mark));
+        let asker = RefCell::new(Asker::new());
+        let is_passed =
+            |mark: &Mark| !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark);
+        window.look(now, is_passed, |mark| {
+            let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
+            keep(spare, timed, mark);
+            Sample(took)
+        });
     }
 
     fn look_relaxed(&mut self, now: u64) {
@@ -444,22 +495,39 @@ impl Inner {
     }
 
     fn take_spare(&mut self, context: usize) -> Option<Mark> {
-        let at = self
-            .spare
-            .iter()
-            .rposition(|mark| mark.context.0.addr() == context)?;
-        Some(self.spare.swap_remove(at))
+        take(&mut self.spare, context)
+    }
+
+    fn take_timed(&mut self, context: usize) -> Option<Mark> {
+        take(&mut self.timed, context)
     }
 
     fn keep(&mut self, mark: Mark) {
-        keep(&mut self.spare, mark);
+        keep(&mut self.spare, &mut self.timed, mark);
+    }
+
+    fn keep_timed(&mut self, mark: Mark) {
+        keep_one(&mut self.timed, mark);
     }
 }
 
-/// Keeps an event for the next mark.
-fn keep(spare: &mut Vec<Mark>, mark: Mark) {
-    if spare.len() < SPARE {
-        spare.push(mark);
+fn take(marks: &mut Vec<Mark>, context: usize) -> Option<Mark> {
+    let is_there = |mark: &Mark| mark.context.0.addr() == context;
+    let at = marks.iter().rposition(is_there)?;
+    Some(marks.swap_remove(at))
+}
+
+/// Keeps the events of a mark for the next ones.
+fn keep(spare: &mut Vec<Mark>, timed: &mut Vec<Mark>, mark: Mark) {
+    match mark.split() {
+        Some(both) => both.into_iter().for_each(|mark| keep_one(timed, mark)),
+        None => keep_one(spare, mark),
+    }
+}
+
+fn keep_one(marks: &mut Vec<Mark>, mark: Mark) {
+    if marks.len() < SPARE {
+        marks.push(mark);
     } else {
         mark.destroy();
     }

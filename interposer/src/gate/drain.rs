@@ -12,10 +12,11 @@ use gpushare_cuda_abi::cuda::{
 };
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::column::{self, Column, Told};
+use super::column::{self, Column, Timing, Told};
+use super::estimate::Expected;
 use super::futex::Bed;
 use super::window::Lane;
-use super::{Key, Passage, Place, clock, thread};
+use super::{Key, Passage, Place, clock, streams, thread};
 use crate::contexts::{self, Here};
 use crate::exit;
 use crate::green::{self, Green};
@@ -36,7 +37,8 @@ struct Admitted {
     column: &'static Column,
     lane: Lane,
     key: u64,
-    ns: u64,
+    expected: Expected,
+    timing: Option<Timing>,
 }
 
 thread_local! {
@@ -67,8 +69,8 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
         let insists = end.is_some_and(|end| clock::now() >= end);
         match column.ask(key, insists) {
             Told::Free => return Ticket(None),
-            Told::Go(ns, was_idle) => {
-                if let Some(epoch) = was_idle {
+            Told::Go(go) => {
+                if let Some(epoch) = go.was_idle {
                     thread::tell(place.column, Notice::Busy, epoch);
                     thread::wake();
                 }
@@ -77,7 +79,8 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     column,
                     lane,
                     key,
-                    ns,
+                    expected: go.expected,
+                    timing: go.timed.then(|| column.time(lane)).flatten(),
                 }));
             }
             Told::Wait(pause) => {
@@ -107,23 +110,47 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
 /// The launch will not happen now: another device it needs has closed meanwhile. It will be admitted again.
 pub(crate) fn withdrawn(ticket: Ticket) {
     if let Some(admitted) = ticket.0 {
-        admitted.column.refused(admitted.ns);
+        admitted.taken_back();
     }
 }
 
 /// The driver has answered. Called inside the gate; must not wait.
 pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
     let Some(admitted) = ticket.0 else { return };
-    let Admitted {
-        column,
-        lane,
-        key,
-        ns,
-    } = admitted;
     if answer.is_success() {
-        column.note(lane, key, ns);
+        let Admitted {
+            column,
+            lane,
+            key,
+            expected,
+            timing,
+        } = admitted;
+        column.note(lane, key, expected, timing);
     } else {
-        column.refused(ns);
+        admitted.taken_back();
+    }
+}
+
+impl Admitted {
+    /// The launch is not made.
+    fn taken_back(&self) {
+        self.column.refused(self.expected.ns);
+        if let Some(timing) = &self.timing {
+            self.column.untimed(timing);
+        }
+    }
+}
+
+/// What comes next in `stream` waits for something else than the device: another stream, a copy, a host function.
+pub(crate) fn stream_waits(stream: Ordered) {
+    if !super::is_bound() {
+        return;
+    }
+    if let Some(here) = streams::locate(stream)
+        && let Some(column) = column::of(here.device.index())
+    {
+        let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
+        column.lock().window.waits(lane);
     }
 }
 
@@ -295,7 +322,8 @@ fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
 /// A key as a number that is not 0. Addresses are even, so what is not one does not collide with one.
 fn number(key: Key) -> u64 {
     match key {
-        Key::Function(address) | Key::Graph(address) => address as u64 | 1 << 63,
+        Key::Kernel(hash) => hash | 1 << 63,
+        Key::Graph(address) => address as u64 | 1 << 63,
         Key::Other(number) => u64::from(number) << 1 | 1,
     }
 }

@@ -5,6 +5,8 @@
 
 /// The least time that a full slice is waited for (ns), however little was submitted.
 const STUCK: u64 = 5_000_000;
+/// The most that it is waited for (ns), however long it should take.
+const PATIENCE: u64 = 10_000_000_000;
 /// Slices in a row that did not end in time before yielding is given up for a while.
 const STRIKES: u32 = 3;
 /// For how long it is given up (ns).
@@ -51,11 +53,10 @@ impl Slices {
     /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be submitted at a time? `left` is what
     /// everything under way is expected to take still. `None`: it goes, if nothing else is in its way.
     pub(super) fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
-        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
-        if self.count == 0 || has_room || now < self.spared_until {
+        if self.has_room(now, slice, expected) {
             return None;
         }
-        let stuck = now.saturating_add(left.saturating_mul(2).max(STUCK));
+        let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
         let limit = *self.full.get_or_insert(stuck);
         if now >= limit {
             self.overran(now);
@@ -65,6 +66,12 @@ impl Slices {
             ends: now.saturating_add(left),
             limit,
         })
+    }
+
+    /// Whether a launch that is expected to take so long goes without further questions.
+    pub(super) fn has_room(&self, now: u64, slice: u64, expected: u64) -> bool {
+        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
+        self.count == 0 || has_room || now < self.spared_until
     }
 
     /// A slice did not end in time, or nobody could know when it does: launches go on.
@@ -163,6 +170,9 @@ mod tests {
         slices.admitted(20 * MS);
         let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
         assert_eq!(long.limit, 41 * MS, "twice what it should take");
+        slices.rest();
+        let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
+        assert_eq!(endless.limit, MS + PATIENCE);
     }
 
     /// Fills a slice and waits in vain.

@@ -9,7 +9,8 @@ use gpushare_protocol::page::lease::Turn;
 
 use super::estimate::{Estimates, Expected, Service};
 pub(super) use super::queue::Lane;
-use super::queue::{Queue, Seen};
+pub(super) use super::queue::Sample;
+use super::queue::{Queue, School, Seen};
 
 /// Operations between marks.
 pub(super) const BATCH_OPS: u32 = 64;
@@ -19,6 +20,8 @@ pub(super) const BATCH_AGE: u64 = 5_000_000;
 const SHORTEST_WAIT: u64 = 50_000;
 /// Work that takes longer than expected by so little (ns) does so because expectations are not exact.
 const SLIGHTLY: u64 = 100_000;
+/// Streams without work that are remembered to wait: a program with more of them at once learns a little too much.
+const MOST_WAITS: usize = 64;
 /// The longest time between two looks, whatever is expected (ns).
 const LONGEST_WAIT: u64 = 2_000_000;
 
@@ -75,6 +78,10 @@ pub(super) struct Window<M> {
     pub(super) submitted: u64,
     /// Batches so far.
     numbers: u64,
+    /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
+    alone_since: u64,
+    /// Streams without work whose next operation waits for something else than the device.
+    waits: Vec<Lane>,
     /// What was completed and [`take_service`](Self::take_service) has not told.
     service: Service,
 }
@@ -94,6 +101,8 @@ impl<M> Default for Window<M> {
             last_submitted: 0,
             submitted: 0,
             numbers: 0,
+            alone_since: 0,
+            waits: Vec::new(),
             service: Service::default(),
         }
     }
@@ -160,6 +169,14 @@ impl<M> Window<M> {
         Answer::Go(self.reserve(expected))
     }
 
+    /// As [`admit_one`](Self::admit_one) where no deadline holds and so little is under way that nothing has to be worked out.
+    pub(super) fn admit_at_once(&mut self, bounds: Bounds, expected: Expected) -> Option<u64> {
+        let all = self.total.saturating_add(self.reserved.1);
+        let has_plenty = all.saturating_add(expected.ns) <= bounds.window / 2;
+        let is_plain = bounds.deadline == u64::MAX && !bounds.is_step() && !self.full;
+        (has_plenty && is_plain).then(|| self.reserve(expected.ns))
+    }
+
     /// Admits an operation for which there is no room. Nanoseconds that it counts for.
     pub(super) fn admit_anyway(&mut self, bounds: Bounds, key: u64) -> u64 {
         self.reserve(self.expected(bounds, key).ns)
@@ -185,7 +202,8 @@ impl<M> Window<M> {
         self.reserved.1 = self.reserved.1.saturating_sub(ns);
     }
 
-    /// An operation that was admitted for `ns` was submitted to `lane`. `true` if a mark belongs behind it.
+    /// As [`submitted_one`](Self::submitted_one), of a key that is as well known as it is now.
+    #[cfg(test)]
     pub(super) fn submitted(
         &mut self,
         now: u64,
@@ -194,8 +212,21 @@ impl<M> Window<M> {
         key: u64,
         ns: u64,
     ) -> bool {
+        let Expected { known, .. } = self.estimates.of(key, ns);
+        self.submitted_one(now, bounds, lane, key, Expected { ns, known })
+    }
+
+    /// An operation that was admitted for `expected` was submitted to `lane`. `true` if a mark belongs behind it.
+    pub(super) fn submitted_one(
+        &mut self,
+        now: u64,
+        bounds: Bounds,
+        lane: Lane,
+        key: u64,
+        expected: Expected,
+    ) -> bool {
+        let Expected { ns, known } = expected;
         self.refused(ns);
-        let known = self.estimates.of(key, ns).known;
         self.last_submitted = now;
         self.shortest = self.shortest.min(ns);
         self.unpaid_from.get_or_insert(now);
@@ -214,10 +245,41 @@ impl<M> Window<M> {
     fn queue(&mut self, lane: Lane, now: u64) -> &mut Queue<M> {
         let at = self.queues.iter().position(|queue| queue.lane == lane);
         let at = at.unwrap_or_else(|| {
-            self.queues.push(Queue::new(lane, now));
+            let mut queue = Queue::new(lane, now);
+            if let Some(at) = self.waits.iter().position(|waits| *waits == lane) {
+                self.waits.swap_remove(at);
+                queue.waits = true;
+            }
+            self.queues.push(queue);
             self.queues.len() - 1
         });
         &mut self.queues[at]
+    }
+
+    /// An operation of `key` is submitted: whether it is to be timed by events.
+    pub(super) fn is_timed(&mut self, key: u64) -> bool {
+        self.estimates.submit(key)
+    }
+
+    /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches nothing.
+    pub(super) fn contends(&mut self, now: u64, contended: bool) {
+        if contended {
+            self.alone_since = u64::MAX;
+        } else if self.alone_since == u64::MAX {
+            self.alone_since = now;
+        }
+    }
+
+    /// The next operation in `lane` waits for something else than the device: what it takes until it is complete teaches nothing.
+    pub(super) fn waits(&mut self, lane: Lane) {
+        if let Some(queue) = self.known(lane) {
+            queue.waits = true;
+        } else if !self.waits.contains(&lane) {
+            if self.waits.len() == MOST_WAITS {
+                self.waits.swap_remove(0);
+            }
+            self.waits.push(lane);
+        }
     }
 
     fn known(&mut self, lane: Lane) -> Option<&mut Queue<M>> {
@@ -268,19 +330,24 @@ impl<M> Window<M> {
 
     /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones while they are. What is passed goes to
     /// `passed`.
-    pub(super) fn look(
+    pub(super) fn look<R: Into<Sample>>(
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
-        mut passed: impl FnMut(M),
+        mut passed: impl FnMut(M) -> R,
     ) {
+        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         let beside = self.beside();
         for at in 0..self.queues.len() {
             let queue = &mut self.queues[at];
+            let mut school = School {
+                estimates: &mut self.estimates,
+                alone_since: self.alone_since,
+            };
             let seen = queue.look(
                 now,
                 beside,
-                &mut self.estimates,
+                &mut school,
                 &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
                 &mut passed,
             );
@@ -320,14 +387,15 @@ impl<M> Window<M> {
 
     /// The program waited for everything that had been submitted to these lanes at `stamp`; if it `blocked`, the last of it was done only
     /// now. Marks that are not needed any more go to `passed`.
-    pub(super) fn waited_for(
+    pub(super) fn waited_for<R: Into<Sample>>(
         &mut self,
         now: u64,
         is_lane: impl Fn(&Lane) -> bool,
         stamp: u64,
         blocked: bool,
-        mut passed: impl FnMut(M),
+        mut passed: impl FnMut(M) -> R,
     ) {
+        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         self.finish_until(now, is_lane, stamp, blocked, &mut passed);
         self.forget_empty();
     }
@@ -338,17 +406,21 @@ impl<M> Window<M> {
         is_lane: impl Fn(&Lane) -> bool,
         stamp: u64,
         blocked: bool,
-        passed: &mut impl FnMut(M),
+        passed: &mut impl FnMut(M) -> Sample,
     ) {
         let beside = self.beside();
         for at in 0..self.queues.len() {
             if is_lane(&self.queues[at].lane) {
+                let mut school = School {
+                    estimates: &mut self.estimates,
+                    alone_since: self.alone_since,
+                };
                 let seen = self.queues[at].finish_until(
                     now,
                     beside,
                     stamp,
                     blocked,
-                    &mut self.estimates,
+                    &mut school,
                     &mut *passed,
                 );
                 self.note(seen);

@@ -13,7 +13,7 @@ use super::frees;
 use super::ordered::Ordered;
 use crate::captures;
 use crate::entry::hooks;
-use crate::gate::streams;
+use crate::gate::{drain, streams};
 use crate::green;
 
 hooks! {
@@ -98,7 +98,16 @@ fn wait_event(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    streams::joining_capture(capturing(stream), || unsafe { real(stream, event, flags) })
+    let call = || unsafe { real(stream, event, flags) };
+    let answer = streams::joining_capture(capturing(stream), call);
+    if answer.is_success() {
+        // Stream 0 is the thread's own one to some callers.
+        drain::stream_waits(Ordered::legacy(stream));
+        if stream.is_null() {
+            drain::stream_waits(Ordered::per_thread(stream));
+        }
+    }
+    answer
 }
 
 /// A stream as captures know it: stream 0, where it can capture at all, is the thread's own.

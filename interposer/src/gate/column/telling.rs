@@ -24,8 +24,6 @@ impl Column {
         if page.is_some() {
             // Should the daemon go, the bucket begins with what comes then.
             let _ = inner.window.take_busy(now);
-        } else {
-            (inner.slice, inner.contended) = (0, false);
         }
         inner.page = page;
     }
@@ -84,18 +82,21 @@ impl Inner {
         self.unseen && self.glances < GLANCES
     }
 
-    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it was opened with.
-    pub(super) fn refresh(&mut self) {
-        let Some(page) = self.page else { return };
-        if self.bounds.deadline != NO_DEADLINE {
+    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it was opened with. Nobody else's
+    /// promise needs more in flight than a slice of the driver's.
+    pub(super) fn refresh(&mut self, now: u64) {
+        let shared = self.page.filter(|_| self.bounds.deadline == NO_DEADLINE);
+        let Some(page) = shared else {
             (self.slice, self.contended) = (0, false);
+            self.window.contends(now, false);
             return;
-        }
+        };
         self.slice = page.slice.load(Ordering::Relaxed);
         self.contended = page.contended.load(Ordering::Relaxed) != 0;
+        self.window.contends(now, self.contended);
         self.bounds.window = match page.window.load(Ordering::Relaxed) {
             0 => WINDOW,
-            window => window,
+            window => window.min(WINDOW),
         };
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Column, Inner, Relaxed, clock};
+use super::{Column, Inner, Relaxed, Stand, clock};
 use crate::exit;
 use crate::frames;
 use crate::gate::futex;
@@ -18,6 +18,8 @@ use crate::gate::slices::Full;
 const BEHIND: u64 = 10_000;
 /// The shortest and the longest time between two looks at work that should be complete (ns).
 const LOOKS: (u64, u64) = (20_000, 100_000);
+/// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait any more.
+const LONGEST: u64 = 5_000_000;
 /// Looks become rarer as it takes longer: one part in so many of the time that it has taken too long.
 const LATE_LOOKS: u64 = 16;
 /// How long after its next look is due a looker is not believed to come any more (ns).
@@ -53,6 +55,9 @@ impl Column {
         if inner.window.is_empty() {
             inner.slices.emptied();
         }
+        if inner.slices.has_room(now, inner.slice, expected) {
+            return None;
+        }
         let left = inner.window.left(now);
         if left == 0 && now.saturating_sub(inner.looked) >= LOOKS.0 && inner.window.has_marks() {
             inner.look_relaxed(now);
@@ -84,14 +89,15 @@ impl Column {
 
     fn next(&self, now: u64, full: Full, looks: &mut bool) -> Next {
         let mut inner = self.lock();
-        inner.refresh();
+        inner.refresh(now);
         let is_due = now >= full.ends.saturating_add(BEHIND);
         let is_mine = *looks || now >= inner.sleepers.looker_until;
         if is_mine && is_due {
             inner.look_relaxed(now);
             self.settle(&mut inner, now);
         }
-        let needs_no_wait = inner.slice == 0 || !inner.contended;
+        let is_open = inner.mirror.stand() == Stand::Open;
+        let needs_no_wait = inner.slice == 0 || !inner.contended || !is_open;
         if needs_no_wait || inner.window.is_empty() || now >= full.limit {
             if *looks {
                 inner.sleepers.looker_until = 0;
@@ -102,7 +108,7 @@ impl Column {
         if !is_mine {
             let until = inner.sleepers.looker_until.min(full.limit);
             inner.sleepers.slept += 1;
-            return Next::Sleep(until.saturating_sub(now).max(1));
+            return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
         }
         *looks = true;
         let late = now.saturating_sub(full.ends);
@@ -111,7 +117,8 @@ impl Column {
         } else {
             full.ends.saturating_add(BEHIND) - now
         };
-        let pause = pause.min(full.limit.saturating_sub(now)).max(1);
+        let pause = pause.min(full.limit.saturating_sub(now));
+        let pause = pause.clamp(1, LONGEST);
         inner.sleepers.looker_until = now.saturating_add(pause).saturating_add(LOST);
         Next::Look(pause)
     }
