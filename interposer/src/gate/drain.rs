@@ -15,7 +15,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 use super::column::{self, Column, Told};
 use super::futex::Bed;
 use super::window::Lane;
-use super::{Key, Passage, Place, clock, thread};
+use super::{Key, Passage, Place, apart, awaited, clock, thread};
 use crate::contexts::{self, Here};
 use crate::exit;
 use crate::green::{self, Green};
@@ -25,7 +25,7 @@ use crate::session::Notice;
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
 const PATIENCE: u64 = 10_000_000_000;
 /// A wait of the program's that took so long (ns) was for work that ended only then.
-const BLOCKED: u64 = 20_000;
+pub(super) const BLOCKED: u64 = 20_000;
 
 /// One admitted launch.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ struct Admitted {
     column: &'static Column,
     lane: Lane,
     key: u64,
+    /// The key it is noted under.
+    noted_as: u64,
     ns: u64,
 }
 
@@ -77,6 +79,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     column,
                     lane,
                     key,
+                    noted_as: apart::noted_as(&lane, key),
                     ns,
                 }));
             }
@@ -113,10 +116,12 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
         column,
         lane,
         key,
+        noted_as,
         ns,
     } = admitted;
     if answer.is_success() {
-        column.note(lane, key, ns);
+        apart::launched(&lane, key);
+        column.note(lane, noted_as, ns);
     } else {
         column.lock().window.refused(ns);
     }
@@ -133,6 +138,9 @@ pub(super) fn context_going(context: CUcontext) {
 pub(super) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
+    }
+    if gone {
+        awaited::context_gone(context);
     }
 }
 
@@ -238,7 +246,13 @@ impl Wait {
             Awaited::Context(context) if !context.is_null() => context,
             _ => contexts::here().map_or(CUcontext::NULL, |here| here.handle),
         };
-        let blocked = clock::now().saturating_sub(self.began) >= BLOCKED;
+        let is_alone = match self.what {
+            Awaited::Stream(stream, per_thread) => {
+                !apart::waits(&lane_of(here, stream, per_thread))
+            }
+            Awaited::Context(_) => true,
+        };
+        let blocked = is_alone && clock::now().saturating_sub(self.began) >= BLOCKED;
         let is_lane = |lane: &Lane| match self.what {
             Awaited::Context(_) => match &green {
                 Some(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
@@ -265,7 +279,7 @@ fn is_default(stream: CUstream) -> bool {
 }
 
 /// The lane of a stream as the program names it.
-fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
+pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
     if is_default(stream)
         && let Some(green) = green::current()
         && green.primary == context

@@ -4,6 +4,8 @@
 //! long as it was seen not to be complete, and at most until it was. A mean above that interval moves to its end, one below it to its
 //! middle, but to twice its beginning at most, and one within not at all. Pure: no clock, no driver.
 
+use super::apart::SPOILT;
+
 /// Ways a key can be stored; of more keys with one hash the one that was learned least gives way.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 96 KiB, made when first used.
@@ -48,12 +50,15 @@ pub(super) struct Mix {
     pub(super) ns: u64,
     /// Whether there is one among them that little is known of.
     pub(super) has_unknown: bool,
+    /// Whether there is one among them whose time teaches nothing.
+    spoilt: bool,
 }
 
 impl Mix {
     /// Adds an operation of `key` that is expected to take `ns`.
     pub(super) fn add(&mut self, key: u64, ns: u64, known: bool) {
         self.has_unknown |= !known;
+        self.spoilt |= key == SPOILT;
         self.count = self.count.saturating_add(1);
         self.ns = self.ns.saturating_add(ns);
         let place = self
@@ -79,6 +84,7 @@ impl Mix {
             }
         }
         self.has_unknown |= other.has_unknown;
+        self.spoilt |= other.spoilt;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
     }
@@ -105,7 +111,7 @@ impl Estimates {
 
     /// Learns that the batch `mix` took between `least` and `most` nanoseconds.
     pub(super) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
-        if mix.count == 0 || mix.ns == 0 {
+        if mix.count == 0 || mix.ns == 0 || mix.spoilt {
             return;
         }
         if self.sets.is_empty() {
@@ -219,6 +225,19 @@ mod tests {
                 known: true
             }
         );
+    }
+
+    #[test]
+    fn a_batch_with_an_operation_whose_time_is_not_its_own_teaches_nothing() {
+        let mut estimates = Estimates::default();
+        let (mut first, mut rest) = (batch(&[(7, 10_000), (SPOILT, 10_000)]), Mix::default());
+        estimates.learn(&first, 50_000_000, 50_000_000);
+        rest.absorb(&first);
+        estimates.learn(&rest, 50_000_000, 50_000_000);
+        assert!(!estimates.of(7, ASSUMED).known && estimates.of(7, ASSUMED).ns == ASSUMED);
+        first = batch(&[(7, 10_000)]);
+        estimates.learn(&first, 9_000, 9_000);
+        assert_eq!(estimates.of(7, ASSUMED).ns, 9_000);
     }
 
     #[test]

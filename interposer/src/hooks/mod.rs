@@ -24,9 +24,11 @@ mod linear;
 mod lookup;
 mod managed;
 mod module;
+mod moves;
 mod nvml;
 mod nvml_lists;
 mod ordered;
+mod pending;
 mod pool;
 mod pools;
 mod reclaim;
@@ -59,7 +61,9 @@ const FAMILIES: &[&[Hook]] = &[
     lookup::HOOKS,
     managed::HOOKS,
     module::HOOKS,
+    moves::HOOKS,
     nvml::HOOKS,
+    pending::HOOKS,
     pool::HOOKS,
     stream::HOOKS,
     sync::HOOKS,
