@@ -23,8 +23,12 @@
  *   peer I BYTES         -> peer RESULT             cuMemcpyPeerAsync from the context to itself
  *   down I BYTES         -> down RESULT             cuMemcpyDtoHAsync to pinned memory
  *   downnow BYTES        -> downnow RESULT          cuMemcpyDtoH to pageable memory
+ *   upnow BYTES          -> upnow RESULT            cuMemcpyHtoD from pageable memory
  *   up I BYTES           -> up RESULT               cuMemcpyHtoDAsync from pinned memory
  *   anyup I BYTES        -> anyup RESULT            cuMemcpyAsync from pinned memory
+ *   noded E, noded2 E    -> noded RESULT            a graph that records event E, by cuGraphAddEventRecordNode or cuGraphAddNode
+ *   external E I         -> external RESULT         the same, by a capture of stream I
+ *   graph I              -> graph RESULT            launches it
  *   post COMMAND         -> post 0                  another thread executes it
  *   posted               -> posted DONE             -1 while it does, then its result
  *
@@ -102,6 +106,26 @@ static int rectangle(void *stream, size_t bytes) {
     return CALL("cuMemcpy2DAsync_v2", (const struct rectangle *, void *))(&copy, stream);
 }
 
+static void *exec;
+
+/* cuGraphAddNode's parameters: a type, 7 for a recording, and at byte 16 its event. */
+static int noded(void *event, int generic) {
+    void *graph, *node;
+    struct { int type, reserved[3]; void *event; char rest[232]; } params = {.type = 7, .event = event};
+    TRY(CALL("cuGraphCreate", (void **, unsigned))(&graph, 0));
+    if (generic) TRY(CALL("cuGraphAddNode", (void **, void *, void *, size_t, void *))(&node, graph, NULL, 0, &params));
+    else TRY(CALL("cuGraphAddEventRecordNode", (void **, void *, void *, size_t, void *))(&node, graph, NULL, 0, event));
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0);
+}
+
+static int external(void *event, void *stream) {
+    void *graph;
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 2));
+    TRY(CALL("cuEventRecordWithFlags", (void *, void *, unsigned))(event, stream, 1));
+    TRY(CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0);
+}
+
 static int write_value(void *stream, unsigned to) {
     return CALL("cuStreamWriteValue32_v2", (void *, dptr, unsigned, unsigned))(stream, value, to, 0);
 }
@@ -123,6 +147,10 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("reset")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(value, 0, 4096);
     if (IS("begin")) return CALL("cuStreamBeginCapture_v2", (void *, int))(*stream, 2);
     if (IS("end")) { void *graph; return CALL("cuStreamEndCapture", (void *, void **))(*stream, &graph); }
+    if (IS("noded")) return noded(event, 0);
+    if (IS("noded2")) return noded(event, 1);
+    if (IS("external")) return external(event, streams[b % 8]);
+    if (IS("graph")) return CALL("cuGraphLaunch", (void *, void *))(exec, *stream);
     if (IS("set")) return CALL("cuMemsetD32Async", (dptr, unsigned, size_t, void *))(one, 7, b / 4, *stream);
     if (IS("setnow")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(one, 7, a);
     if (IS("setrect"))
@@ -134,6 +162,7 @@ static int obey(const char *word, unsigned long long a, unsigned long long b) {
     if (IS("peer")) return CALL("cuMemcpyPeerAsync", (dptr, void *, dptr, void *, size_t, void *))(two, context, one, context, b, *stream);
     if (IS("down")) return CALL("cuMemcpyDtoHAsync_v2", (void *, dptr, size_t, void *))(pinned, one, b, *stream);
     if (IS("downnow")) return CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(pageable, one, a);
+    if (IS("upnow")) return CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(one, pageable, a);
     if (IS("up")) return CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(one, pinned, b, *stream);
     if (IS("anyup")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pinned, b, *stream);
     return 998;

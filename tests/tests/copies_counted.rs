@@ -104,6 +104,20 @@ fn a_turn_does_not_end_later_because_of_a_copy_behind_its_kernels() {
 }
 
 #[test]
+fn a_turn_does_not_end_later_because_of_a_synchronous_copy() {
+    // 64 MiB take 16 s. Stream 1 waits for the legacy one.
+    for stream in [0, 1] {
+        let mut scene = Scene::measured("link=4MiB/s");
+        let launch = format!("launch {stream} 1000");
+        scene.does(&[&launch, &format!("post downnow {}", 64 * MIB)]);
+        scene.dealer.close(1);
+        scene.drains(1);
+        assert_eq!(scene.guest.ask("posted"), "posted -1", "the copy goes on");
+        scene.guest.kill();
+    }
+}
+
+#[test]
 fn a_turn_ends_behind_the_kernel_that_waits_for_a_copy() {
     // 8 MiB take 200 ms.
     let mut scene = Scene::measured("link=40MiB/s");

@@ -79,6 +79,22 @@ fn an_event_that_was_recorded_again_tells_of_its_last_recording_only() {
 }
 
 #[test]
+fn an_event_that_a_graph_records_tells_nothing_of_where_it_was_before() {
+    for node in ["noded 0", "noded2 0", "external 0 3"] {
+        let lines = [
+            "launch 2 1000",
+            "record 0 2",
+            node,
+            "await 2",
+            "graph 1",
+            "wait 1",
+            "sync 0",
+        ];
+        is_not_known(2, &lines);
+    }
+}
+
+#[test]
 fn work_before_an_event_that_is_found_passed_is_known_to_be_complete() {
     is_known(
         2,
@@ -113,6 +129,12 @@ fn an_idle_stream_tells_nothing_of_another() {
 #[test]
 fn a_synchronous_copy_to_the_host_completes_the_work_of_blocking_streams() {
     is_known(1, &["downnow 4096"], nothing, &["await 1"]);
+}
+
+#[test]
+fn a_synchronous_copy_from_the_host_does_so_if_it_is_too_large_to_be_sent_along() {
+    is_known(1, &["upnow 131072"], nothing, &["await 1"]);
+    is_not_known(1, &["launch 1 1000", "upnow 4096", "await 1"]);
 }
 
 #[test]

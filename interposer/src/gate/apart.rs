@@ -7,9 +7,12 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use gpushare_cuda_abi::cuda::CUcontext;
+
+use super::column::Column;
 use super::marks::Relaxed;
 use super::window::Lane;
-use super::{column, drain, streams};
+use super::{awaited, column, drain, streams};
 use crate::hooks::Ordered;
 
 /// The key of what teaches nothing. No address and no number of a hook's comes to it.
@@ -135,9 +138,30 @@ pub(crate) fn comes(stream: Ordered, later: bool) {
     if let Some(column) = column::of(here.device.index()) {
         let _relaxed = Relaxed::enter();
         let _ = column.mark(lane);
+        // Streams that wait for the legacy one will wait for this, and so would their marks.
+        if stream.is_legacy() && !later {
+            mark_blocking(column, here.handle);
+        }
     }
     if later {
         WAITING.add(tag_of_lane(&lane));
+    }
+}
+
+/// Marks what streams hold that wait for the context's legacy stream.
+fn mark_blocking(column: &Column, context: CUcontext) {
+    let mine = drain::thread_number();
+    let can_mark = |lane: &Lane| lane.thread == 0 || lane.thread == mine;
+    let lanes: Vec<Lane> = column
+        .lock()
+        .window
+        .unmarked_lanes()
+        .map(|(lane, _)| lane)
+        .filter(can_mark)
+        .collect();
+    let blocks = awaited::waiting_for_legacy(context);
+    for lane in lanes.into_iter().filter(blocks) {
+        let _ = column.mark(lane);
     }
 }
 

@@ -244,18 +244,22 @@ fn teach(before: &Before, blocked: bool) {
             column.waited_for(is_in, before.stamp, blocked);
         }
         Covers::Blocking(context) => {
-            let streams: Vec<usize> = blocking()
-                .iter()
-                .filter(|(_, of)| **of == context)
-                .map(|(stream, _)| stream.0.addr())
-                .collect();
-            let is_in = |lane: &Lane| {
-                let is_default = [CU_STREAM_LEGACY, CU_STREAM_PER_THREAD]
-                    .iter()
-                    .any(|default| default.0.addr() == lane.stream);
-                lane.context == context.0.addr() && (is_default || streams.contains(&lane.stream))
-            };
-            column.waited_for(is_in, before.stamp, blocked);
+            column.waited_for(waiting_for_legacy(context), before.stamp, blocked);
         }
+    }
+}
+
+/// Whether a stream is the context's legacy one, or waits for that, as far as is known.
+pub(super) fn waiting_for_legacy(context: CUcontext) -> impl Fn(&Lane) -> bool {
+    let streams: Vec<usize> = blocking()
+        .iter()
+        .filter(|(_, of)| **of == context)
+        .map(|(stream, _)| stream.0.addr())
+        .collect();
+    move |lane| {
+        let is_default = [CU_STREAM_LEGACY, CU_STREAM_PER_THREAD]
+            .iter()
+            .any(|default| default.0.addr() == lane.stream);
+        lane.context == context.0.addr() && (is_default || streams.contains(&lane.stream))
     }
 }

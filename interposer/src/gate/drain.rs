@@ -246,13 +246,7 @@ impl Wait {
             Awaited::Context(context) if !context.is_null() => context,
             _ => contexts::here().map_or(CUcontext::NULL, |here| here.handle),
         };
-        let is_alone = match self.what {
-            Awaited::Stream(stream, per_thread) => {
-                !apart::waits(&lane_of(here, stream, per_thread))
-            }
-            Awaited::Context(_) => true,
-        };
-        let blocked = is_alone && clock::now().saturating_sub(self.began) >= BLOCKED;
+        let blocked = clock::now().saturating_sub(self.began) >= BLOCKED;
         let is_lane = |lane: &Lane| match self.what {
             Awaited::Context(_) => match &green {
                 Some(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
@@ -268,6 +262,9 @@ impl Wait {
         };
         for (stamp, column) in self.stamps.iter().zip(column::all()) {
             if *stamp > 0 {
+                // What ended only now is what stands behind a stream's work, not that itself.
+                let waits = |lane: &Lane| is_lane(lane) && apart::waits(lane);
+                column.waited_for(waits, *stamp, false);
                 column.waited_for(is_lane, *stamp, blocked);
             }
         }

@@ -135,3 +135,62 @@ pub(super) fn peers(copy: *const CUDA_MEMCPY3D_PEER_v1) -> Described {
 fn side(kind: CUmemorytype, address: CUdeviceptr) -> Side {
     Side { kind, address }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: u32 = 0x400;
+
+    fn rectangle(to: CUmemorytype, from: CUmemorytype) -> CUDA_MEMCPY2D_v2 {
+        CUDA_MEMCPY2D_v2 {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: from,
+            srcHost: core::ptr::null(),
+            srcDevice: 0x7000_0000,
+            srcArray: CUarray::NULL,
+            srcPitch: 4096,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: to,
+            dstHost: core::ptr::null_mut(),
+            dstDevice: 0x7100_0000,
+            dstArray: CUarray::NULL,
+            dstPitch: 4096,
+            WidthInBytes: 1024,
+            Height: 300,
+        }
+    }
+
+    fn ends(to: CUmemorytype, from: CUmemorytype) -> Ends {
+        let copy = rectangle(to, from);
+        let described = rectangle_v2(&raw const copy);
+        assert_eq!(described.bytes, 1024 * 300);
+        described.ends(KIND)
+    }
+
+    #[test]
+    fn a_copy_is_within_a_device_if_both_ends_are_said_to_be_there() {
+        use CUmemorytype as Type;
+        assert_eq!(ends(Type::DEVICE, Type::DEVICE), Ends::Within(KIND));
+        assert_eq!(ends(Type::ARRAY, Type::DEVICE), Ends::Within(KIND));
+        assert_eq!(ends(Type::HOST, Type::DEVICE), Ends::ToHost);
+        assert_eq!(ends(Type::DEVICE, Type::HOST), Ends::FromHost);
+        assert_eq!(ends(Type::HOST, Type::HOST), Ends::ToHost);
+        assert_eq!(
+            ends(Type::DEVICE, Type::UNIFIED),
+            Ends::Unknown,
+            "nobody knows it"
+        );
+    }
+
+    #[test]
+    fn what_no_driver_accepts_has_no_size() {
+        assert_eq!(rectangle_v2(core::ptr::null()).bytes, 0);
+        assert_eq!(peers(core::ptr::null()).bytes, 0);
+        let mut copy = rectangle(CUmemorytype::DEVICE, CUmemorytype::DEVICE);
+        copy.Height = usize::MAX;
+        assert_eq!(rectangle_v2(&raw const copy).bytes, usize::MAX);
+    }
+}
