@@ -63,6 +63,7 @@ driver! {
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
     fn cuEventCreate(event: *mut CUevent, flags: u32) -> CUresult;
     fn cuEventDestroy_v2(event: CUevent) -> CUresult;
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) -> CUresult;
     fn cuEventQuery(event: CUevent) -> CUresult;
     fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
     fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) -> CUresult;

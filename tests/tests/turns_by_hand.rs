@@ -294,6 +294,7 @@ fn whatever_a_page_says_nothing_breaks_and_a_good_turn_after_it_is_obeyed() {
             cap,
             quantum: any(),
             idle_after: any(),
+            slice: any(),
         });
         if round % 16 == 0 {
             dealer.beat(any() % 2 == 0);

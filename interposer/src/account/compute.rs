@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ground::Ground;
 use super::join::Membership;
+use crate::gate::Words;
 use crate::session::Session;
 
 /// All of a device, in thousandths: a cap that does not bind.
@@ -61,6 +62,15 @@ impl Compute {
     pub(crate) fn drained(&self, column: usize, epoch: u64) {
         if let Some(line) = self.member.row.get(column) {
             line.drained.store(epoch, Ordering::Relaxed);
+        }
+    }
+
+    /// Shows what was completed, and for how long some was pending.
+    pub(crate) fn reports(&self, column: usize, words: &Words) {
+        if let Some(line) = self.member.row.get(column) {
+            line.service.store(words.service, Ordering::Relaxed);
+            line.busy.store(words.busy, Ordering::Relaxed);
+            line.pending.store(words.pending.bits(), Ordering::Relaxed);
         }
     }
 

@@ -44,7 +44,6 @@ pub(crate) fn grow(
         return Err(Refused);
     };
     let _uncancelled = Uncancelled::begin();
-    line.grown.fetch_add(1, Ordering::Relaxed);
     let limit = member.limit(column);
     if member.ground.ceiling(column, limit).is_none() {
         // Nobody's credit is at stake: the driver decides. A word that is full books no more, and cannot refuse.

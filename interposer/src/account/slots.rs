@@ -48,11 +48,11 @@ fn clear(line: &Line) {
     killpoint::hit();
     for counter in [
         &line.overhead,
-        &line.want,
+        &line.service,
         &line.refused,
-        &line.grown,
+        &line.busy,
         &line.submitted,
-        &line.completed,
+        &line.pending,
     ] {
         counter.store(0, Ordering::Relaxed);
     }

@@ -1,8 +1,7 @@
 //! Operations whose time says nothing of how long their kind takes: the first one of a function or graph, which may load or compile its
 //! module, and one that waits in its stream for a copy to or from the host, another stream, or a host function.
 //!
-//! Such an operation is noted under [`SPOILT`] instead of its key, and no estimate learns from the batch that holds it. What is remembered
-//! are small tags in sets of four places: no lock, no allocation, and nothing that a fork could leave locked. A tag that gave way to
+//! Such an operation is noted as one that waits, and no estimate learns from the batch that holds it. What is remembered are small tags in sets of four places: no lock, no allocation, and nothing that a fork could leave locked. A tag that gave way to
 //! another one costs at most a lesson, learned too often or once too little.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,9 +13,6 @@ use super::marks::Relaxed;
 use super::window::Lane;
 use super::{awaited, column, drain, streams};
 use crate::hooks::Ordered;
-
-/// The key of what teaches nothing. No address and no number of a hook's comes to it.
-pub(super) const SPOILT: u64 = u64::MAX;
 
 /// Places of a set.
 const WAYS: usize = 4;
@@ -100,18 +96,19 @@ fn may_load(key: u64) -> bool {
     key >> 63 != 0
 }
 
-/// The key under which an operation is noted that is about to be launched: [`SPOILT`] where its time would teach nothing.
-pub(super) fn noted_as(lane: &Lane, key: u64) -> u64 {
-    let is_first = may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key));
-    if is_first || waits(lane) { SPOILT } else { key }
+/// Whether an operation of `key` would be the first of its function or graph, as far as is known.
+pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
+    may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
 }
 
-/// An operation of `key` has been launched.
-pub(super) fn launched(lane: &Lane, key: u64) {
+/// An operation of `key` has been launched. Whether its time teaches how long its kind takes.
+pub(super) fn launched(lane: &Lane, key: u64) -> bool {
+    let teaches = !(is_first(lane, key) || waits(lane));
     if may_load(key) {
         LAUNCHED.add(tag_of_launch(lane, key));
     }
     WAITING.remove(tag_of_lane(lane));
+    teaches
 }
 
 /// Whether something that is no operation of the gate's stands behind the lane's last one.
@@ -197,33 +194,23 @@ mod tests {
     #[test]
     fn the_first_launch_of_a_function_in_a_context_teaches_nothing_and_the_next_does() {
         let (here, there) = (lane(0x100, 2), lane(0x200, 2));
-        assert_eq!(noted_as(&here, FUNCTION), SPOILT);
-        launched(&here, FUNCTION);
-        assert_eq!(noted_as(&here, FUNCTION), FUNCTION);
-        assert_eq!(
-            noted_as(&lane(0x100, 3), FUNCTION),
-            FUNCTION,
-            "whatever stream"
-        );
-        assert_eq!(
-            noted_as(&there, FUNCTION),
-            SPOILT,
-            "another context loads again"
-        );
+        assert!(is_first(&here, FUNCTION) && !launched(&here, FUNCTION));
+        assert!(!is_first(&here, FUNCTION) && launched(&here, FUNCTION));
+        assert!(launched(&lane(0x100, 3), FUNCTION), "whatever stream");
+        assert!(!launched(&there, FUNCTION), "another context loads again");
     }
 
     #[test]
     fn after_modules_were_unloaded_a_functions_launch_is_its_first() {
         let here = lane(0x300, 2);
-        launched(&here, FUNCTION);
-        assert_eq!(noted_as(&here, FUNCTION), FUNCTION);
+        assert!(!launched(&here, FUNCTION) && launched(&here, FUNCTION));
         forget();
-        assert_eq!(noted_as(&here, FUNCTION), SPOILT);
+        assert!(!launched(&here, FUNCTION));
     }
 
     #[test]
     fn a_memset_loads_nothing() {
-        assert_eq!(noted_as(&lane(0x400, 2), MEMSET), MEMSET);
+        assert!(launched(&lane(0x400, 2), MEMSET));
     }
 
     #[test]
@@ -231,9 +218,7 @@ mod tests {
         let here = lane(0x500, 4);
         WAITING.add(tag_of_lane(&here));
         assert!(waits(&here) && !waits(&lane(0x500, 5)));
-        assert_eq!(noted_as(&here, MEMSET), SPOILT);
-        launched(&here, MEMSET);
-        assert_eq!(noted_as(&here, MEMSET), MEMSET);
+        assert!(!launched(&here, MEMSET) && launched(&here, MEMSET));
     }
 
     #[test]

@@ -4,26 +4,39 @@
 //! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
 //! which opens late cannot cross.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use core::cell::RefCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUcontext;
 use gpushare_protocol::page::MAX_DEVICES;
+use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::Turn;
 
 mod marking;
+mod telling;
+mod yielding;
 
 use super::clock;
 use super::marks::{Asker, Mark, Relaxed};
 use super::mirror::{Act, Facts, Mirror, Stand};
-use super::window::{Answer, BATCH_AGE, Bounds, Lane, Window};
-use super::{Quiet, streams, thread};
+use super::report::{Report, Words};
+use super::slices::{Full, Slices};
+use super::window::{Answer, BATCH_AGE, Bounds, Lane, Sample, Window};
+use super::{Quiet, drain, streams, thread};
 use crate::fork::ForkLocal;
 use crate::frames;
+pub(super) use marking::Timing;
+use telling::is_shared;
+use yielding::Sleepers;
 
 /// The most work in flight where the daemon does not say (ns).
 const WINDOW: u64 = 2_000_000;
+/// For how long nothing has come when work gets a mark behind it, at most (ns).
+const LONGEST_REST: u64 = 1_000_000;
+/// Launches that come after so long (ns) look first whether the device has paused before them.
+const PAUSE: u64 = 50_000;
 /// Events kept for the next mark.
 const SPARE: usize = 64;
 
@@ -33,6 +46,8 @@ pub(super) struct Column {
     index: usize,
     /// Until when a launching thread is known to wait for room in the window.
     pausing: AtomicU64,
+    /// Rises when somebody who waits for an empty device is to look; for those who do.
+    emptied: AtomicU32,
     inner: Mutex<Inner>,
 }
 
@@ -42,6 +57,20 @@ pub(super) struct Inner {
     pub(super) window: Window<Mark>,
     pub(super) mirror: Mirror,
     pub(super) bounds: Bounds,
+    /// What the daemon says of this device, while it gives the turns.
+    page: Option<&'static ControlDevice>,
+    /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
+    slice: u64,
+    /// Work of another tenant may be running on the device.
+    contended: bool,
+    slices: Slices,
+    sleepers: Sleepers,
+    report: Report,
+    published: Words,
+    /// When the marks were last looked at.
+    looked: u64,
+    /// What came while nothing bound has marks behind it, or they were tried for in vain so often.
+    glances: u32,
     /// Work may be under way that nobody noted: it came while nothing bound.
     unseen: bool,
     /// Marks for that were tried since the gate closed.
@@ -49,10 +78,23 @@ pub(super) struct Inner {
     /// Calls that were found to have been left by a jump since the gate closed.
     left: Vec<u64>,
     spare: Vec<Mark>,
+    /// The same, of events that have times.
+    timed: Vec<Mark>,
     /// Contexts that may just be going: their marks are not asked.
     going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
     gone: u64,
+}
+
+/// A launch that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Go {
+    /// It counts for so many nanoseconds.
+    pub(super) ns: u64,
+    /// The epoch in which the holder had been called idle before.
+    pub(super) was_idle: Option<u64>,
+    /// It is to be timed.
+    pub(super) timed: bool,
 }
 
 /// What a launch is told.
@@ -60,10 +102,12 @@ pub(super) struct Inner {
 pub(super) enum Told {
     /// Nothing binds.
     Free,
-    /// It counts for so many nanoseconds. The epoch in which the holder had been called idle before.
-    Go(u64, Option<u64>),
+    /// It goes.
+    Go(Go),
     /// Outside the gate: in so many nanoseconds again.
     Wait(u64),
+    /// Outside the gate: once nothing is under way.
+    Full(Full),
     /// The gate is closed.
     Closed,
 }
@@ -90,6 +134,7 @@ impl Column {
         Self {
             index,
             pausing: AtomicU64::new(0),
+            emptied: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 mirror: Mirror::default(),
@@ -97,10 +142,20 @@ impl Column {
                     window: WINDOW,
                     deadline: u64::MAX,
                 },
+                page: None,
+                slice: 0,
+                contended: false,
+                slices: Slices::default(),
+                sleepers: Sleepers::default(),
+                report: Report::default(),
+                published: Words::default(),
+                looked: 0,
+                glances: 0,
                 unseen: true,
                 swept: false,
                 left: Vec::new(),
                 spare: Vec::new(),
+                timed: Vec::new(),
                 going: Vec::new(),
                 gone: 0,
             }),
@@ -139,15 +194,21 @@ impl Column {
             Stand::Closing | Stand::Drained => return Told::Closed,
             Stand::Open => {}
         }
-        if inner.window.is_half_full(inner.bounds) {
+        inner.refresh(now);
+        if inner.window.is_half_full(inner.bounds) || inner.may_have_paused(now) {
             inner.look_relaxed(now);
+            self.settle(&mut inner, now);
         }
         let bounds = inner.bounds;
-        match inner.window.admit(now, bounds, key) {
-            Answer::Go(ns) => Told::Go(ns, inner.mirror.work()),
+        let expected = inner.window.expected(bounds, key);
+        if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
+            return Told::Full(full);
+        }
+        match inner.window.admit_one(now, bounds, expected) {
+            Answer::Go(ns) => self.admitted(&mut inner, now, key, ns),
             Answer::Wait(_) if insists => {
                 let ns = inner.window.admit_anyway(bounds, key);
-                Told::Go(ns, inner.mirror.work())
+                self.admitted(&mut inner, now, key, ns)
             }
             Answer::Wait(pause) => Told::Wait(pause),
             Answer::Land => {
@@ -156,6 +217,27 @@ impl Column {
                 Told::Closed
             }
         }
+    }
+
+    fn admitted(&self, inner: &mut Inner, now: u64, key: u64, ns: u64) -> Told {
+        inner.slices.admitted(ns);
+        if !inner.report.is_pending() {
+            self.settle(inner, now);
+        }
+        self.wake_sleeper(inner);
+        Told::Go(Go {
+            ns,
+            was_idle: inner.mirror.work(),
+            timed: inner.window.is_timed(key),
+        })
+    }
+
+    /// A launch that was admitted for `ns` nanoseconds is not made.
+    pub(super) fn refused(&self, ns: u64) {
+        let mut inner = self.lock();
+        inner.window.refused(ns);
+        inner.slices.refused(ns);
+        self.settle(&mut inner, clock::now());
     }
 
     /// Waits for room in the window, `ns` nanoseconds.
@@ -174,9 +256,9 @@ impl Column {
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs. If it was the last of the turn, the gate closes
     /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
-    pub(super) fn note(&self, lane: Lane, key: u64, ns: u64) {
+    pub(super) fn note(&self, lane: Lane, key: u64, ns: u64, timing: Option<Timing>) {
         let now = clock::now();
-        let (wants_mark, landed) = {
+        let (wants_mark, landed, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, lane, key, ns);
@@ -186,9 +268,19 @@ impl Column {
             if landed {
                 super::close(self.index);
             }
-            (wants_mark, landed)
+            let yields = inner.slice > 0 && inner.contended;
+            let fills = yields && inner.slices.fills(now, inner.slice, ns);
+            (wants_mark, landed, fills)
         };
-        if wants_mark {
+        if let Some(timing) = timing {
+            let _relaxed = Relaxed::enter();
+            self.mark_timed(lane, key, timing);
+        }
+        if fills {
+            // Right behind the last operation of the slice, before the program puts a copy there.
+            let _relaxed = Relaxed::enter();
+            self.mark_rest(drain::thread_number(), 0);
+        } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(lane);
         }
@@ -241,9 +333,11 @@ impl Column {
             Act::Free => {
                 inner.unseen = true;
                 super::free(self.index);
+                self.settle(inner, now);
             }
             Act::Open => {
                 inner.unseen |= was_free;
+                inner.glances = 0;
                 inner.swept = false;
                 inner.left.clear();
                 inner.window.begin_turn();
@@ -279,14 +373,21 @@ impl Column {
         if quiet {
             self.mark_all();
         } else if stand == Stand::Open {
+            self.glance(turn);
             self.mark_tails(turn);
         }
         let now = clock::now();
         let mut inner = self.lock();
         if stand != Stand::Free {
+            inner.refresh(now);
             inner.look(now);
+            self.settle(&mut inner, now);
         }
-        let unseen = stand == Stand::Closing && inner.unseen;
+        let unseen = match stand {
+            Stand::Closing => inner.unseen,
+            Stand::Open => is_shared(turn) && inner.wants_glance(),
+            Stand::Free | Stand::Drained => false,
+        };
         Facts {
             empty: inner.window.is_empty() && !unseen,
             quiet,
@@ -300,7 +401,7 @@ impl Column {
     fn mark_tails(&self, turn: &Turn) {
         let rest = match turn.idle_after {
             0 => 250_000,
-            after => after / 2,
+            after => (after / 2).min(LONGEST_REST),
         };
         let rests = {
             let inner = self.lock();
@@ -316,8 +417,23 @@ impl Column {
     pub(super) fn waited_for(&self, is_lane: impl Fn(&Lane) -> bool, stamp: u64, blocked: bool) {
         let now = clock::now();
         let mut inner = self.lock();
-        let Inner { window, spare, .. } = &mut *inner;
-        window.waited_for(now, is_lane, stamp, blocked, |mark| keep(spare, mark));
+        inner.refresh(now);
+        let Inner {
+            window,
+            spare,
+            timed,
+            ..
+        } = &mut *inner;
+        let mut asker = None;
+        window.waited_for(now, is_lane, stamp, blocked, |mark| {
+            let took = mark.start.and_then(|_| {
+                let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
+                asker.took(&mark)
+            });
+            keep(spare, timed, mark);
+            Sample(took)
+        });
+        self.settle(&mut inner, now);
     }
 
     /// A context is about to go, perhaps: until that is known its marks are left alone.
@@ -337,6 +453,8 @@ impl Column {
             let of_context = |lane: &Lane| lane.context == context.0.addr();
             inner.window.forget(of_context, drop);
             inner.spare.retain(|mark| mark.context != context);
+            inner.timed.retain(|mark| mark.context != context);
+            self.settle(&mut inner, clock::now());
         }
     }
 }
@@ -347,15 +465,23 @@ impl Inner {
         let Self {
             window,
             spare,
+            timed,
             going,
+            looked,
             ..
         } = self;
+        *looked = now;
         if window.is_drained() {
             return;
         }
-        let mut asker = Asker::new();
-        let is_passed = |mark: &Mark| !going.contains(&mark.context) && asker.is_passed(mark);
-        window.look(now, is_passed, |mark| keep(spare, mark));
+        let asker = RefCell::new(Asker::new());
+        let is_passed =
+            |mark: &Mark| !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark);
+        window.look(now, is_passed, |mark| {
+            let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
+            keep(spare, timed, mark);
+            Sample(took)
+        });
     }
 
     fn look_relaxed(&mut self, now: u64) {
@@ -364,22 +490,39 @@ impl Inner {
     }
 
     fn take_spare(&mut self, context: usize) -> Option<Mark> {
-        let at = self
-            .spare
-            .iter()
-            .rposition(|mark| mark.context.0.addr() == context)?;
-        Some(self.spare.swap_remove(at))
+        take(&mut self.spare, context)
+    }
+
+    fn take_timed(&mut self, context: usize) -> Option<Mark> {
+        take(&mut self.timed, context)
     }
 
     fn keep(&mut self, mark: Mark) {
-        keep(&mut self.spare, mark);
+        keep(&mut self.spare, &mut self.timed, mark);
+    }
+
+    fn keep_timed(&mut self, mark: Mark) {
+        keep_one(&mut self.timed, mark);
     }
 }
 
-/// Keeps an event for the next mark.
-fn keep(spare: &mut Vec<Mark>, mark: Mark) {
-    if spare.len() < SPARE {
-        spare.push(mark);
+fn take(marks: &mut Vec<Mark>, context: usize) -> Option<Mark> {
+    let is_there = |mark: &Mark| mark.context.0.addr() == context;
+    let at = marks.iter().rposition(is_there)?;
+    Some(marks.swap_remove(at))
+}
+
+/// Keeps the events of a mark for the next ones.
+fn keep(spare: &mut Vec<Mark>, timed: &mut Vec<Mark>, mark: Mark) {
+    match mark.split() {
+        Some(both) => both.into_iter().for_each(|mark| keep_one(timed, mark)),
+        None => keep_one(spare, mark),
+    }
+}
+
+fn keep_one(marks: &mut Vec<Mark>, mark: Mark) {
+    if marks.len() < SPARE {
+        marks.push(mark);
     } else {
         mark.destroy();
     }

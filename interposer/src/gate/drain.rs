@@ -12,7 +12,7 @@ use gpushare_cuda_abi::cuda::{
 };
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::column::{self, Column, Told};
+use super::column::{self, Column, Timing, Told};
 use super::futex::Bed;
 use super::window::Lane;
 use super::{Key, Passage, Place, apart, awaited, clock, thread};
@@ -36,9 +36,8 @@ struct Admitted {
     column: &'static Column,
     lane: Lane,
     key: u64,
-    /// The key it is noted under.
-    noted_as: u64,
     ns: u64,
+    timing: Option<Timing>,
 }
 
 thread_local! {
@@ -69,8 +68,8 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
         let insists = end.is_some_and(|end| clock::now() >= end);
         match column.ask(key, insists) {
             Told::Free => return Ticket(None),
-            Told::Go(ns, was_idle) => {
-                if let Some(epoch) = was_idle {
+            Told::Go(go) => {
+                if let Some(epoch) = go.was_idle {
                     thread::tell(place.column, Notice::Busy, epoch);
                     thread::wake();
                 }
@@ -79,8 +78,10 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     column,
                     lane,
                     key,
-                    noted_as: apart::noted_as(&lane, key),
-                    ns,
+                    ns: go.ns,
+                    timing: (go.timed && !apart::is_first(&lane, key))
+                        .then(|| column.time(lane))
+                        .flatten(),
                 }));
             }
             Told::Wait(pause) => {
@@ -88,6 +89,11 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                 passage.step_out();
                 column.pause(pause);
                 column.make_room(thread_number());
+                passage.step_in();
+            }
+            Told::Full(full) => {
+                passage.step_out();
+                column.rest(full, thread_number());
                 passage.step_in();
             }
             Told::Closed => {
@@ -105,25 +111,37 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
 /// The launch will not happen now: another device it needs has closed meanwhile. It will be admitted again.
 pub(crate) fn withdrawn(ticket: Ticket) {
     if let Some(admitted) = ticket.0 {
-        admitted.column.lock().window.refused(admitted.ns);
+        admitted.taken_back();
     }
 }
 
 /// The driver has answered. Called inside the gate; must not wait.
 pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
     let Some(admitted) = ticket.0 else { return };
-    let Admitted {
-        column,
-        lane,
-        key,
-        noted_as,
-        ns,
-    } = admitted;
     if answer.is_success() {
-        apart::launched(&lane, key);
-        column.note(lane, noted_as, ns);
+        let Admitted {
+            column,
+            lane,
+            key,
+            ns,
+            timing,
+        } = admitted;
+        if !apart::launched(&lane, key) {
+            column.lock().window.waits(lane);
+        }
+        column.note(lane, key, ns, timing);
     } else {
-        column.lock().window.refused(ns);
+        admitted.taken_back();
+    }
+}
+
+impl Admitted {
+    /// The launch is not made.
+    fn taken_back(&self) {
+        self.column.refused(self.ns);
+        if let Some(timing) = &self.timing {
+            self.column.untimed(timing);
+        }
     }
 }
 
@@ -181,7 +199,7 @@ pub(super) fn may_bind() -> bool {
 
 /// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.
 fn knock(column: &Column, index: usize) -> Option<Bed> {
-    let wanted = column.lock().mirror.want();
+    let wanted = column.waits();
     if let Some(epoch) = wanted {
         thread::tell(index, Notice::Wanted, epoch);
     }
@@ -301,7 +319,8 @@ pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) ->
 /// A key as a number that is not 0. Addresses are even, so what is not one does not collide with one.
 fn number(key: Key) -> u64 {
     match key {
-        Key::Function(address) | Key::Graph(address) => address as u64 | 1 << 63,
+        Key::Kernel(hash) => hash | 1 << 63,
+        Key::Graph(address) => address as u64 | 1 << 63,
         Key::Other(number) => u64::from(number) << 1 | 1,
     }
 }

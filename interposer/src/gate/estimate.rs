@@ -2,16 +2,28 @@
 //!
 //! A batch of operations is seen to be complete only when somebody looks, so what is measured is an interval: it took at least as
 //! long as it was seen not to be complete, and at most until it was. A mean above that interval moves to its end, one below it to its
-//! middle, but to twice its beginning at most, and one within not at all. Pure: no clock, no driver.
-
-use super::apart::SPOILT;
+//! middle, but to twice its beginning at most, and one within not at all.
+//!
+//! While other tenants work on the device that teaches nothing. Then single operations are timed, by an event before and one behind them,
+//! and the lower quartile of the last times counts: the others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
 
 /// Ways a key can be stored; of more keys with one hash the one that was learned least gives way.
 const WAYS: usize = 4;
-/// Sets of the table: 4096 keys, 96 KiB, made when first used.
+/// Sets of the table: 4096 keys, 256 KiB, made when first used.
 const SETS: usize = 1024;
-/// From so many measurements on a mean is believed.
+/// From so many measurements on a mean is believed, and so many operations of a key are timed at first.
 const LEARNED: u8 = 3;
+/// Times of single operations that are kept of a key, and from how many on they count.
+const SAMPLES: usize = 8;
+/// From so long on (ns) a time by events is exact: what they add by themselves does not matter. Shorter operations are measured better
+/// by marks behind many of them, while nobody else works.
+const EXACT: u64 = 50_000;
+/// No time by events is believed from here on (ns): another tenant may have had a slice of the device meanwhile.
+const BELIEVED: u64 = 2_000_000;
+/// Of a key one operation in so many is timed by events, beside its first ones.
+const TIMED: u32 = 256;
+/// The same while too few times are known, because some could not be taken.
+const TIMED_SOON: u32 = 16;
 /// Different keys of one batch that are told apart; the time of others moves no mean.
 pub(super) const KINDS: usize = 8;
 
@@ -22,7 +34,36 @@ struct Entry {
     key: u64,
     /// Nanoseconds of one operation.
     mean: u64,
+    /// Operations so far.
+    ops: u32,
+    /// Lessons by batches.
     seen: u8,
+    /// Times by events, and where the next one goes.
+    taken: u8,
+    next: u8,
+    /// Nanoseconds of single operations, the last ones.
+    samples: [u32; SAMPLES],
+}
+
+impl Entry {
+    fn is_known(&self) -> bool {
+        self.seen >= LEARNED || self.taken >= LEARNED
+    }
+
+    /// Whether what it takes is known exactly by events.
+    fn is_timed(&self) -> bool {
+        self.taken >= LEARNED && self.mean >= EXACT
+    }
+
+    /// The lower quartile of the times by events.
+    fn quartile(&self) -> u64 {
+        let count = usize::from(self.taken).min(SAMPLES);
+        let mut samples = self.samples;
+        let samples = &mut samples[..count];
+        samples.sort_unstable();
+        let at = count.saturating_sub(1) / 4;
+        samples.get(at).map_or(0, |ns| u64::from(*ns))
+    }
 }
 
 /// The table. Empty until the first lesson.
@@ -50,24 +91,50 @@ pub(super) struct Mix {
     pub(super) ns: u64,
     /// Whether there is one among them that little is known of.
     pub(super) has_unknown: bool,
-    /// Whether there is one among them whose time teaches nothing.
-    spoilt: bool,
+    /// One of them, or the stream before it, waited for something else than the device.
+    pub(super) waited: bool,
+    /// What those of kinds that are not told apart were expected to take.
+    others_ns: u64,
+}
+
+/// What completed work takes alone, by estimate (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Service {
+    /// Of kinds that were measured.
+    pub(super) measured: u64,
+    /// Of others.
+    pub(super) guessed: u64,
+}
+
+impl Service {
+    fn of(ns: u64, known: bool) -> Self {
+        let (measured, guessed) = if known { (ns, 0) } else { (0, ns) };
+        Self { measured, guessed }
+    }
+
+    /// Adds another part.
+    pub(super) fn add(&mut self, other: Self) {
+        self.measured = self.measured.saturating_add(other.measured);
+        self.guessed = self.guessed.saturating_add(other.guessed);
+    }
 }
 
 impl Mix {
     /// Adds an operation of `key` that is expected to take `ns`.
     pub(super) fn add(&mut self, key: u64, ns: u64, known: bool) {
         self.has_unknown |= !known;
-        self.spoilt |= key == SPOILT;
         self.count = self.count.saturating_add(1);
         self.ns = self.ns.saturating_add(ns);
         let place = self
             .kinds
             .iter_mut()
             .find(|(known, count)| *known == key || *count == 0);
-        if let Some((known, count)) = place {
-            *known = key;
-            *count += 1;
+        match place {
+            Some((known, count)) => {
+                *known = key;
+                *count += 1;
+            }
+            None => self.others_ns = self.others_ns.saturating_add(ns),
         }
     }
 
@@ -78,13 +145,21 @@ impl Mix {
                 .kinds
                 .iter_mut()
                 .find(|(known, count)| known == key || *count == 0);
-            if let Some((known, sum)) = place {
-                *known = *key;
-                *sum += count;
+            match place {
+                Some((known, sum)) => {
+                    *known = *key;
+                    *sum += count;
+                }
+                None => {
+                    let each = other.ns / u64::from(other.count.max(1));
+                    let ns = each.saturating_mul((*count).into());
+                    self.others_ns = self.others_ns.saturating_add(ns);
+                }
             }
         }
+        self.others_ns = self.others_ns.saturating_add(other.others_ns);
         self.has_unknown |= other.has_unknown;
-        self.spoilt |= other.spoilt;
+        self.waited |= other.waited;
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
     }
@@ -95,7 +170,7 @@ impl Estimates {
     pub(super) fn of(&self, key: u64, assumed: u64) -> Expected {
         let entry = self.sets.get(set_of(key)).and_then(|set| {
             let found = set.iter().find(|entry| entry.key == key);
-            found.filter(|entry| entry.key != 0 && entry.seen > 0)
+            found.filter(|entry| entry.key != 0 && entry.mean > 0)
         });
         entry.map_or(
             Expected {
@@ -104,18 +179,15 @@ impl Estimates {
             },
             |entry| Expected {
                 ns: entry.mean,
-                known: entry.seen >= LEARNED,
+                known: entry.is_known(),
             },
         )
     }
 
     /// Learns that the batch `mix` took between `least` and `most` nanoseconds.
     pub(super) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
-        if mix.count == 0 || mix.ns == 0 || mix.spoilt {
+        if mix.count == 0 || mix.ns == 0 {
             return;
-        }
-        if self.sets.is_empty() {
-            self.sets = vec![[Entry::default(); WAYS]; SETS];
         }
         // By what is known today: the means may have moved since it was submitted, and would move by as much again.
         let expected = self.expected(mix);
@@ -129,10 +201,45 @@ impl Estimates {
         let assumed = mix.ns / u64::from(mix.count);
         for (key, _) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
             let entry = self.entry(*key);
-            let before = if entry.seen == 0 { assumed } else { entry.mean };
+            let before = if entry.mean == 0 { assumed } else { entry.mean };
             let told = scaled(before, took, expected);
+            if entry.is_timed() {
+                if told.abs_diff(before) <= before / 4 {
+                    continue;
+                }
+                // It takes another time now than when it was timed.
+                (entry.taken, entry.next) = (0, 0);
+            }
             entry.mean = moved(before, told, entry.seen);
             entry.seen = entry.seen.saturating_add(1);
+        }
+    }
+
+    /// An operation of `key` is submitted: whether it is to be timed by events.
+    pub(super) fn submit(&mut self, key: u64) -> bool {
+        let entry = self.entry(key);
+        let (ops, taken) = (entry.ops, entry.taken);
+        entry.ops = ops.wrapping_add(1);
+        let every = if taken < LEARNED { TIMED_SOON } else { TIMED };
+        ops < LEARNED.into() || ops.is_multiple_of(every)
+    }
+
+    /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work (`contended`) nothing else teaches.
+    pub(super) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
+        let Some(short) = u32::try_from(ns)
+            .ok()
+            .filter(|_| (1..BELIEVED).contains(&ns))
+        else {
+            return;
+        };
+        let entry = self.entry(key);
+        let next = usize::from(entry.next) % SAMPLES;
+        entry.samples[next] = short;
+        entry.next = entry.next.wrapping_add(1);
+        entry.taken = entry.taken.saturating_add(1);
+        let quartile = entry.quartile();
+        if contended || entry.seen < LEARNED || quartile >= EXACT {
+            entry.mean = quartile;
         }
     }
 
@@ -150,12 +257,28 @@ impl Estimates {
             .max(1)
     }
 
+    /// What a completed batch takes alone, by today's means.
+    pub(super) fn service(&self, mix: &Mix) -> Service {
+        let assumed = mix.ns / u64::from(mix.count.max(1));
+        let mut service = Service::default();
+        for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
+            let one = self.of(*key, assumed);
+            let ns = one.ns.saturating_mul((*count).into());
+            service.add(Service::of(ns, one.known));
+        }
+        service.add(Service::of(mix.others_ns, !mix.has_unknown));
+        service
+    }
+
     /// The key's place, another's if there is none left.
     fn entry(&mut self, key: u64) -> &mut Entry {
+        if self.sets.is_empty() {
+            self.sets = vec![[Entry::default(); WAYS]; SETS];
+        }
         let set = &mut self.sets[set_of(key)];
         let at = (0..WAYS)
             .find(|at| set[*at].key == key)
-            .or_else(|| (0..WAYS).min_by_key(|at| set[*at].seen))
+            .or_else(|| (0..WAYS).min_by_key(|at| set[*at].seen.max(set[*at].taken)))
             .unwrap_or(0);
         let entry = &mut set[at];
         if entry.key != key {
@@ -228,19 +351,6 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_with_an_operation_whose_time_is_not_its_own_teaches_nothing() {
-        let mut estimates = Estimates::default();
-        let (mut first, mut rest) = (batch(&[(7, 10_000), (SPOILT, 10_000)]), Mix::default());
-        estimates.learn(&first, 50_000_000, 50_000_000);
-        rest.absorb(&first);
-        estimates.learn(&rest, 50_000_000, 50_000_000);
-        assert!(!estimates.of(7, ASSUMED).known && estimates.of(7, ASSUMED).ns == ASSUMED);
-        first = batch(&[(7, 10_000)]);
-        estimates.learn(&first, 9_000, 9_000);
-        assert_eq!(estimates.of(7, ASSUMED).ns, 9_000);
-    }
-
-    #[test]
     fn one_that_was_only_looked_at_late_moves_nothing_and_one_that_was_seen_running_does() {
         let mut estimates = Estimates::default();
         (0..3).for_each(|_| estimates.learn(&batch(&[(7, 10_000)]), 10_000, 10_000));
@@ -304,6 +414,95 @@ mod tests {
         }
         assert_eq!(estimates.of(77, ASSUMED).ns, 1_000);
         assert_eq!(estimates.sets.len(), SETS);
+    }
+
+    #[test]
+    fn the_first_three_operations_of_a_key_are_timed_and_then_one_in_256() {
+        let mut estimates = Estimates::default();
+        let timed: Vec<u32> = (0..1_000)
+            .filter(|_| {
+                let timed = estimates.submit(7);
+                if timed {
+                    estimates.sample(7, 80_000, true);
+                }
+                timed
+            })
+            .collect();
+        assert_eq!(timed, [0, 1, 2, 256, 512, 768]);
+    }
+
+    #[test]
+    fn a_key_whose_operations_could_not_be_timed_is_tried_more_often() {
+        let mut estimates = Estimates::default();
+        let timed = (0..64).filter(|_| estimates.submit(7)).count();
+        assert_eq!(timed, 6);
+    }
+
+    #[test]
+    fn three_times_by_events_make_a_key_known_and_interrupted_ones_do_not_count() {
+        let mut estimates = Estimates::default();
+        for (taken, ns) in [300_000, 1_900_000, 301_000].into_iter().enumerate() {
+            assert!(!estimates.of(7, ASSUMED).known, "{taken}");
+            estimates.sample(7, ns, true);
+        }
+        let expected = estimates.of(7, ASSUMED);
+        assert_eq!((expected.ns, expected.known), (300_000, true));
+        for ns in [1_000_000, 302_000, 1_500_000, 303_000, 1_100_000] {
+            estimates.sample(7, ns, true);
+        }
+        assert_eq!(estimates.of(7, ASSUMED).ns, 301_000, "the second of eight");
+    }
+
+    #[test]
+    fn a_time_as_long_as_a_slice_of_the_driver_is_not_believed() {
+        let mut estimates = Estimates::default();
+        (0..8).for_each(|_| estimates.sample(7, 2_000_000, true));
+        (0..8).for_each(|_| estimates.sample(7, 0, true));
+        assert!(!estimates.of(7, ASSUMED).known);
+    }
+
+    #[test]
+    fn times_follow_an_operation_that_becomes_shorter_or_longer() {
+        let mut estimates = Estimates::default();
+        for took in [100_000, 60_000, 1_500_000] {
+            (0..8).for_each(|_| estimates.sample(7, took, true));
+            assert_eq!(estimates.of(7, ASSUMED).ns, took);
+        }
+    }
+
+    #[test]
+    fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
+        let mut estimates = Estimates::default();
+        (0..3).for_each(|_| estimates.sample(7, 100_000, false));
+        estimates.learn(&batch(&[(7, 100_000)]), 110_000, 110_000);
+        assert_eq!(estimates.of(7, ASSUMED).ns, 100_000);
+        for _ in 0..30 {
+            let expected = estimates.of(7, ASSUMED).ns;
+            estimates.learn(&batch(&[(7, expected)]), 9_000_000, 9_000_000);
+        }
+        assert!(estimates.of(7, ASSUMED).ns > 8_900_000);
+    }
+
+    #[test]
+    fn short_operations_are_learned_by_batches_unless_others_work() {
+        let mut estimates = Estimates::default();
+        for _ in 0..10 {
+            estimates.learn(&batch(&[(7, 5_000)]), 5_000, 5_000);
+        }
+        (0..8).for_each(|_| estimates.sample(7, 9_000, false));
+        assert_eq!(estimates.of(7, ASSUMED).ns, 5_000);
+        estimates.sample(7, 9_000, true);
+        assert_eq!(estimates.of(7, ASSUMED).ns, 9_000);
+    }
+
+    #[test]
+    fn service_is_what_is_known_now_and_told_apart_by_whether_it_was_measured() {
+        let mut estimates = Estimates::default();
+        let mix = batch(&[(1, ASSUMED), (1, ASSUMED), (2, 70_000)]);
+        (0..3).for_each(|_| estimates.sample(1, 100_000, true));
+        let service = estimates.service(&mix);
+        assert_eq!(service.measured, 200_000);
+        assert!(service.guessed > 0);
     }
 
     #[test]

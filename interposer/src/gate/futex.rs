@@ -67,6 +67,20 @@ fn wait(word: &AtomicU32, seen: u32, longest: Duration, private: c_int) {
     }
 }
 
+/// Wakes one of those who sleep on `word`, a word of this process's own. `false` if nobody does.
+pub(super) fn wake_one(word: &AtomicU32) -> bool {
+    // SAFETY: the address is only compared with those of sleepers.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        )
+    };
+    woken > 0
+}
+
 /// Wakes all who sleep on `word`.
 pub(super) fn wake_all(word: &AtomicU32) {
     // SAFETY: the address is only compared with those of sleepers.

@@ -1,4 +1,5 @@
-//! Marks: events of ours behind work in the program's streams, without timing, and asked instead of waited for.
+//! Marks: events of ours behind work in the program's streams, asked instead of waited for, and without timing but for the few that
+//! stand with another one around a single operation.
 //!
 //! A capture must not notice: whoever asks or records does so in [`Relaxed`] mode, and a mark is put into a stream only through
 //! [`streams::marking`], which keeps captures, destructions and marks apart. A context that has failed or is destroyed answers with that:
@@ -33,7 +34,22 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 pub(super) struct Mark {
     pub(super) context: CUcontext,
     event: CUevent,
+    /// Both this event and the other one have times.
+    pub(super) start: Option<Start>,
 }
+
+/// The event before a single operation that is timed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    event: CUevent,
+    /// What is timed.
+    pub(super) key: u64,
+    /// For so long (ns) the device may have waited for the program between the two.
+    pub(super) gap: u64,
+}
+
+/// A time is believed though the device may have waited for the program for so long meanwhile (ns), or for one part in so many of it.
+const GAPS: (u64, u64) = (50_000, 16);
 
 /// What became of a mark.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +99,31 @@ impl Asker {
         }
     }
 
+    /// How long the operation between a mark and its start took (ns), with its key, if that can be said.
+    pub(super) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
+        let start = mark.start?;
+        self.enter(mark.context).ok()?;
+        let mut milliseconds = 0.0_f32;
+        let (from, to) = (start.event, mark.event);
+        // SAFETY: events of ours, known only while their context lives, and an out parameter that outlives the call.
+        unsafe { driver::cuEventElapsedTime(&raw mut milliseconds, from, to) }
+            .ok()
+            .ok()?;
+        let is_sound = milliseconds.is_finite() && (0.0..=1e9).contains(&milliseconds);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked"
+        )]
+        let ns = if is_sound {
+            (f64::from(milliseconds) * 1e6) as u64
+        } else {
+            0
+        };
+        let is_whole = start.gap <= GAPS.0 || start.gap <= ns / GAPS.1;
+        is_whole.then_some((start.key, ns))
+    }
+
     fn enter(&mut self, context: CUcontext) -> Result<(), CUresult> {
         if self.current == context {
             return Ok(());
@@ -113,8 +154,15 @@ impl Drop for Asker {
 impl Mark {
     /// Gives the event back to the driver.
     pub(super) fn destroy(self) {
-        // SAFETY: an event of ours, known only while its context lives; it is not used after this.
-        let _ = unsafe { driver::cuEventDestroy_v2(self.event) };
+        for event in self
+            .start
+            .map(|start| start.event)
+            .into_iter()
+            .chain([self.event])
+        {
+            // SAFETY: an event of ours, known only while its context lives; it is not used after this.
+            let _ = unsafe { driver::cuEventDestroy_v2(event) };
+        }
     }
 }
 
@@ -133,29 +181,41 @@ pub(super) enum Behind {
 
 /// Puts a mark behind everything that was submitted there, with the event of `spare` if there is one.
 pub(super) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
+    put_one(context, behind, spare, CUevent_flags::DISABLE_TIMING)
+}
+
+/// As [`put`], of an event that has a time; so must have that of `spare`.
+pub(super) fn put_timed(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
+    put_one(context, behind, spare, CUevent_flags(0))
+}
+
+fn put_one(context: CUcontext, behind: Behind, spare: Option<Mark>, flags: CUevent_flags) -> Put {
+    let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
+        record(context, spare, flags, call)
+    };
     let marked = match behind {
         Behind::Stream(stream) => streams::marking(context, stream, false, || {
             // SAFETY: the stream is kept from being destroyed; the event is of the same context, or the driver refuses.
-            record(context, spare, |event| unsafe {
+            record(context, spare, &mut |event| unsafe {
                 driver::cuEventRecord(event, stream)
             })
         }),
         Behind::Legacy => streams::marking_legacy(context, |own| match own {
             // SAFETY: a stream of ours, which lives as long as its context.
-            Ok(own) => record(context, spare, |event| unsafe {
+            Ok(own) => record(context, spare, &mut |event| unsafe {
                 driver::cuEventRecord(event, own)
             }),
             Err(why) => refused(why, spare),
         }),
         Behind::Green(green) => streams::marking_green(&green, || {
             // SAFETY: a green context that is kept from being destroyed, and an event of its primary context.
-            record(context, spare, |event| unsafe {
+            record(context, spare, &mut |event| unsafe {
                 driver::cuGreenCtxRecordEvent(green.handle, event)
             })
         }),
         Behind::All => streams::marking_all(context, || {
             // SAFETY: a context that is kept from being destroyed, and an event of it.
-            record(context, spare, |event| unsafe {
+            record(context, spare, &mut |event| unsafe {
                 driver::cuCtxRecordEvent(context, event)
             })
         }),
@@ -182,8 +242,13 @@ pub(super) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
 }
 
 /// Records an event by `call`.
-fn record(context: CUcontext, spare: Option<Mark>, call: impl FnOnce(CUevent) -> CUresult) -> Put {
-    let mark = match spare.map_or_else(|| make(context), Ok) {
+fn record(
+    context: CUcontext,
+    spare: Option<Mark>,
+    flags: CUevent_flags,
+    call: &mut dyn FnMut(CUevent) -> CUresult,
+) -> Put {
+    let mark = match spare.map_or_else(|| make(context, flags), Ok) {
         Ok(mark) => mark,
         Err(why) => return refused(why, None),
     };
@@ -247,10 +312,33 @@ fn report(why: CUresult) -> bool {
 }
 
 /// A new event in the context, which is current.
-fn make(context: CUcontext) -> Result<Mark, CUresult> {
+fn make(context: CUcontext, flags: CUevent_flags) -> Result<Mark, CUresult> {
     let mut event = CUevent::NULL;
-    let flags = CUevent_flags::DISABLE_TIMING.0;
     // SAFETY: an out parameter that outlives the call.
-    unsafe { driver::cuEventCreate(&raw mut event, flags) }.ok()?;
-    Ok(Mark { context, event })
+    unsafe { driver::cuEventCreate(&raw mut event, flags.0) }.ok()?;
+    Ok(Mark {
+        context,
+        event,
+        start: None,
+    })
+}
+
+impl Mark {
+    /// The mark behind an operation of `key` that `start` is before. The device may have waited for the program for so long between.
+    pub(super) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
+        let event = start.event;
+        let start = Some(Start { event, key, gap });
+        Self { start, ..self }
+    }
+
+    /// The two events of a mark that has a start: each may be used again for another pair.
+    pub(super) fn split(self) -> Option<[Self; 2]> {
+        let start = self.start?;
+        let one = |event| Self {
+            context: self.context,
+            event,
+            start: None,
+        };
+        Some([one(start.event), one(self.event)])
+    }
 }

@@ -3,10 +3,13 @@
 //! Pure: it is shown the turn as the control page has it and the state of the work under way, and says one thing to do at a time.
 //! An epoch that was closed is never opened again: only a turn of another epoch opens.
 
-use gpushare_protocol::page::lease::{LEAD, LeaseState, Turn};
+use gpushare_protocol::page::lease::{LEAD, LeaseState, NO_DEADLINE, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(super) const IDLE_AFTER: u64 = 500_000;
+/// Where tenants share the device, half the time after which a holder is first looked at (ns), and how often that is doubled.
+const FIRST_LOOK: u64 = 1_000_000;
+const FIRST_LOOKS: u32 = 16;
 /// The longest time between two looks whether a holder is idle, in units of the time after which it is.
 const IDLE_PAUSES: u64 = 4;
 /// The shortest and the longest time between two looks at what is left of a drain (ns).
@@ -172,7 +175,9 @@ impl Mirror {
 
     /// Open: until the deadline, or until it is worth looking whether it is idle.
     fn hold(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
-        let is_asked = turn.contended || turn.cap > 0;
+        // Where tenants share the device, one that is idle is latched before anybody else comes.
+        let is_shared = turn.deadline == NO_DEADLINE && turn.idle_after > 0;
+        let is_asked = turn.contended || turn.cap > 0 || is_shared;
         if !is_asked || self.idle {
             return Act::Sleep(turn.deadline);
         }
@@ -191,10 +196,16 @@ impl Mirror {
         } else {
             // Busy time after time: no need to look often.
             self.looks = self.looks.saturating_add(1);
-            let pause = after.saturating_mul(u64::from(self.looks).min(IDLE_PAUSES));
-            rested
-                .max(now.saturating_add(facts.left))
-                .max(now.saturating_add(pause))
+            let done = now.saturating_add(facts.left);
+            if is_shared {
+                // What came while nothing bound may be complete soon, and nobody else would see it.
+                let pause = after.min(FIRST_LOOK << self.looks.min(FIRST_LOOKS));
+                done.max(now.saturating_add(pause))
+            } else {
+                let times = u64::from(self.looks).min(IDLE_PAUSES);
+                let pause = after.saturating_mul(times);
+                rested.max(done).max(now.saturating_add(pause))
+            }
         };
         Act::Sleep(earliest.max(now + 1).min(turn.deadline))
     }

@@ -363,6 +363,7 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             deadline: any(),
             window: any(),
             contended: any() % 2 == 0,
+            slice: any(),
             cap: u32::try_from(any() % 2000).unwrap(),
             quantum: any(),
             idle_after: any(),
@@ -385,4 +386,54 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             _ => mirror.forget(),
         }
     }
+}
+
+/// A turn of a device that tenants share.
+fn shared(contended: bool) -> Turn {
+    Turn {
+        contended,
+        idle_after: 20 * MS,
+        window: 2 * MS,
+        ..open(1, NO_DEADLINE)
+    }
+}
+
+#[test]
+fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
+    for contended in [false, true] {
+        let mut mirror = Mirror::default();
+        let turn = shared(contended);
+        assert_eq!(mirror.step(0, &turn, &DONE), Act::Open);
+        assert_eq!(mirror.step(0, &turn, &DONE), Act::Sleep(20 * MS));
+        assert_eq!(mirror.step(20 * MS, &turn, &DONE), Act::Idle(1));
+        assert_eq!(mirror.step(20 * MS, &turn, &DONE), Act::Sleep(NEVER));
+        assert_eq!(mirror.work(), Some(1), "the next launch takes it back");
+        assert_eq!(mirror.work(), None);
+    }
+}
+
+#[test]
+fn a_busy_holder_of_a_shared_device_is_looked_at_soon_and_then_every_idle_time() {
+    let mut mirror = Mirror::default();
+    let turn = shared(false);
+    let busy = Facts { left: 0, ..BUSY };
+    mirror.step(0, &turn, &busy);
+    let mut now = 20 * MS;
+    let mut pauses = Vec::new();
+    for _ in 0..100 {
+        let facts = Facts {
+            last_active: now,
+            ..busy
+        };
+        let Act::Sleep(until) = mirror.step(now, &turn, &facts) else {
+            panic!("it is busy");
+        };
+        pauses.push(until - now);
+        now = until;
+    }
+    assert!(pauses[0] <= 2 * MS, "{pauses:?}");
+    assert!(
+        pauses[10..].iter().all(|pause| *pause == 20 * MS),
+        "{pauses:?}"
+    );
 }

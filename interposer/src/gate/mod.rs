@@ -31,10 +31,13 @@ mod marks;
 mod mirror;
 #[cfg(test)]
 mod mirror_tests;
+mod nap;
 mod passage;
 mod place;
 mod queue;
 mod records;
+mod report;
+mod slices;
 pub(crate) mod streams;
 mod sync;
 mod thread;
@@ -55,6 +58,7 @@ use crate::frames::{self, Frame};
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
+pub(crate) use report::Words;
 pub(crate) use thread::{follow_leases, wake};
 use word::{ANY_SLOW, COLUMNS, FENCED, NOT_READY, Record, Word};
 
@@ -261,7 +265,11 @@ fn is_bound() -> bool {
 
 /// Whether a thread waits for a closed column.
 pub(crate) fn waiting(column: usize) -> bool {
-    GATE.waiting[column].load(Ordering::Acquire) > clock::now()
+    waits_at(column, clock::now())
+}
+
+fn waits_at(column: usize, now: u64) -> bool {
+    GATE.waiting[column].load(Ordering::Acquire) > now
 }
 
 /// What this process has submitted to all its devices: only that it differs means anything.

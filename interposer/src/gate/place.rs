@@ -10,17 +10,33 @@ use crate::hooks::Ordered;
 /// What is launched, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// A kernel: the address of its function.
-    Function(usize),
+    /// A kernel of one shape: a hash of its function's address and of grid, block and shared memory.
+    Kernel(u64),
     /// A graph: the address of its executable.
     Graph(usize),
     /// Anything else, by a number of the hook's own.
     Other(u32),
 }
 
+/// An odd number without a pattern (the golden ratio): multiplying by it mixes.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Key {
+    /// A kernel of this shape: grid, block, bytes of shared memory.
+    #[inline]
+    pub(crate) fn kernel(function: CUfunction, shape: [u32; 7]) -> Self {
+        let mut hash = function.0.addr() as u64;
+        for number in shape {
+            hash = (hash ^ u64::from(number)).wrapping_mul(MIX).rotate_left(29);
+        }
+        Self::Kernel(hash)
+    }
+}
+
+/// A kernel whose shape is not known here.
 impl From<CUfunction> for Key {
     fn from(function: CUfunction) -> Self {
-        Self::Function(function.0.addr())
+        Self::kernel(function, [0; 7])
     }
 }
 
@@ -63,7 +79,19 @@ pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) 
         },
         Work::Several(parts) => {
             let place = |part: &CUDA_LAUNCH_PARAMS| {
-                place(Ordered::legacy(part.hStream), part.function.into())
+                let shape = [
+                    part.gridDimX,
+                    part.gridDimY,
+                    part.gridDimZ,
+                    part.blockDimX,
+                    part.blockDimY,
+                    part.blockDimZ,
+                    part.sharedMemBytes,
+                ];
+                place(
+                    Ordered::legacy(part.hStream),
+                    Key::kernel(part.function, shape),
+                )
             };
             let places: Vec<_> = parts.iter().filter_map(place).collect();
             body(&places)
@@ -88,4 +116,26 @@ fn place(stream: Ordered, key: Key) -> Option<Place> {
         column: here.device.index(),
         key,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shape_of_a_function_has_a_key_of_its_own() {
+        let function = |at: usize| CUfunction(core::ptr::without_provenance_mut(at));
+        let mut keys = std::collections::HashSet::new();
+        for at in [0x7000_1000, 0x7000_1040] {
+            for place in 0..7 {
+                for number in [2, 3, 64, 128, 65_535] {
+                    let mut shape = [1; 7];
+                    shape[place] = number;
+                    assert!(keys.insert(Key::kernel(function(at), shape)), "{shape:?}");
+                }
+            }
+        }
+        let again = Key::kernel(function(0x7000_1000), [2, 1, 1, 1, 1, 1, 1]);
+        assert!(!keys.insert(again), "the same one is the same one");
+    }
 }

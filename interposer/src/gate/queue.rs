@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::estimate::{Estimates, Mix};
+use super::estimate::{Estimates, Mix, Service};
 use crate::green::Green;
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
@@ -90,6 +90,28 @@ pub(super) struct Queue<M> {
     working_since: u64,
     /// When a mark was last seen not to be passed.
     pub(super) seen_running: u64,
+    /// What comes next waits for something else than the device.
+    pub(super) waits: bool,
+    /// What the batches are made of that a look finds complete; empty between looks.
+    done: Vec<Mix>,
+}
+
+/// What a mark says of the operation before it: its key, and how long it took by events (ns).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample(pub(super) Option<(u64, u64)>);
+
+impl From<()> for Sample {
+    fn from((): ()) -> Self {
+        Self(None)
+    }
+}
+
+/// What learns from a look.
+#[derive(Debug)]
+pub(super) struct School<'a> {
+    pub(super) estimates: &'a mut Estimates,
+    /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while some may be.
+    pub(super) alone_since: u64,
 }
 
 /// What looking at a stream showed.
@@ -99,6 +121,8 @@ pub(super) struct Seen {
     pub(super) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(super) until: u64,
+    /// What it takes alone, by what is known now.
+    pub(super) service: Service,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(super) for_context: u64,
 }
@@ -118,6 +142,8 @@ impl<M> Queue<M> {
             }; CLOSE.len()],
             working_since: now,
             seen_running: 0,
+            waits: false,
+            done: Vec::new(),
         }
     }
 
@@ -138,6 +164,7 @@ impl<M> Queue<M> {
             self.since = now;
         }
         self.last = number;
+        self.unmarked.waited |= core::mem::take(&mut self.waits);
         self.unmarked.add(key, ns, known);
     }
 
@@ -178,9 +205,9 @@ impl<M> Queue<M> {
         &mut self,
         now: u64,
         beside: u64,
-        estimates: &mut Estimates,
+        school: &mut School<'_>,
         is_passed: &mut impl FnMut(&Batch<M>) -> bool,
-        passed: &mut impl FnMut(M),
+        passed: &mut impl FnMut(M) -> Sample,
     ) -> Seen {
         let mut seen = Seen::default();
         let busy_before = self.seen_running;
@@ -194,14 +221,22 @@ impl<M> Queue<M> {
                 paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
+                self.done.push(batch.mix);
                 if batch.for_context {
                     seen.for_context = batch.last;
                 }
-                batch.mark.into_iter().for_each(&mut *passed);
+                if let Some(Sample(Some((key, ns)))) = batch.mark.map(&mut *passed) {
+                    school
+                        .estimates
+                        .sample(key, ns / beside, school.alone_since == u64::MAX);
+                }
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside, busy_before, paused, estimates);
+            self.learn(now, beside, busy_before, paused, school);
+        }
+        for mix in self.done.drain(..) {
+            seen.service.add(school.estimates.service(&mix));
         }
         seen
     }
@@ -213,8 +248,8 @@ impl<M> Queue<M> {
         beside: u64,
         stamp: u64,
         blocked: bool,
-        estimates: &mut Estimates,
-        passed: &mut impl FnMut(M),
+        school: &mut School<'_>,
+        passed: &mut impl FnMut(M) -> Sample,
     ) -> Seen {
         if self.unmarked.count > 0 && self.last <= stamp {
             self.close(0, now, 0);
@@ -224,7 +259,7 @@ impl<M> Queue<M> {
         if blocked && self.marked.front().is_some_and(is_done) {
             self.seen_running = now;
         }
-        let seen = self.look(now, beside, estimates, &mut |batch| is_done(batch), passed);
+        let seen = self.look(now, beside, school, &mut |batch| is_done(batch), passed);
         // Nobody looked at the rest.
         if !self.marked.is_empty() && !blocked {
             self.seen_running = before;
@@ -252,7 +287,7 @@ impl<M> Queue<M> {
         beside: u64,
         busy_before: u64,
         paused: bool,
-        estimates: &mut Estimates,
+        school: &mut School<'_>,
     ) {
         let earliest = |run: &Run| busy_before.max(run.began.0);
         let next = |earliest: u64| match (self.marked.front(), self.unmarked.count) {
@@ -272,8 +307,12 @@ impl<M> Queue<M> {
             most.saturating_sub(least) <= most / close
         };
         let mut learn = |run: &Run| {
-            let (least, most) = took(run);
-            estimates.learn(&run.mix, least / beside, most.div_ceil(beside));
+            let is_true = run.began.0 >= school.alone_since && !run.mix.waited;
+            if is_true {
+                let (least, most) = took(run);
+                let estimates = &mut *school.estimates;
+                estimates.learn(&run.mix, least / beside, most.div_ceil(beside));
+            }
         };
         let restarted = |run: &Run| Run {
             mix: Mix::default(),

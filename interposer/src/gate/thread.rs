@@ -273,9 +273,10 @@ impl Rounds {
         {
             own.by_daemon = true;
             // The daemon charges for it: should it go, the bucket begins with what comes then.
-            let _ = column.lock().window.take_busy(now);
+            column.is_led_by(session.device(index), now);
             return (turn, NEVER);
         }
+        column.is_led_by(None, now);
         if core::mem::take(&mut own.by_daemon) {
             tracing::warn!(
                 index,

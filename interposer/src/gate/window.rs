@@ -7,9 +7,10 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::estimate::Estimates;
+use super::estimate::{Estimates, Expected, Service};
 pub(super) use super::queue::Lane;
-use super::queue::{Queue, Seen};
+pub(super) use super::queue::Sample;
+use super::queue::{Queue, School, Seen};
 
 /// Operations between marks.
 pub(super) const BATCH_OPS: u32 = 64;
@@ -19,6 +20,8 @@ pub(super) const BATCH_AGE: u64 = 5_000_000;
 const SHORTEST_WAIT: u64 = 50_000;
 /// Work that takes longer than expected by so little (ns) does so because expectations are not exact.
 const SLIGHTLY: u64 = 100_000;
+/// Streams without work that are remembered to wait: a program with more of them at once learns a little too much.
+const MOST_WAITS: usize = 64;
 /// The longest time between two looks, whatever is expected (ns).
 const LONGEST_WAIT: u64 = 2_000_000;
 
@@ -75,6 +78,12 @@ pub(super) struct Window<M> {
     pub(super) submitted: u64,
     /// Batches so far.
     numbers: u64,
+    /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
+    alone_since: u64,
+    /// Streams without work whose next operation waits for something else than the device.
+    waits: Vec<Lane>,
+    /// What was completed and [`take_service`](Self::take_service) has not told.
+    service: Service,
 }
 
 impl<M> Default for Window<M> {
@@ -92,6 +101,9 @@ impl<M> Default for Window<M> {
             last_submitted: 0,
             submitted: 0,
             numbers: 0,
+            alone_since: 0,
+            waits: Vec::new(),
+            service: Service::default(),
         }
     }
 }
@@ -113,10 +125,22 @@ impl<M> Window<M> {
         end.saturating_add(self.shortest) > bounds.deadline
     }
 
-    /// Asks to submit one operation of `key` now. Where the answer is `Go`, [`submitted`](Self::submitted) or
-    /// [`refused`](Self::refused) follows.
+    /// As [`admit_one`](Self::admit_one), for an operation of `key`.
+    #[cfg(test)]
     pub(super) fn admit(&mut self, now: u64, bounds: Bounds, key: u64) -> Answer {
-        let expected = self.estimates.of(key, bounds.window / 4).ns;
+        let expected = self.expected(bounds, key);
+        self.admit_one(now, bounds, expected)
+    }
+
+    /// What one operation of `key` is expected to take.
+    pub(super) fn expected(&self, bounds: Bounds, key: u64) -> Expected {
+        self.estimates.of(key, bounds.window / 4)
+    }
+
+    /// Asks to submit one operation that is expected to take so long now. Where the answer is `Go`,
+    /// [`submitted`](Self::submitted) or [`refused`](Self::refused) follows.
+    pub(super) fn admit_one(&mut self, now: u64, bounds: Bounds, expected: Expected) -> Answer {
+        let expected = expected.ns;
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
         // The first operation of a turn is always one that fits, however long: otherwise it would never run.
@@ -147,7 +171,7 @@ impl<M> Window<M> {
 
     /// Admits an operation for which there is no room. Nanoseconds that it counts for.
     pub(super) fn admit_anyway(&mut self, bounds: Bounds, key: u64) -> u64 {
-        self.reserve(self.estimates.of(key, bounds.window / 4).ns)
+        self.reserve(self.expected(bounds, key).ns)
     }
 
     fn reserve(&mut self, expected: u64) -> u64 {
@@ -199,10 +223,41 @@ impl<M> Window<M> {
     fn queue(&mut self, lane: Lane, now: u64) -> &mut Queue<M> {
         let at = self.queues.iter().position(|queue| queue.lane == lane);
         let at = at.unwrap_or_else(|| {
-            self.queues.push(Queue::new(lane, now));
+            let mut queue = Queue::new(lane, now);
+            if let Some(at) = self.waits.iter().position(|waits| *waits == lane) {
+                self.waits.swap_remove(at);
+                queue.waits = true;
+            }
+            self.queues.push(queue);
             self.queues.len() - 1
         });
         &mut self.queues[at]
+    }
+
+    /// An operation of `key` is submitted: whether it is to be timed by events.
+    pub(super) fn is_timed(&mut self, key: u64) -> bool {
+        self.estimates.submit(key)
+    }
+
+    /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches nothing.
+    pub(super) fn contends(&mut self, now: u64, contended: bool) {
+        if contended {
+            self.alone_since = u64::MAX;
+        } else if self.alone_since == u64::MAX {
+            self.alone_since = now;
+        }
+    }
+
+    /// The next operation in `lane` waits for something else than the device: what it takes until it is complete teaches nothing.
+    pub(super) fn waits(&mut self, lane: Lane) {
+        if let Some(queue) = self.known(lane) {
+            queue.waits = true;
+        } else if !self.waits.contains(&lane) {
+            if self.waits.len() == MOST_WAITS {
+                self.waits.swap_remove(0);
+            }
+            self.waits.push(lane);
+        }
     }
 
     fn known(&mut self, lane: Lane) -> Option<&mut Queue<M>> {
@@ -253,19 +308,24 @@ impl<M> Window<M> {
 
     /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones while they are. What is passed goes to
     /// `passed`.
-    pub(super) fn look(
+    pub(super) fn look<R: Into<Sample>>(
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
-        mut passed: impl FnMut(M),
+        mut passed: impl FnMut(M) -> R,
     ) {
+        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         let beside = self.beside();
         for at in 0..self.queues.len() {
             let queue = &mut self.queues[at];
+            let mut school = School {
+                estimates: &mut self.estimates,
+                alone_since: self.alone_since,
+            };
             let seen = queue.look(
                 now,
                 beside,
-                &mut self.estimates,
+                &mut school,
                 &mut |batch| batch.mark.as_ref().is_some_and(&mut is_passed),
                 &mut passed,
             );
@@ -285,6 +345,12 @@ impl<M> Window<M> {
     fn note(&mut self, seen: Seen) {
         self.total = self.total.saturating_sub(seen.done);
         self.busy_until = self.busy_until.max(seen.until);
+        self.service.add(seen.service);
+    }
+
+    /// What was completed since this was last asked.
+    pub(super) fn take_service(&mut self) -> Service {
+        core::mem::take(&mut self.service)
     }
 
     /// When something was last submitted or known to be under way.
@@ -299,14 +365,15 @@ impl<M> Window<M> {
 
     /// The program waited for everything that had been submitted to these lanes at `stamp`; if it `blocked`, the last of it was done only
     /// now. Marks that are not needed any more go to `passed`.
-    pub(super) fn waited_for(
+    pub(super) fn waited_for<R: Into<Sample>>(
         &mut self,
         now: u64,
         is_lane: impl Fn(&Lane) -> bool,
         stamp: u64,
         blocked: bool,
-        mut passed: impl FnMut(M),
+        mut passed: impl FnMut(M) -> R,
     ) {
+        let mut passed = |mark: M| -> Sample { passed(mark).into() };
         self.finish_until(now, is_lane, stamp, blocked, &mut passed);
         self.forget_empty();
     }
@@ -317,17 +384,21 @@ impl<M> Window<M> {
         is_lane: impl Fn(&Lane) -> bool,
         stamp: u64,
         blocked: bool,
-        passed: &mut impl FnMut(M),
+        passed: &mut impl FnMut(M) -> Sample,
     ) {
         let beside = self.beside();
         for at in 0..self.queues.len() {
             if is_lane(&self.queues[at].lane) {
+                let mut school = School {
+                    estimates: &mut self.estimates,
+                    alone_since: self.alone_since,
+                };
                 let seen = self.queues[at].finish_until(
                     now,
                     beside,
                     stamp,
                     blocked,
-                    &mut self.estimates,
+                    &mut school,
                     &mut *passed,
                 );
                 self.note(seen);
@@ -413,6 +484,12 @@ impl<M> Window<M> {
         if let Some(queue) = self.known(lane) {
             queue.lane = name;
         }
+    }
+
+    /// Whether there is a mark to ask.
+    pub(super) fn has_marks(&self) -> bool {
+        let mut fronts = self.queues.iter().filter_map(|queue| queue.marked.front());
+        fronts.any(|batch| batch.mark.is_some())
     }
 
     /// Whether nothing is under way or about to be.

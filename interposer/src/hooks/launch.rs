@@ -60,7 +60,8 @@ fn kernel(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::legacy(stream), function.into());
+    let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared];
+    let work = Work::One(Ordered::legacy(stream), Key::kernel(function, shape));
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe {
         real(
@@ -84,7 +85,8 @@ fn kernel_per_thread(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::per_thread(stream), function.into());
+    let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared];
+    let work = Work::One(Ordered::per_thread(stream), Key::kernel(function, shape));
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe {
         real(
@@ -101,7 +103,7 @@ fn kernel_ex(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::legacy(stream_of(config)), function.into());
+    let work = Work::One(Ordered::legacy(stream_of(config)), key_of(config, function));
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe { real(config, function, params, extra) })
 }
@@ -113,7 +115,10 @@ fn kernel_ex_per_thread(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::per_thread(stream_of(config)), function.into());
+    let work = Work::One(
+        Ordered::per_thread(stream_of(config)),
+        key_of(config, function),
+    );
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe { real(config, function, params, extra) })
 }
@@ -124,6 +129,24 @@ fn stream_of(config: *const CUlaunchConfig) -> CUstream {
     }
     // SAFETY: the program's own argument; null is for the driver to refuse.
     unsafe { (*config).hStream }
+}
+
+fn key_of(config: *const CUlaunchConfig, function: CUfunction) -> Key {
+    if config.is_null() {
+        return function.into();
+    }
+    // SAFETY: the program's own argument; null is for the driver to refuse.
+    let config = unsafe { &*config };
+    let shape = [
+        config.gridDimX,
+        config.gridDimY,
+        config.gridDimZ,
+        config.blockDimX,
+        config.blockDimY,
+        config.blockDimZ,
+        config.sharedMemBytes,
+    ];
+    Key::kernel(function, shape)
 }
 
 fn cooperative(
@@ -139,7 +162,8 @@ fn cooperative(
     stream: CUstream,
     params: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::legacy(stream), function.into());
+    let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared];
+    let work = Work::One(Ordered::legacy(stream), Key::kernel(function, shape));
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe {
         real(
@@ -161,7 +185,8 @@ fn cooperative_per_thread(
     stream: CUstream,
     params: *mut *mut c_void,
 ) -> CUresult {
-    let work = Work::One(Ordered::per_thread(stream), function.into());
+    let shape = [grid_x, grid_y, grid_z, block_x, block_y, block_z, shared];
+    let work = Work::One(Ordered::per_thread(stream), Key::kernel(function, shape));
     // SAFETY: the program's own arguments.
     gate::pass(&work, || unsafe {
         real(

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::{HEARTBEAT_STALE, Turn};
 use gpushare_protocol::wire::Request;
 
@@ -32,6 +33,11 @@ impl Session {
     pub(crate) fn turn(&self, column: usize) -> Turn {
         let device = self.control().devices.get(column);
         device.map_or_else(Turn::default, |device| device.turn())
+    }
+
+    /// What the control page says of a device.
+    pub(crate) fn device(&self, column: usize) -> Option<&'static ControlDevice> {
+        self.control().devices.get(column)
     }
 
     /// What a thread sleeps on that wants to know of the next change of the control page. Another one once the daemon is another.

@@ -22,7 +22,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"gpsh-ctl");
 /// Pages of another major version are refused.
 pub const CONTROL_MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning.
-pub const CONTROL_MINOR: u16 = 2;
+pub const CONTROL_MINOR: u16 = 3;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
@@ -70,7 +70,7 @@ pub struct ControlDevice {
     pub deadline: AtomicU64,
     /// See [`Turn::window`](super::lease::Turn::window).
     pub window: AtomicU64,
-    /// Nonzero while another container wants the device.
+    /// See [`Turn::contended`](super::lease::Turn::contended).
     pub contended: AtomicU32,
     /// See [`Turn::cap`](super::lease::Turn::cap).
     pub cap: AtomicU32,
@@ -78,7 +78,9 @@ pub struct ControlDevice {
     pub quantum: AtomicU64,
     /// See [`Turn::idle_after`](super::lease::Turn::idle_after).
     pub idle_after: AtomicU64,
-    reserved: [AtomicU64; 22],
+    /// See [`Turn::slice`](super::lease::Turn::slice).
+    pub slice: AtomicU64,
+    reserved: [AtomicU64; 21],
 }
 
 /// The whole page.
@@ -102,6 +104,7 @@ const _: () = {
     assert!(offset_of!(ControlDevice, cap) == 60);
     assert!(offset_of!(ControlDevice, quantum) == 64);
     assert!(offset_of!(ControlDevice, idle_after) == 72);
+    assert!(offset_of!(ControlDevice, slice) == 80);
     assert!(offset_of!(ControlPage, devices) == 1024);
     assert!(size_of::<ControlPage>() == CONTROL_BYTES);
 };

@@ -25,7 +25,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
 pub const MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
-pub const MINOR: u16 = 2;
+pub const MINOR: u16 = 3;
 /// Devices a container can use.
 pub const MAX_DEVICES: usize = 16;
 /// Processes a container can have on the GPU at once.
@@ -129,18 +129,20 @@ pub struct Line {
     pub word: Word,
     /// Estimated bytes the driver took beside the charges: contexts, modules, workspaces.
     pub overhead: AtomicU64,
-    /// Bytes the process waits for (for the daemon).
-    pub want: AtomicU64,
+    /// Nanoseconds of device time that completed operations take when they run alone, by estimate,
+    /// all streams added. Only grows. The daemon reads it as a claim, not as a fact.
+    pub service: AtomicU64,
     /// Last epoch of a lease whose work the process has finished. Only shown: the daemon goes by the message.
     pub drained: AtomicU64,
     /// Charges refused.
     pub refused: AtomicU64,
-    /// Times the slow path was taken.
-    pub grown: AtomicU64,
-    /// Work submitted and completed, in operations; published now and then, not with each.
+    /// Nanoseconds in which work was pending: submitted and not known to be complete, or a launch
+    /// waiting for the gate or for room. Only grows; what is pending now is counted when it ends.
+    pub busy: AtomicU64,
+    /// Work submitted, in operations; published now and then, not with each.
     pub submitted: AtomicU64,
-    /// See `submitted`.
-    pub completed: AtomicU64,
+    /// Since when work is pending now, a [`PendingWord`](super::pending::PendingWord).
+    pub pending: AtomicU64,
 }
 
 /// The whole page.

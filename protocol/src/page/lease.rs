@@ -92,7 +92,10 @@ pub struct Turn {
     pub deadline: u64,
     /// Most work in flight, in nanoseconds by estimate; 0 leaves it to the library. Means nothing unless the state is `Open`.
     pub window: u64,
-    /// Whether another container wants the device now.
+    /// Exclusive turns: another container wants the device now. Shared device: work of another
+    /// container may run on it now, or did within the last 5 ms; one that is closed and has drained
+    /// does not count. It may change while the word stays, without
+    /// [`changes`](super::control::ControlHeader::changes) rising.
     pub contended: bool,
     /// The container's hard cap in thousandths of the device's time, 0 for none. The daemon keeps it by its leases; a
     /// process keeps it by itself when the daemon is silent for [`HEARTBEAT_STALE`].
@@ -102,6 +105,10 @@ pub struct Turn {
     /// How long a holder has nothing in flight before it says `Idle`, in nanoseconds; 0
     /// leaves it to the library.
     pub idle_after: u64,
+    /// Yielding, in nanoseconds by estimate: the most that is submitted before all that was submitted is
+    /// complete, on all streams; one longer operation goes all the same. 0: no yielding. Only while
+    /// [`contended`](Self::contended). Means nothing unless the state is `Open`.
+    pub slice: u64,
 }
 
 impl Turn {
@@ -137,15 +144,17 @@ impl ControlDevice {
             cap: self.cap.load(Ordering::Relaxed),
             quantum: self.quantum.load(Ordering::Relaxed),
             idle_after: self.idle_after.load(Ordering::Relaxed),
+            slice: self.slice.load(Ordering::Relaxed),
         }
     }
 
     /// Stores a turn: the bounds, then the word. For the daemon, which raises `changes` and wakes afterwards. A `Closed`
-    /// turn leaves deadline and window as they are, so that nobody takes a close for an extension.
+    /// turn leaves deadline, window and slice as they are, so that nobody takes a close for an extension.
     pub fn publish(&self, turn: &Turn) {
         if turn.word.state() != LeaseState::Closed {
             self.deadline.store(turn.deadline, Ordering::Relaxed);
             self.window.store(turn.window, Ordering::Relaxed);
+            self.slice.store(turn.slice, Ordering::Relaxed);
         }
         self.contended
             .store(u32::from(turn.contended), Ordering::Relaxed);
@@ -201,6 +210,7 @@ mod tests {
             cap: 300,
             quantum: 5_000_000,
             idle_after: 500_000,
+            slice: 400_000,
         };
         device.publish(&open);
         assert_eq!(device.turn(), open);
@@ -208,6 +218,7 @@ mod tests {
             word: LeaseWord::new(4, LeaseState::Closed),
             deadline: NO_DEADLINE,
             window: 0,
+            slice: 0,
             ..open
         };
         device.publish(&closed);

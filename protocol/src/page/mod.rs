@@ -20,6 +20,7 @@ pub mod lease;
 #[cfg(test)]
 #[cfg(loom)]
 mod model;
+pub mod pending;
 mod snapshot;
 mod sync;
 mod watch;

@@ -65,8 +65,10 @@ pub struct DeviceUse {
     pub overhead: u64,
     /// Charges refused.
     pub refused: u64,
-    /// Times more credit was needed.
-    pub grown: u64,
+    /// Nanoseconds of device time that its completed work takes alone, by estimate.
+    pub service: u64,
+    /// Nanoseconds in which it had work pending, but for what is pending now.
+    pub busy: u64,
     /// Last epoch of a turn whose work the process has finished; 0 before the first.
     pub drained: u64,
 }
@@ -182,7 +184,8 @@ fn device_use(page: &Bytes<'_>, slot: usize, column: usize) -> Option<DeviceUse>
         credit: (word & u64::from(u32::MAX)) * UNIT,
         overhead,
         refused,
-        grown: page.u64(at + offset_of!(Line, grown)),
+        service: page.u64(at + offset_of!(Line, service)),
+        busy: page.u64(at + offset_of!(Line, busy)),
         drained,
     })
 }

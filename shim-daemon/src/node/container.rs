@@ -307,7 +307,7 @@ impl Container {
             if let Some(line) = page.line(slot, column) {
                 line.word.clear();
                 line.overhead.store(0, Ordering::Relaxed);
-                line.want.store(0, Ordering::Relaxed);
+                line.pending.store(0, Ordering::Relaxed);
             }
             if let Some(device) = page.devices.get(column) {
                 device.watch.changed_by_another();

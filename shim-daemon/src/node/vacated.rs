@@ -184,7 +184,7 @@ impl Node {
         if let Some(line) = column.and_then(|column| owner.usage.view().line(slot, column)) {
             line.word.clear();
             line.overhead.store(0, Ordering::Relaxed);
-            line.want.store(0, Ordering::Relaxed);
+            line.pending.store(0, Ordering::Relaxed);
         }
         if !charged.is_zero() {
             let text = format!(

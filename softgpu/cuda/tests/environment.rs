@@ -1,24 +1,15 @@
 //! What the environment does to the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected faults, the trace.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::{env, fs};
 
 /// The C client, compiled once for all tests.
-static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| {
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("calls");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/calls.c");
-    let built = Command::new("cc")
-        .args(["-std=gnu11", "-o"])
-        .arg(&program)
-        .arg(source)
-        .arg("-ldl")
-        .status();
-    assert!(built.expect("a C compiler").success());
-    program
-});
+static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("calls.c"));
 
 /// Runs the client with these variables; what it did.
 fn run(rounds: u32, variables: &[(&str, &str)]) -> Output {

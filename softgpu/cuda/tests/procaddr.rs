@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -111,18 +113,7 @@ fn library() -> PathBuf {
 }
 
 /// The C client, compiled once for all tests.
-static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| {
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gpa");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/gpa.c");
-    let built = Command::new("cc")
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .arg("-ldl")
-        .status();
-    assert!(built.expect("a C compiler").success());
-    program
-});
+static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("gpa.c"));
 
 /// Asks every question of one driver; the answers in order.
 fn answers(driver: i32, questions: &str) -> Vec<String> {

@@ -1,24 +1,16 @@
 //! The driver's teardown when a process exits: what is called before it is answered, what is called after it ends the process.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
+mod common;
+
 use std::env;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 /// The C client, compiled once for all tests.
-static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| {
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("teardown-client");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/teardown.c");
-    let fresh = program.with_extension(std::process::id().to_string());
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-pthread", "-o"]).arg(&fresh);
-    let built = cc.arg(source).arg("-ldl").status();
-    assert!(built.expect("a C compiler").success());
-    std::fs::rename(fresh, &program).unwrap();
-    program
-});
+static CLIENT: LazyLock<PathBuf> = LazyLock::new(|| common::client("teardown.c"));
 
 const ABORT: i32 = 6;
 

@@ -10,6 +10,16 @@ use crate::gate::mirror::Stand;
 use crate::gate::window::{BATCH_AGE, Lane};
 use crate::green;
 
+/// An operation that is timed: the event before it.
+#[derive(Debug)]
+pub(in crate::gate) struct Timing {
+    start: Mark,
+    /// Contexts that had gone then.
+    gone: u64,
+    /// When the device should have done everything before the operation.
+    idle_at: u64,
+}
+
 /// What is known of work after an attempt to put a mark behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
@@ -53,6 +63,73 @@ impl Column {
     fn put(&self, lane: Lane, number: u64, spare: Option<Mark>, gone: u64) -> Known {
         let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
         let put = marks::put(context, behind(lane), spare);
+        self.was_put(lane, number, put, gone)
+    }
+
+    /// Puts an event before an operation of `lane` that is to be timed.
+    pub(in crate::gate) fn time(&self, lane: Lane) -> Option<Timing> {
+        let (spare, gone, left) = {
+            let mut inner = self.lock();
+            let left = inner.window.left(clock::now());
+            (inner.take_timed(lane.context), inner.gone, left)
+        };
+        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
+        let _relaxed = Relaxed::enter();
+        match marks::put_timed(context, behind(lane), spare) {
+            Put::Made(start) => Some(Timing {
+                start,
+                gone,
+                idle_at: clock::now().saturating_add(left),
+            }),
+            Put::Gone => None,
+            Put::Captures(spare) | Put::Unmarked(spare) => {
+                self.keep_timed(spare, gone);
+                None
+            }
+        }
+    }
+
+    /// Puts the mark behind an operation of `key` that is timed, and all before it in its lane.
+    pub(super) fn mark_timed(&self, lane: Lane, key: u64, timing: Timing) {
+        let Timing {
+            start,
+            gone,
+            idle_at,
+        } = timing;
+        let now = clock::now();
+        let (number, spare) = {
+            let mut inner = self.lock();
+            let Some(number) = inner.window.close_batch(lane, now) else {
+                drop(inner);
+                self.keep_timed(Some(start), gone);
+                return;
+            };
+            (number, inner.take_timed(lane.context))
+        };
+        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
+        let put = match marks::put_timed(context, behind(lane), spare) {
+            Put::Made(end) => Put::Made(end.behind(start, key, now.saturating_sub(idle_at))),
+            other => {
+                self.keep_timed(Some(start), gone);
+                other
+            }
+        };
+        let _ = self.was_put(lane, number, put, gone);
+    }
+
+    /// The operation was not submitted after all.
+    pub(in crate::gate) fn untimed(&self, timing: &Timing) {
+        self.keep_timed(Some(timing.start), timing.gone);
+    }
+
+    fn keep_timed(&self, mark: Option<Mark>, gone: u64) {
+        let mut inner = self.lock();
+        if let (Some(mark), true) = (mark, inner.gone == gone) {
+            inner.keep_timed(mark);
+        }
+    }
+
+    fn was_put(&self, lane: Lane, number: u64, put: Put, gone: u64) -> Known {
         let mut inner = self.lock();
         let (mark, known) = match put {
             Put::Made(mark) => {
@@ -121,7 +198,7 @@ impl Column {
 
     /// Puts marks behind everything that may be under way without anybody having noted it. `true` if that was done. What a stream
     /// holds that captures now was marked before it began to.
-    fn mark_unseen(&self) -> bool {
+    pub(super) fn mark_unseen(&self) -> bool {
         let mut done = true;
         for (context, going) in streams::contexts_on(self.index) {
             done &= !going && (self.mark_context(context.0.addr()) || self.mark_streams(context));

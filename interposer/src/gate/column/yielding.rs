@@ -1,0 +1,145 @@
+//! Waiting until a device has nothing of this process's under way: short, exact and at little cost.
+//!
+//! Of the threads that wait, one looks at the marks; it sleeps until they should be passed. The others sleep until it is done, and are
+//! woken one after another: whoever is admitted wakes the next one, who is admitted too or looks from then on. A looker may never come
+//! back, by a jump: so it is believed only until shortly after its next look is due. Why: ADR 66.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Column, Inner, Relaxed, Stand, clock};
+use crate::exit;
+use crate::frames;
+use crate::gate::futex;
+use crate::gate::nap::Exact;
+use crate::gate::slices::Full;
+
+/// How long after the expected end the first look is (ns): marks are passed a little later than what is before them.
+const BEHIND: u64 = 10_000;
+/// The shortest and the longest time between two looks at work that should be complete (ns).
+const LOOKS: (u64, u64) = (20_000, 100_000);
+/// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait any more.
+const LONGEST: u64 = 5_000_000;
+/// Looks become rarer as it takes longer: one part in so many of the time that it has taken too long.
+const LATE_LOOKS: u64 = 16;
+/// How long after its next look is due a looker is not believed to come any more (ns).
+const LOST: u64 = 1_000_000;
+
+/// The threads that wait for an empty device.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    /// Until when somebody is known to look.
+    looker_until: u64,
+    /// Times that somebody went to sleep without looking, and how many of these are known to be over.
+    slept: u64,
+    awake: u64,
+}
+
+/// What a thread does next that waits.
+enum Next {
+    /// It asks again.
+    Ask,
+    /// It sleeps, and looks then.
+    Look(u64),
+    /// It sleeps; somebody else looks.
+    Sleep(u64),
+}
+
+impl Column {
+    /// Whether a launch that is expected to take so long has to wait until nothing is under way.
+    pub(super) fn has_to_yield(&self, inner: &mut Inner, now: u64, expected: u64) -> Option<Full> {
+        if inner.slice == 0 || !inner.contended {
+            inner.slices.rest();
+            return None;
+        }
+        if inner.window.is_empty() {
+            inner.slices.emptied();
+        }
+        let left = inner.window.left(now);
+        if left == 0 && now.saturating_sub(inner.looked) >= LOOKS.0 && inner.window.has_marks() {
+            inner.look_relaxed(now);
+            self.settle(inner, now);
+        }
+        let left = inner.window.left(now);
+        inner.slices.ask(now, inner.slice, expected, left)
+    }
+
+    /// Waits outside the gate until nothing is under way, or nobody needs it any more. `thread` is the calling one's number.
+    pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
+        if !self.mark_touched(thread) {
+            // A capture is in the way, perhaps: nobody would know when it is over.
+            self.lock().slices.overran(clock::now());
+            return;
+        }
+        let _exact = Exact::begin();
+        let mut looks = false;
+        while !exit::is_leaving() {
+            let seen = self.emptied.load(Ordering::Acquire);
+            let now = clock::now();
+            let pause = match self.next(now, full, &mut looks) {
+                Next::Ask => return,
+                Next::Look(pause) | Next::Sleep(pause) => pause,
+            };
+            frames::sleep_on(&self.emptied, seen, Duration::from_nanos(pause));
+        }
+    }
+
+    fn next(&self, now: u64, full: Full, looks: &mut bool) -> Next {
+        let mut inner = self.lock();
+        inner.refresh(now);
+        let is_due = now >= full.ends.saturating_add(BEHIND);
+        let is_mine = *looks || now >= inner.sleepers.looker_until;
+        if is_mine && is_due {
+            inner.look_relaxed(now);
+            self.settle(&mut inner, now);
+        }
+        let is_open = inner.mirror.stand() == Stand::Open;
+        let needs_no_wait = inner.slice == 0 || !inner.contended || !is_open;
+        if needs_no_wait || inner.window.is_empty() || now >= full.limit {
+            if *looks {
+                inner.sleepers.looker_until = 0;
+                self.wake_sleeper(&mut inner);
+            }
+            return Next::Ask;
+        }
+        if !is_mine {
+            let until = inner.sleepers.looker_until.min(full.limit);
+            inner.sleepers.slept += 1;
+            return Next::Sleep(until.saturating_sub(now).clamp(1, LONGEST));
+        }
+        *looks = true;
+        let late = now.saturating_sub(full.ends);
+        let pause = if is_due {
+            (late / LATE_LOOKS).clamp(LOOKS.0, LOOKS.1)
+        } else {
+            full.ends.saturating_add(BEHIND) - now
+        };
+        let pause = pause.min(full.limit.saturating_sub(now));
+        let pause = pause.clamp(1, LONGEST);
+        inner.sleepers.looker_until = now.saturating_add(pause).saturating_add(LOST);
+        Next::Look(pause)
+    }
+
+    /// Puts marks behind all work that has none. `false` if some is left.
+    fn mark_touched(&self, thread: usize) -> bool {
+        let is_marked = || self.lock().window.unmarked_lanes().next().is_none();
+        if is_marked() {
+            return true;
+        }
+        let _relaxed = Relaxed::enter();
+        self.mark_rest(thread, 0);
+        is_marked()
+    }
+
+    /// Wakes one of those who sleep while another one looks, if there are any. It is called with the lock held, but few wait for it.
+    pub(super) fn wake_sleeper(&self, inner: &mut Inner) {
+        let sleepers = &mut inner.sleepers;
+        if sleepers.slept == sleepers.awake {
+            return;
+        }
+        self.emptied.fetch_add(1, Ordering::AcqRel);
+        if !futex::wake_one(&self.emptied) {
+            sleepers.awake = sleepers.slept;
+        }
+    }
+}

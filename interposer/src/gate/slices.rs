@@ -1,0 +1,225 @@
+//! Yielding: while another tenant works on the device, a little is submitted, and nothing more before all
+//! of it is complete. Only a device without any work of this process switches to another one's at once.
+//!
+//! Pure: it is told what is submitted and when nothing is under way, and says whether a launch goes.
+
+/// The least time that a full slice is waited for (ns), however little was submitted.
+const STUCK: u64 = 5_000_000;
+/// The most that it is waited for (ns), however long it should take.
+const PATIENCE: u64 = 10_000_000_000;
+/// Slices in a row that did not end in time before yielding is given up for a while.
+const STRIKES: u32 = 3;
+/// For how long it is given up (ns).
+const SPARED: u64 = 1_000_000_000;
+
+/// A slice that has no room: what to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full {
+    /// When all of it should be complete (`CLOCK_MONOTONIC` ns).
+    pub(super) ends: u64,
+    /// When launches go on though it is not.
+    pub(super) limit: u64,
+}
+
+/// The slices of one device.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    /// Expected nanoseconds of what was admitted since nothing was under way.
+    used: u64,
+    /// Launches that this is of.
+    count: u64,
+    /// When a launch first found no room, and when it is waited no longer.
+    full: Option<u64>,
+    /// Slices in a row that did not end in time.
+    strikes: u32,
+    /// No yielding before.
+    spared_until: u64,
+}
+
+impl Slices {
+    /// Nothing is under way.
+    pub(super) fn emptied(&mut self) {
+        (self.used, self.count) = (0, 0);
+        if self.full.take().is_some() {
+            self.strikes = 0;
+        }
+    }
+
+    /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
+    pub(super) fn rest(&mut self) {
+        self.full = None;
+    }
+
+    /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be submitted at a time? `left` is what
+    /// everything under way is expected to take still. `None`: it goes, if nothing else is in its way.
+    pub(super) fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
+        let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
+        if self.count == 0 || has_room || now < self.spared_until {
+            return None;
+        }
+        let stuck = now.saturating_add(left.saturating_mul(2).clamp(STUCK, PATIENCE));
+        let limit = *self.full.get_or_insert(stuck);
+        if now >= limit {
+            self.overran(now);
+            return None;
+        }
+        Some(Full {
+            ends: now.saturating_add(left),
+            limit,
+        })
+    }
+
+    /// A slice did not end in time, or nobody could know when it does: launches go on.
+    pub(super) fn overran(&mut self, now: u64) {
+        (self.used, self.count) = (0, 0);
+        self.full = None;
+        self.strikes += 1;
+        if self.strikes >= STRIKES {
+            self.strikes = 0;
+            self.spared_until = now.saturating_add(SPARED);
+        }
+    }
+
+    /// A launch goes that is expected to take so long (ns).
+    pub(super) fn admitted(&mut self, ns: u64) {
+        self.used = self.used.saturating_add(ns);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// It was not made after all.
+    pub(super) fn refused(&mut self, ns: u64) {
+        self.used = self.used.saturating_sub(ns);
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Whether there is no room for one more launch of `ns` nanoseconds.
+    pub(super) fn fills(&self, now: u64, slice: u64, ns: u64) -> bool {
+        now >= self.spared_until && self.used.saturating_add(ns) > slice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000_000;
+    const SLICE: u64 = 500 * US;
+
+    /// Asks for a launch of so long, and makes it.
+    fn launch(slices: &mut Slices, now: u64, ns: u64) -> bool {
+        let goes = slices.ask(now, SLICE, ns, slices.used).is_none();
+        if goes {
+            slices.admitted(ns);
+        }
+        goes
+    }
+
+    #[test]
+    fn a_slice_is_submitted_and_no_more_before_it_is_complete() {
+        let mut slices = Slices::default();
+        for _ in 0..3 {
+            let count = (0..50).filter(|_| launch(&mut slices, MS, 50 * US)).count();
+            assert_eq!(count, 10);
+            slices.emptied();
+        }
+    }
+
+    #[test]
+    fn one_longer_operation_goes_and_nothing_beside_it() {
+        let mut slices = Slices::default();
+        assert!(launch(&mut slices, MS, 20 * MS));
+        assert!(!launch(&mut slices, MS, US));
+        slices.emptied();
+        assert!(launch(&mut slices, 30 * MS, US));
+        assert!(!launch(&mut slices, 30 * MS, 20 * MS));
+        assert!(
+            !launch(&mut slices, 30 * MS, US),
+            "a short one does not overtake it"
+        );
+    }
+
+    #[test]
+    fn a_launch_that_waits_is_told_when_all_should_be_complete_and_when_it_goes_on() {
+        let mut slices = Slices::default();
+        slices.admitted(SLICE);
+        let full = slices.ask(MS, SLICE, SLICE, 400 * US);
+        assert_eq!(
+            full,
+            Some(Full {
+                ends: MS + 400 * US,
+                limit: 6 * MS
+            })
+        );
+        let later = slices.ask(2 * MS, SLICE, SLICE, 0);
+        assert_eq!(
+            later,
+            Some(Full {
+                ends: 2 * MS,
+                limit: 6 * MS
+            }),
+            "the limit does not move"
+        );
+        assert_eq!(slices.ask(6 * MS, SLICE, SLICE, 0), None);
+        slices.emptied();
+        slices.admitted(20 * MS);
+        let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
+        assert_eq!(long.limit, 41 * MS, "twice what it should take");
+        slices.rest();
+        let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
+        assert_eq!(endless.limit, MS + PATIENCE);
+    }
+
+    /// Fills a slice and waits in vain.
+    fn strikes(slices: &mut Slices, now: u64) {
+        slices.admitted(SLICE);
+        assert!(slices.ask(now, SLICE, SLICE, 0).is_some());
+        assert!(slices.ask(now + STUCK, SLICE, SLICE, 0).is_none());
+    }
+
+    #[test]
+    fn three_slices_in_a_row_that_do_not_end_in_time_spare_the_next_ones_for_a_second() {
+        let mut slices = Slices::default();
+        (0..3).for_each(|at| strikes(&mut slices, at * 10 * MS));
+        let until = 25 * MS + SPARED;
+        slices.admitted(SLICE);
+        assert!(slices.ask(until - 1, SLICE, SLICE, 0).is_none());
+        assert!(!slices.fills(until - 1, SLICE, SLICE));
+        assert!(slices.ask(until, SLICE, SLICE, 0).is_some());
+        assert!(slices.fills(until, SLICE, SLICE));
+    }
+
+    #[test]
+    fn one_that_ends_in_time_between_forgives_them() {
+        let mut slices = Slices::default();
+        for at in 0..20 {
+            strikes(&mut slices, at * 10 * MS);
+            strikes(&mut slices, at * 10 * MS);
+            slices.emptied();
+            slices.admitted(SLICE);
+            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
+            slices.emptied();
+        }
+    }
+
+    #[test]
+    fn a_rest_between_is_no_overrun() {
+        let mut slices = Slices::default();
+        for at in 0..20 {
+            slices.admitted(SLICE);
+            assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
+            slices.rest();
+        }
+        assert_eq!(slices.spared_until, 0);
+    }
+
+    #[test]
+    fn a_launch_that_the_driver_refused_leaves_its_room() {
+        let mut slices = Slices::default();
+        assert!(launch(&mut slices, MS, SLICE));
+        assert!(!launch(&mut slices, MS, SLICE));
+        slices.rest();
+        slices.refused(SLICE);
+        assert!(launch(&mut slices, MS, SLICE));
+    }
+}

@@ -1,0 +1,247 @@
+//! What a process tells the daemon of its work in the usage page: how much was completed, and for how long some was pending. Held
+//! against the software GPU's own books, under turns that a test deals by hand.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use gpushare_protocol::page::Line;
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::page::pending::PendingWord;
+use gpushare_protocol::wire::Request;
+use gpushare_tests::{Dealer, Gpu, Guest, until};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// A turn of a device that tenants share.
+fn shared(epoch: u64, contended: bool) -> Turn {
+    Turn {
+        word: LeaseWord::new(epoch, LeaseState::Open),
+        deadline: NO_DEADLINE,
+        window: 2 * MS,
+        idle_after: 20 * MS,
+        contended,
+        ..Turn::default()
+    }
+}
+
+fn started(dealer: &Dealer) -> Guest {
+    dealer.client("turns").started()
+}
+
+/// What the first process says of the first device.
+fn line(dealer: &Dealer) -> &Line {
+    dealer.usage().line(0, 0).expect("the first slot")
+}
+
+fn service(dealer: &Dealer) -> u64 {
+    line(dealer).service.load(Ordering::Relaxed)
+}
+
+fn busy(dealer: &Dealer) -> u64 {
+    line(dealer).busy.load(Ordering::Relaxed)
+}
+
+fn pending(dealer: &Dealer) -> PendingWord {
+    PendingWord::from_bits(line(dealer).pending.load(Ordering::Relaxed))
+}
+
+fn launches(guest: &mut Guest, count: u64, kernel: u64) {
+    assert_eq!(guest.ask(&format!("launch {count} {kernel}")), "launch 0");
+}
+
+fn waits(guest: &mut Guest) {
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+}
+
+/// Runs so many kernels in rows of `row`, waiting for each row, and returns what the library and what the books say they took.
+fn runs(
+    gpu: &Gpu,
+    dealer: &Dealer,
+    guest: &mut Guest,
+    rows: u64,
+    row: u64,
+    kernel: u64,
+) -> (u64, u64) {
+    let before = (service(dealer), gpu.served());
+    for _ in 0..rows {
+        launches(guest, row, kernel);
+        waits(guest);
+    }
+    (service(dealer) - before.0, gpu.served() - before.1)
+}
+
+#[track_caller]
+fn agree((said, true_ns): (u64, u64)) {
+    let apart = said.abs_diff(true_ns);
+    assert!(
+        apart <= true_ns / 50,
+        "{said} ns are said, {true_ns} were served"
+    );
+}
+
+#[test]
+fn service_is_what_the_books_say_once_kernels_are_known() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false));
+    let mut guest = started(&dealer);
+    runs(&gpu, &dealer, &mut guest, 10, 100, 300 * US);
+    assert!(!pending(&dealer).is_guessed(), "it was measured");
+    agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
+    guest.finish().silently();
+}
+
+#[test]
+fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    for kernel in [300 * US, 20 * US] {
+        runs(&gpu, &dealer, &mut guest, 20, 100, kernel);
+    }
+    // The same function and shape: what it takes is learned anew.
+    runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
+    assert!(!pending(&dealer).is_guessed(), "it was measured");
+    agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));
+    guest.finish().silently();
+}
+
+#[test]
+fn nothing_is_said_of_work_that_came_while_nothing_bound() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    let (said, served) = runs(&gpu, &dealer, &mut guest, 2, 50, 100 * US);
+    assert!(served >= 10 * MS);
+    assert_eq!((said, busy(&dealer)), (0, 0));
+    assert_eq!(pending(&dealer).since(), None);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_sparse_client_is_pending_while_it_waits_and_not_between() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    launches(&mut guest, 1, MS);
+    waits(&mut guest);
+    let (mut asked, before) = (0, (busy(&dealer), gpu.served()));
+    for _ in 0..40 {
+        let began = Instant::now();
+        launches(&mut guest, 1, MS);
+        waits(&mut guest);
+        asked += u64::try_from(began.elapsed().as_nanos()).expect("short");
+        assert_eq!(pending(&dealer).since(), None, "it has waited for it");
+        let said = busy(&dealer);
+        assert_eq!(guest.ask("query 1"), "query 0");
+        assert_eq!(busy(&dealer), said, "nothing is pending meanwhile");
+    }
+    let (said, served) = (busy(&dealer) - before.0, gpu.served() - before.1);
+    assert!(said <= asked, "{said} ns in {asked}");
+    assert!(
+        said >= served / 50 * 49,
+        "{said} ns, and {served} were served"
+    );
+    guest.finish().silently();
+}
+
+#[test]
+fn a_deep_queue_is_pending_all_the_time() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    assert_eq!(guest.ask(&format!("work {}", 300 * US)), "work 0");
+    until("it is pending", || pending(&dealer).since().is_some());
+    assert_eq!(guest.ask("stop"), "stop 0");
+    waits(&mut guest);
+    assert_eq!(pending(&dealer).since(), None);
+    assert!(busy(&dealer) > 0);
+    guest.finish().silently();
+}
+
+#[test]
+fn work_that_nobody_waits_for_is_seen_to_end() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false));
+    let mut guest = started(&dealer);
+    launches(&mut guest, 5, MS);
+    until("its end is seen", || {
+        service(&dealer) > 0 && pending(&dealer).since().is_none()
+    });
+    guest.finish().silently();
+}
+
+#[test]
+fn a_launch_at_the_closed_gate_is_pending_until_it_goes() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true));
+    let mut guest = started(&dealer);
+    launches(&mut guest, 1, MS);
+    waits(&mut guest);
+    dealer.close(1);
+    dealer.hears(&Request::Drained {
+        column: 0,
+        epoch: 1,
+    });
+    assert_eq!(pending(&dealer).since(), None);
+    let before = busy(&dealer);
+    assert_eq!(guest.ask(&format!("post {MS}")), "post 0");
+    dealer.hears(&Request::Wanted {
+        column: 0,
+        epoch: 1,
+    });
+    until("it is pending", || pending(&dealer).since().is_some());
+    let since = pending(&dealer).since();
+    assert_eq!(busy(&dealer), before, "it is counted when it ends");
+    dealer.deal(&shared(2, true));
+    until("it goes", || guest.ask("posted") == "posted 1");
+    until("it has ended", || pending(&dealer).since().is_none());
+    assert!(since.is_some() && busy(&dealer) >= before + MS);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_holder_that_nobody_contends_with_says_that_it_is_idle_and_busy_again() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(7, false));
+    let mut guest = started(&dealer);
+    for _ in 0..3 {
+        launches(&mut guest, 1, MS);
+        dealer.hears(&Request::Idle {
+            column: 0,
+            epoch: 7,
+        });
+        assert_eq!(pending(&dealer).since(), None);
+        launches(&mut guest, 1, MS);
+        dealer.hears(&Request::Busy {
+            column: 0,
+            epoch: 7,
+        });
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn work_from_before_the_gate_was_bound_is_pending_until_it_ends() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = started(&dealer);
+    launches(&mut guest, 1, 300 * MS);
+    dealer.deal(&shared(1, false));
+    until("it is pending", || pending(&dealer).since().is_some());
+    assert_eq!(guest.ask("query 1"), "query 600", "it is under way");
+    until("its end is seen", || pending(&dealer).since().is_none());
+    assert_eq!(guest.ask("query 1"), "query 0");
+    dealer.hears(&Request::Idle {
+        column: 0,
+        epoch: 1,
+    });
+    guest.finish().silently();
+}

@@ -1,0 +1,310 @@
+//! Yielding of a real program, under turns that a test deals by hand: while another tenant may be at work, a little is submitted and
+//! all of it is complete before more is. The software GPU's own books show it. No launch waits without an end.
+
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_tests::{Dealer, Gpu, Guest, until};
+use softgpu::inspect::Observer;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// How much is submitted at a time.
+const SLICE: u64 = 500 * US;
+/// What one kernel takes: two of them fit.
+const KERNEL: u64 = 200 * US;
+/// What the clock of the device may add to a kernel, a launch's own time among it.
+const SLIGHTLY: u64 = 50 * US;
+
+/// A turn of a device that tenants share.
+fn shared(epoch: u64, contended: bool, slice: u64) -> Turn {
+    Turn {
+        word: LeaseWord::new(epoch, LeaseState::Open),
+        deadline: NO_DEADLINE,
+        window: 2 * MS,
+        idle_after: 20 * MS,
+        contended,
+        slice,
+        ..Turn::default()
+    }
+}
+
+/// A gap so short is none (ns): the device goes on with what was queued.
+const GAP: u64 = 2 * US;
+
+/// The software GPU's books of the device: the stretches of time in which it worked without a pause.
+struct Books {
+    observer: Observer,
+    place: u64,
+    /// The stretch that the last spell belongs to, and may go on.
+    last: Option<(u64, u64)>,
+}
+
+impl Books {
+    fn of(gpu: &Gpu) -> Self {
+        let observer = Observer::open(&gpu.spec().parse().expect("a SPEC")).expect("a machine");
+        let (_, place) = observer.spells(0, u64::MAX).expect("readable");
+        Self {
+            observer,
+            place,
+            last: None,
+        }
+    }
+
+    /// The lengths of the stretches that have ended since this was last asked (ns).
+    fn ended(&mut self) -> Vec<u64> {
+        let (spells, place) = self.observer.spells(0, self.place).expect("readable");
+        self.place = place;
+        let mut ended = Vec::new();
+        for spell in spells {
+            match &mut self.last {
+                Some((_, to)) if spell.from <= *to + GAP => *to = spell.to,
+                last => {
+                    let before = last.replace((spell.from, spell.to));
+                    ended.extend(before.map(|(from, to)| to - from));
+                }
+            }
+        }
+        ended
+    }
+
+    /// How long the stretch is by now that may go on.
+    fn so_far(&self) -> u64 {
+        self.last.map_or(0, |(from, to)| to - from)
+    }
+
+    /// So many stretches from now on.
+    fn stretches(&mut self, count: usize) -> Vec<u64> {
+        self.ended();
+        let mut seen = Vec::new();
+        until("the device works", || {
+            seen.extend(self.ended());
+            seen.len() > count
+        });
+        // The first one may have begun before.
+        seen.split_off(1)
+    }
+
+    /// Waits for a stretch that is so long (ns).
+    fn until_longer_than(&mut self, ns: u64) {
+        self.ended();
+        until("there is a long stretch", || {
+            self.ended().iter().any(|length| *length > ns) || self.so_far() > ns
+        });
+    }
+
+    /// Waits until so many stretches in a row are at most so long (ns).
+    fn until_shorter_than(&mut self, ns: u64, count: usize) {
+        let mut row = 0;
+        until("stretches are short", || {
+            for length in self.ended() {
+                row = if length <= ns { row + 1 } else { 0 };
+            }
+            row >= count
+        });
+    }
+}
+
+fn started(dealer: &Dealer) -> Guest {
+    dealer.client("turns").started()
+}
+
+fn works(guest: &mut Guest, kernel: u64) {
+    assert_eq!(guest.ask(&format!("work {kernel}")), "work 0");
+}
+
+fn rests(guest: &mut Guest) {
+    assert_eq!(guest.ask("stop"), "stop 0");
+    assert_eq!(guest.ask("sync 1"), "sync 0");
+}
+
+#[test]
+fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    // Alone, it is learned what its kernels take.
+    books.until_longer_than(10 * MS);
+    dealer.deal(&shared(1, true, SLICE));
+    books.until_shorter_than(SLICE + SLIGHTLY, 20);
+    let stretches = books.stretches(200);
+    let long = stretches
+        .iter()
+        .filter(|ns| **ns > SLICE + SLIGHTLY)
+        .count();
+    assert_eq!(long, 0, "{stretches:?}");
+    let two = stretches.iter().filter(|ns| **ns >= 2 * KERNEL).count();
+    assert!(two > 0, "a slice holds two of them: {stretches:?}");
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_program_that_is_never_alone_learns_what_its_kernels_take() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    until("two go at a time", || books.ended().contains(&(2 * KERNEL)));
+    let stretches = books.stretches(200);
+    let long = stretches
+        .iter()
+        .filter(|ns| **ns > SLICE + SLIGHTLY)
+        .count();
+    assert_eq!(long, 0, "{stretches:?}");
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_slice_is_ignored_while_nobody_else_works() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, false, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    books.until_longer_than(4 * MS);
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_slice_that_comes_and_goes_in_the_same_epoch_is_obeyed_unannounced() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, 0));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    let device = &dealer.page().devices[0];
+    for _ in 0..3 {
+        books.until_longer_than(2 * MS);
+        device.slice.store(SLICE, Ordering::Relaxed);
+        books.until_shorter_than(SLICE + SLIGHTLY, 20);
+        device.contended.store(0, Ordering::Relaxed);
+        books.until_longer_than(2 * MS);
+        device.contended.store(1, Ordering::Relaxed);
+        books.until_shorter_than(SLICE + SLIGHTLY, 20);
+        device.slice.store(0, Ordering::Relaxed);
+    }
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn many_threads_and_streams_yield_together_and_all_go_on() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    assert_eq!(guest.ask(&format!("storm 6 {}", 50 * US)), "storm 0");
+    // Six threads with two streams each, and the legacy one.
+    let stretches = books.stretches(400);
+    let all: u64 = stretches.iter().sum();
+    let mean = all / stretches.len() as u64;
+    assert!(mean <= SLICE + SLIGHTLY, "{mean} ns at a time");
+    guest.goes_on(100);
+    assert_eq!(guest.ask("calm"), "calm 0");
+    guest.finish().silently();
+}
+
+#[test]
+fn one_operation_longer_than_a_slice_goes_alone() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, 3 * MS);
+    books.until_shorter_than(3 * MS + SLIGHTLY, 10);
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn work_that_does_not_end_keeps_no_launch_waiting_for_ever() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    let launched = guest.ask(&format!("launch 1 {}", 600_000 * MS));
+    assert_eq!(launched, "launch 0");
+    assert_eq!(guest.ask(&format!("launch 1 {KERNEL}")), "launch 0");
+    guest.kill();
+}
+
+#[test]
+fn a_program_that_yields_captures_as_without_and_is_kept_waiting_for_no_capture() {
+    for mode in [0, 1, 2] {
+        let gpu = Gpu::new("");
+        let dealer = Dealer::start(&gpu);
+        dealer.deal(&shared(1, true, SLICE));
+        let mut guest = started(&dealer);
+        works(&mut guest, KERNEL);
+        assert_eq!(guest.ask(&format!("capture 10 {mode}")), "capture 10 0");
+        guest.goes_on(20);
+        rests(&mut guest);
+        guest.finish().silently();
+    }
+}
+
+#[test]
+fn a_program_that_ends_while_it_yields_ends_as_without() {
+    for how in [0, 1] {
+        let gpu = Gpu::new("");
+        let dealer = Dealer::start(&gpu);
+        dealer.deal(&shared(1, true, SLICE));
+        let mut guest = started(&dealer);
+        works(&mut guest, 5 * MS);
+        guest.goes_on(5);
+        guest.send(&format!("leave {how}"));
+        let ended = guest.finish();
+        assert_eq!(ended.status.code(), Some(7), "{ended:?}");
+        assert_eq!(ended.stderr, "", "{ended:?}");
+    }
+}
+
+#[test]
+fn a_gate_that_closes_while_a_launch_yields_is_closed_and_opens_again() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    dealer.deal(&shared(1, true, SLICE));
+    let mut guest = started(&dealer);
+    works(&mut guest, KERNEL);
+    for epoch in 1..20 {
+        guest.goes_on(5);
+        dealer.close(epoch);
+        dealer.hears(&gpushare_protocol::wire::Request::Drained { column: 0, epoch });
+        let count = guest.ask("count");
+        let before = gpu.served();
+        assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
+        assert_eq!((guest.ask("count"), gpu.served()), (count, before));
+        dealer.deal(&shared(epoch + 1, true, SLICE));
+    }
+    rests(&mut guest);
+    guest.finish().silently();
+}
+
+#[test]
+fn a_free_gate_yields_nothing_whatever_else_the_page_says() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let free = Turn {
+        word: LeaseWord::new(1, LeaseState::Free),
+        ..shared(1, true, SLICE)
+    };
+    dealer.deal(&free);
+    let mut guest = started(&dealer);
+    let mut books = Books::of(&gpu);
+    works(&mut guest, KERNEL);
+    books.until_longer_than(4 * MS);
+    rests(&mut guest);
+    guest.finish().silently();
+}
