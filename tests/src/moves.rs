@@ -42,7 +42,7 @@ impl Scene {
     pub fn measured(spec: &str) -> Self {
         let mut scene = Self::new(spec);
         for stream in [1, 2] {
-            for _ in 0..8 {
+            for _ in 0..20 {
                 scene.does(&[&format!("launch {stream} 1000"), &format!("wait {stream}")]);
             }
         }
@@ -58,11 +58,12 @@ impl Scene {
         }
     }
 
-    /// Opens this epoch; what is at rest is looked at late.
+    /// Opens this epoch, while nobody else works: then what is measured counts. What is at rest is looked at late.
     pub fn opens(&self, epoch: u64) {
         self.dealer.deal(&Turn {
             idle_after: LATE,
             window: WINDOW,
+            contended: false,
             ..turn(epoch, LeaseState::Open)
         });
     }
