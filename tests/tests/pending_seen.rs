@@ -132,7 +132,7 @@ fn a_synchronous_copy_to_the_host_completes_the_work_of_blocking_streams() {
 }
 
 #[test]
-fn a_synchronous_copy_from_the_host_does_so_if_it_is_too_large_to_be_sent_along() {
+fn a_large_synchronous_copy_from_the_host_does_so_and_a_small_one_not() {
     is_known(1, &["upnow 131072"], nothing, &["await 1"]);
     is_not_known(1, &["launch 1 1000", "upnow 4096", "await 1"]);
 }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_launch_of_a_function_in_a_context_teaches_nothing_and_the_next_does() {
+    fn a_functions_first_launch_in_a_context_teaches_nothing_its_next_does() {
         let (here, there) = (lane(0x100, 2), lane(0x200, 2));
         assert!(is_first(&here, FUNCTION) && !launched(&here, FUNCTION));
         assert!(!is_first(&here, FUNCTION) && launched(&here, FUNCTION));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_operation_waits_for_what_its_stream_waits_for_and_the_next_does_not() {
+    fn one_operation_waits_for_what_its_stream_does_and_the_next_does_not() {
         let here = lane(0x500, 4);
         WAITING.add(tag_of_lane(&here));
         assert!(waits(&here) && !waits(&lane(0x500, 5)));

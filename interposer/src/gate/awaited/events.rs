@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_may_have_been_recorded_while_nothing_was_noted_is_unknown() {
+    fn an_event_perhaps_recorded_while_nothing_was_noted_is_unknown() {
         let mut events = Events::default();
         let serial = events.begin(EVENT, 7);
         events.end(EVENT, serial, behind(1));
