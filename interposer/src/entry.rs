@@ -151,7 +151,8 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
 /// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]). `#[gate]` is for
 /// launches: while everything is free the driver is called from the exported function itself, where nothing of ours can panic, and
 /// arguments stay where they are; `$body` is the slow way. `#[wait]` is for the program's waits, in the same way: the driver is called
-/// from the exported function where nothing is to be learnt from the wait. `#[graph]` is that where no graph allocates, else as
+/// from the exported function where nothing is to be learnt from the wait. `#[seen]` is for what the gate only follows: while everything is
+/// free the exported function jumps to the driver's. `#[graph]` is that where no graph allocates, else as
 /// without. What a body gets as `real` calls the driver's function [away](crate::frames::Away) from our own code.
 macro_rules! hooks {
     ($($(#[$mode:ident])? fn $first:ident $(| $twin:ident)* ($($args:tt)*) -> $ret:ty = $body:path;)*) => {
@@ -185,6 +186,42 @@ macro_rules! hooks {
     };
     (@export [graph] $args:tt $ret:tt $body:tt $name:ident) => {
         $crate::entry::hooks!(@gated !may_allocate(), $args $ret $body $name);
+    };
+    (@export [seen] ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+        $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
+
+        #[doc = concat!("`", stringify!($name), "` as programs see it.")]
+        ///
+        /// # Safety
+        /// As the C function.
+        #[allow(non_snake_case, reason = "the C function's name")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $crate::entry::hooks!(@slot $name);
+            $crate::entry::hooks!(@slowly ($($arg: $ty),*) [$ret] [$body]);
+
+            if let Some(real) = SLOT.known()
+                && $crate::gate::is_free()
+            {
+                // SAFETY: the program's arguments, passed on as they came.
+                return unsafe { real($($arg),*) };
+            }
+            slowly($($arg),*)
+        }
+    };
+    // Of the exported function's type, so that its call is a jump.
+    (@slowly ($($arg:ident: $ty:ty),*) [$ret:ty] [$body:path]) => {
+        #[cold]
+        #[inline(never)]
+        extern "C" fn slowly($($arg: $ty),*) -> $ret {
+            $crate::entry::hooks!(@out ($($arg: $ty),*) [$ret]);
+            $crate::entry::enter(
+                &SLOT,
+                move |_| $body(out, $($arg),*),
+                // SAFETY: the program's arguments, passed on as they came.
+                move |real| unsafe { real($($arg),*) },
+            )
+        }
     };
     (@export [wait] ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);

@@ -94,7 +94,7 @@ impl Lookup {
     /// What the real `dlsym` finds, asked from here.
     fn find(&self, handle: *mut c_void) -> *mut c_void {
         // SAFETY: the caller's own handle, a special one, or that of a library with code on this thread's stack.
-        unsafe { (self.real)(handle, self.hook.row.symbol.as_ptr()) }
+        unsafe { (self.real)(handle, self.hook.row.symbol().as_ptr()) }
     }
 
     /// The hook in place of the driver's own function, anything else as it was found.

@@ -88,11 +88,16 @@ static CUDA: [AtomicPtr<c_void>; symbols::CUDA.len()] =
 static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; symbols::NVML.len()];
 
-/// One function of the symbol table, and its real address once that is known.
+/// Room for the longest symbol that is hooked or called, and the zero behind it.
+const LONGEST: usize = 56;
+
+/// One function of the symbol table, and its real address once that is known. It holds no pointer, which the dynamic linker would have to
+/// adjust in each program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    /// The exact symbol, suffixes and all.
-    pub(crate) symbol: &'static CStr,
+    /// The exact symbol, suffixes and all, and zeros behind it.
+    symbol: [u8; LONGEST],
+    length: usize,
     library: Library,
     index: usize,
 }
@@ -104,7 +109,8 @@ impl Row {
         while index < symbols::CUDA.len() {
             if same(symbols::CUDA[index].name.as_bytes(), symbol.to_bytes()) {
                 return Self {
-                    symbol,
+                    symbol: inline(symbol),
+                    length: symbol.to_bytes().len(),
                     library: Library::Cuda,
                     index,
                 };
@@ -115,7 +121,8 @@ impl Row {
         while index < symbols::NVML.len() {
             if same(symbols::NVML[index].name.as_bytes(), symbol.to_bytes()) {
                 return Self {
-                    symbol,
+                    symbol: inline(symbol),
+                    length: symbol.to_bytes().len(),
                     library: Library::Nvml,
                     index,
                 };
@@ -125,7 +132,18 @@ impl Row {
         panic!("not in the symbol table")
     }
 
-    fn cell(self) -> &'static AtomicPtr<c_void> {
+    /// The exact symbol.
+    pub(crate) const fn name(&self) -> &[u8] {
+        self.symbol.split_at(self.length).0
+    }
+
+    /// The exact symbol, as C has it.
+    pub(crate) fn symbol(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.symbol).unwrap_or(c"")
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &'static AtomicPtr<c_void> {
         match self.library {
             Library::Cuda => &CUDA[self.index],
             Library::Nvml => &NVML[self.index],
@@ -134,7 +152,7 @@ impl Row {
 
     /// The driver's function, `None` if the program has no driver or its driver no such function.
     #[inline]
-    pub(crate) fn address(self) -> Option<*mut c_void> {
+    pub(crate) fn address(&self) -> Option<*mut c_void> {
         let known = self.cell().load(Ordering::Acquire);
         if known.is_null() {
             self.fill()
@@ -144,18 +162,32 @@ impl Row {
     }
 
     #[cold]
-    fn fill(self) -> Option<*mut c_void> {
-        let found = self.library.own(self.symbol)?;
+    fn fill(&self) -> Option<*mut c_void> {
+        let found = self.library.own(self.symbol())?;
         self.cell().store(found, Ordering::Release);
         Some(found)
     }
 
     /// Learns the address from an answer of the driver itself, for a function that it does not export.
-    pub(crate) fn offer(self, address: *mut c_void) {
+    pub(crate) fn offer(&self, address: *mut c_void) {
         if self.address().is_none() {
             self.cell().store(address, Ordering::Release);
         }
     }
+}
+
+/// The text of a symbol with zeros behind it.
+const fn inline(symbol: &CStr) -> [u8; LONGEST] {
+    let (bytes, mut text, mut at) = (symbol.to_bytes(), [0; LONGEST], 0);
+    assert!(
+        bytes.len() < LONGEST,
+        "a longer symbol than there is room for"
+    );
+    while at < bytes.len() {
+        text[at] = bytes[at];
+        at += 1;
+    }
+    text
 }
 
 const fn same(a: &[u8], b: &[u8]) -> bool {

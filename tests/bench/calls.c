@@ -1,7 +1,7 @@
 /* What driver calls cost: a pair of cuMemAlloc and cuMemFree, one of cuMemAllocAsync and cuMemFreeAsync, a
- * cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo, or a cuStreamSynchronize.
+ * cuLaunchKernel, a cuGraphLaunch, a cuMemGetInfo, a cuStreamSynchronize, a cuEventQuery, a cuEventRecord, a memset or a copy.
  *
- *   usage: calls alloc|random|async|launch|graph|info|wait ROUNDS [LIVE [NEIGHBOURS]]
+ *   usage: calls alloc|random|async|launch|graph|info|wait|query|record|memset|bulk|copy|down ROUNDS [LIVE [NEIGHBOURS]]
  *          calls hold 0 1 NEIGHBOURS   starts them, prints a line, and ends with its standard input
  *          calls exit 0             starts, and prints CLOCK_MONOTONIC in nanoseconds as its last act but exiting
  *
@@ -32,6 +32,9 @@ static launch_fn launch;
 static int (*graph_launch)(void *, void *);
 static int (*mem_info)(size_t *, size_t *);
 static int (*synchronize)(void *);
+static int (*event_query)(void *), (*event_record)(void *, void *);
+static int (*memset_async)(uint64_t, unsigned char, size_t, void *);
+static int (*copy_async)(uint64_t, uint64_t, size_t, void *), (*down_async)(void *, uint64_t, size_t, void *);
 static uint64_t *live, seed = 88172645463325252ull;
 
 static void start(void) {
@@ -44,6 +47,12 @@ static void start(void) {
     graph_launch = (int (*)(void *, void *))dlsym(driver, "cuGraphLaunch");
     mem_info = (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
     synchronize = (int (*)(void *))dlsym(driver, "cuStreamSynchronize");
+    event_query = (int (*)(void *))dlsym(driver, "cuEventQuery");
+    event_record = (int (*)(void *, void *))dlsym(driver, "cuEventRecord");
+    memset_async = (int (*)(uint64_t, unsigned char, size_t, void *))dlsym(driver, "cuMemsetD8Async");
+    copy_async = (int (*)(uint64_t, uint64_t, size_t, void *))dlsym(driver, "cuMemcpyAsync");
+    down_async = (int (*)(void *, uint64_t, size_t, void *))dlsym(driver, "cuMemcpyDtoHAsync_v2");
+    if (!event_query || !event_record || !memset_async || !copy_async || !down_async) exit(1);
     int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
     void *context;
     if (!mem_alloc || !mem_free || !launch || !graph_launch || !mem_info || !synchronize || !retain || retain(&context, 0)) exit(1);
@@ -110,6 +119,31 @@ static void waits(size_t rounds) {
         if (synchronize(NULL)) exit(1);
 }
 
+static void queries(size_t rounds) {
+    while (rounds--)
+        if (event_query(&seed)) exit(1);
+}
+
+static void records(size_t rounds) {
+    while (rounds--)
+        if (event_record(&seed, NULL)) exit(1);
+}
+
+static void memsets(size_t rounds, size_t bytes) {
+    while (rounds--)
+        if (memset_async(4096, 0, bytes, NULL)) exit(1);
+}
+
+static void copies(size_t rounds) {
+    while (rounds--)
+        if (copy_async(4096, 8192, 4096, NULL)) exit(1);
+}
+
+static void downs(size_t rounds) {
+    while (rounds--)
+        if (down_async(&seed, 8192, 8, NULL)) exit(1);
+}
+
 static int ascending(const void *a, const void *b) {
     double difference = *(const double *)a - *(const double *)b;
     return (difference > 0) - (difference < 0);
@@ -167,6 +201,12 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[1], "graph")) graph_launches(rounds / BATCHES);
         else if (!strcmp(argv[1], "info")) questions(rounds / BATCHES);
         else if (!strcmp(argv[1], "wait")) waits(rounds / BATCHES);
+        else if (!strcmp(argv[1], "query")) queries(rounds / BATCHES);
+        else if (!strcmp(argv[1], "record")) records(rounds / BATCHES);
+        else if (!strcmp(argv[1], "memset")) memsets(rounds / BATCHES, 4096);
+        else if (!strcmp(argv[1], "bulk")) memsets(rounds / BATCHES, 2 << 20);
+        else if (!strcmp(argv[1], "copy")) copies(rounds / BATCHES);
+        else if (!strcmp(argv[1], "down")) downs(rounds / BATCHES);
         else launches(rounds / BATCHES);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         nanoseconds[batch] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / (double)(rounds / BATCHES);

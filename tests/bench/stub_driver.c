@@ -106,6 +106,15 @@ int cuCtxSetCurrent(void *context) { return (void)context, SUCCESS; }
 int cuModuleLoadData(void **module, const void *image) { return (void)image, cuCtxGetCurrent(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name) { return (void)name, *function = module, SUCCESS; }
 int cuStreamSynchronize(void *stream) { return (void)stream, SUCCESS; }
+int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {
+    return (void)at, (void)value, (void)bytes, (void)stream, SUCCESS;
+}
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    return (void)to, (void)from, (void)bytes, (void)stream, SUCCESS;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    return (void)to, (void)from, (void)bytes, (void)stream, SUCCESS;
+}
 int cuGraphLaunch(void *exec, void *stream) { return (void)exec, (void)stream, SUCCESS; }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,

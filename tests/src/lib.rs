@@ -18,6 +18,7 @@ pub mod gpu;
 pub mod guest;
 pub mod home;
 pub mod machine;
+pub mod moves;
 pub mod mps;
 pub mod referee;
 pub mod runnable;

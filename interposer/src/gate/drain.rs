@@ -16,7 +16,7 @@ use super::column::{self, Column, Timing, Told};
 use super::estimate::Expected;
 use super::futex::Bed;
 use super::window::Lane;
-use super::{Key, Passage, Place, clock, streams, thread};
+use super::{Key, Passage, Place, apart, awaited, clock, thread};
 use crate::contexts::{self, Here};
 use crate::exit;
 use crate::green::{self, Green};
@@ -26,7 +26,7 @@ use crate::session::Notice;
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
 const PATIENCE: u64 = 10_000_000_000;
 /// A wait of the program's that took so long (ns) was for work that ended only then.
-const BLOCKED: u64 = 20_000;
+pub(super) const BLOCKED: u64 = 20_000;
 
 /// One admitted launch.
 #[derive(Debug)]
@@ -80,7 +80,9 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     lane,
                     key,
                     expected: go.expected,
-                    timing: go.timed.then(|| column.time(lane)).flatten(),
+                    timing: (go.timed && !apart::is_first(&lane, key))
+                        .then(|| column.time(lane))
+                        .flatten(),
                 }));
             }
             Told::Wait(pause) => {
@@ -125,6 +127,9 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
             expected,
             timing,
         } = admitted;
+        if !apart::launched(&lane, key) {
+            column.lock().window.waits(lane);
+        }
         column.note(lane, key, expected, timing);
     } else {
         admitted.taken_back();
@@ -141,19 +146,6 @@ impl Admitted {
     }
 }
 
-/// What comes next in `stream` waits for something else than the device: another stream, a copy, a host function.
-pub(crate) fn stream_waits(stream: Ordered) {
-    if !super::is_bound() {
-        return;
-    }
-    if let Some(here) = streams::locate(stream)
-        && let Some(column) = column::of(here.device.index())
-    {
-        let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
-        column.lock().window.waits(lane);
-    }
-}
-
 /// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
 pub(super) fn context_going(context: CUcontext) {
     for column in column::all() {
@@ -165,6 +157,9 @@ pub(super) fn context_going(context: CUcontext) {
 pub(super) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
+    }
+    if gone {
+        awaited::context_gone(context);
     }
 }
 
@@ -286,6 +281,9 @@ impl Wait {
         };
         for (stamp, column) in self.stamps.iter().zip(column::all()) {
             if *stamp > 0 {
+                // What ended only now is what stands behind a stream's work, not that itself.
+                let waits = |lane: &Lane| is_lane(lane) && apart::waits(lane);
+                column.waited_for(waits, *stamp, false);
                 column.waited_for(is_lane, *stamp, blocked);
             }
         }
@@ -297,7 +295,7 @@ fn is_default(stream: CUstream) -> bool {
 }
 
 /// The lane of a stream as the program names it.
-fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
+pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
     if is_default(stream)
         && let Some(green) = green::current()
         && green.primary == context

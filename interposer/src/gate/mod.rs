@@ -13,6 +13,8 @@
 //! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
 #![allow(unsafe_code, reason = "the record a thread-local pointer names")]
 
+pub(crate) mod apart;
+pub(crate) mod awaited;
 mod barrier;
 mod cap;
 mod clock;
@@ -181,6 +183,7 @@ pub(crate) fn leave() {
 pub(crate) fn after_fork_in_child() {
     GATE.word.reset(NOT_READY);
     GATE.records.forget();
+    apart::forget();
     thread::after_fork_in_child();
     for waiting in &GATE.waiting {
         waiting.store(0, Ordering::Relaxed);
@@ -227,6 +230,7 @@ pub(crate) fn open(column: usize) {
 
 /// Opens a column whose launches need no look: the gate is not felt.
 pub(crate) fn free(column: usize) {
+    awaited::freed();
     GATE.open(column, false);
 }
 

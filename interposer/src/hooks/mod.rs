@@ -24,9 +24,11 @@ mod linear;
 mod lookup;
 mod managed;
 mod module;
+mod moves;
 mod nvml;
 mod nvml_lists;
 mod ordered;
+mod pending;
 mod pool;
 mod pools;
 mod reclaim;
@@ -59,7 +61,9 @@ const FAMILIES: &[&[Hook]] = &[
     lookup::HOOKS,
     managed::HOOKS,
     module::HOOKS,
+    moves::HOOKS,
     nvml::HOOKS,
+    pending::HOOKS,
     pool::HOOKS,
     stream::HOOKS,
     sync::HOOKS,
@@ -100,7 +104,7 @@ pub(crate) fn find_name(symbol: &str) -> Option<&'static Hook> {
 
 fn find_bytes(symbol: &[u8]) -> Option<&'static Hook> {
     let at = ALL
-        .binary_search_by(|hook| hook.row.symbol.to_bytes().cmp(symbol))
+        .binary_search_by(|hook| hook.row.name().cmp(symbol))
         .ok()?;
     ALL.get(at)
 }
@@ -114,12 +118,7 @@ const fn sorted() -> [Hook; COUNT] {
         while row < FAMILIES[family].len() {
             let hook = FAMILIES[family][row];
             let mut at = filled;
-            while at > 0
-                && less(
-                    hook.row.symbol.to_bytes(),
-                    all[at - 1].row.symbol.to_bytes(),
-                )
-            {
+            while at > 0 && less(hook.row.name(), all[at - 1].row.name()) {
                 all[at] = all[at - 1];
                 at -= 1;
             }
@@ -153,17 +152,17 @@ mod tests {
     fn every_hook_is_found_by_its_name_and_appears_once() {
         for hook in &ALL {
             assert_eq!(
-                find(hook.row.symbol).map(|found| found.ours),
+                find(hook.row.symbol()).map(|found| found.ours),
                 Some(hook.ours),
                 "{:?}",
-                hook.row.symbol
+                hook.row.symbol()
             );
         }
         for pair in ALL.windows(2) {
             assert!(
-                pair[0].row.symbol < pair[1].row.symbol,
+                pair[0].row.symbol() < pair[1].row.symbol(),
                 "{:?} is hooked twice or out of order",
-                pair[1].row.symbol
+                pair[1].row.symbol()
             );
         }
     }
@@ -172,7 +171,7 @@ mod tests {
     fn the_hooks_are_the_rows_of_the_table_that_say_so() {
         let hooked: Vec<&str> = ALL
             .iter()
-            .filter_map(|hook| hook.row.symbol.to_str().ok())
+            .filter_map(|hook| hook.row.symbol().to_str().ok())
             .collect();
         let cuda = symbols::CUDA
             .iter()
@@ -189,7 +188,7 @@ mod tests {
     fn the_hooks_that_pass_the_gate_are_the_rows_of_the_table_that_launch() {
         let gated = ALL.iter().filter(|hook| hook.gated);
         let gated: Vec<&str> = gated
-            .filter_map(|hook| hook.row.symbol.to_str().ok())
+            .filter_map(|hook| hook.row.symbol().to_str().ok())
             .collect();
         let launches = symbols::CUDA.iter();
         let launches = launches.filter(|row| row.gate == symbols::Gate::Launch);

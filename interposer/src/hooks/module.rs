@@ -12,6 +12,7 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::contexts;
 use crate::entry::hooks;
+use crate::gate::apart;
 use crate::overhead;
 
 hooks! {
@@ -139,6 +140,7 @@ fn load_function(real: cuFuncLoad, function: CUfunction) -> CUresult {
 
 fn forgetting(handle: *mut c_void, answer: CUresult) -> CUresult {
     if answer.is_success() {
+        apart::forget();
         overhead::forget(handle.addr() as u64);
     }
     answer

@@ -13,7 +13,7 @@ use super::frees;
 use super::ordered::Ordered;
 use crate::captures;
 use crate::entry::hooks;
-use crate::gate::{drain, streams};
+use crate::gate::{apart, awaited, streams};
 use crate::green;
 
 hooks! {
@@ -44,7 +44,8 @@ hooks! {
 
 fn create(real: cuStreamCreate, stream: *mut CUstream, flags: c_uint) -> CUresult {
     // SAFETY: the program's own arguments.
-    made(stream, unsafe { real(stream, flags) })
+    let answer = made(stream, unsafe { real(stream, flags) });
+    blocking(stream, flags, answer)
 }
 
 fn create_with_priority(
@@ -54,7 +55,8 @@ fn create_with_priority(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: the program's own arguments.
-    made(stream, unsafe { real(stream, flags, priority) })
+    let answer = made(stream, unsafe { real(stream, flags, priority) });
+    blocking(stream, flags, answer)
 }
 
 fn create_green(
@@ -78,7 +80,17 @@ fn made(stream: *const CUstream, answer: CUresult) -> CUresult {
     answer
 }
 
+/// Notes a stream that waits for the legacy stream, and that for it.
+fn blocking(stream: *const CUstream, flags: c_uint, answer: CUresult) -> CUresult {
+    if answer.is_success() && flags & CUstream_flags::NON_BLOCKING.0 == 0 {
+        // SAFETY: the driver wrote it.
+        awaited::blocking_stream_made(unsafe { *stream });
+    }
+    answer
+}
+
 fn destroy(real: cuStreamDestroy, stream: CUstream) -> CUresult {
+    awaited::stream_going(stream);
     frees::stream_going(stream);
     captures::stream_going(stream);
     // SAFETY: the program's own argument.
@@ -100,13 +112,7 @@ fn wait_event(
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, event, flags) };
     let answer = streams::joining_capture(capturing(stream), call);
-    if answer.is_success() {
-        // Stream 0 is the thread's own one to some callers.
-        drain::stream_waits(Ordered::legacy(stream));
-        if stream.is_null() {
-            drain::stream_waits(Ordered::per_thread(stream));
-        }
-    }
+    apart::made_to_wait(Ordered::legacy(stream));
     answer
 }
 

@@ -62,7 +62,9 @@ fn synchronize_context(real: cuCtxSynchronize_v2, context: CUcontext) -> CUresul
 
 fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
     // SAFETY: the program's own argument.
-    followed(unsafe { real(event) })
+    followed(gate::awaited::asking_event(event, || unsafe {
+        real(event)
+    }))
 }
 
 /// Waits by `call`; the gate learns what is complete.

@@ -33,7 +33,7 @@ enum Known {
 
 impl Column {
     /// Puts a mark behind the work of `lane`. `true` if none of it is left without one.
-    pub(super) fn mark(&self, lane: Lane) -> bool {
+    pub(in crate::gate) fn mark(&self, lane: Lane) -> bool {
         let (number, spare, gone) = {
             let mut inner = self.lock();
             let Some(number) = inner.window.close_batch(lane, clock::now()) else {

@@ -1,0 +1,235 @@
+//! Operations whose time says nothing of how long their kind takes: the first one of a function or graph, which may load or compile its
+//! module, and one that waits in its stream for a copy to or from the host, another stream, or a host function.
+//!
+//! Such an operation is noted as one that waits, and no estimate learns from the batch that holds it. What is remembered are small tags in sets of four places: no lock, no allocation, and nothing that a fork could leave locked. A tag that gave way to
+//! another one costs at most a lesson, learned too often or once too little.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use gpushare_cuda_abi::cuda::CUcontext;
+
+use super::column::Column;
+use super::marks::Relaxed;
+use super::window::Lane;
+use super::{awaited, column, drain, streams};
+use crate::hooks::Ordered;
+
+/// Places of a set.
+const WAYS: usize = 4;
+
+/// Remembered tags.
+#[derive(Debug)]
+struct Tags<const SETS: usize> {
+    sets: [[AtomicU64; WAYS]; SETS],
+    /// Which place of a full set gives way next.
+    next: AtomicUsize,
+}
+
+/// Functions and graphs that this process has launched while something bound: 32 KiB, which are touched only then.
+static LAUNCHED: Tags<1024> = Tags::new();
+/// Streams whose next operation waits for something that is no operation of the gate's.
+static WAITING: Tags<64> = Tags::new();
+/// Rises when handles may be given to others, so that what was launched under them counts no more.
+static ERA: AtomicU64 = AtomicU64::new(1);
+
+impl<const SETS: usize> Tags<SETS> {
+    const fn new() -> Self {
+        Self {
+            sets: [const { [const { AtomicU64::new(0) }; WAYS] }; SETS],
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn set(&self, tag: u64) -> &[AtomicU64; WAYS] {
+        &self.sets[(tag >> 32) as usize % SETS]
+    }
+
+    fn has(&self, tag: u64) -> bool {
+        let mut places = self.set(tag).iter();
+        places.any(|place| place.load(Ordering::Relaxed) == tag)
+    }
+
+    fn add(&self, tag: u64) {
+        if self.has(tag) {
+            return;
+        }
+        let set = self.set(tag);
+        let take = |place: &AtomicU64| {
+            place
+                .compare_exchange(0, tag, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        if !set.iter().any(take) {
+            let victim = self.next.fetch_add(1, Ordering::Relaxed) % WAYS;
+            set[victim].store(tag, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, tag: u64) {
+        for place in self.set(tag) {
+            let _ = place.compare_exchange(tag, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A number for three, never 0.
+fn tag(one: u64, two: u64, three: u64) -> u64 {
+    let mix = |sum: u64, part: u64| {
+        (sum ^ part)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29)
+    };
+    mix(mix(mix(0, one), two), three) | 1
+}
+
+fn tag_of_lane(lane: &Lane) -> u64 {
+    tag(lane.context as u64, lane.stream as u64, lane.thread as u64)
+}
+
+fn tag_of_launch(lane: &Lane, key: u64) -> u64 {
+    tag(key, lane.context as u64, ERA.load(Ordering::Relaxed))
+}
+
+/// Whether an operation of `key` may load something when it is launched in the lane's context.
+fn may_load(key: u64) -> bool {
+    // Functions and graphs: `drain::number`.
+    key >> 63 != 0
+}
+
+/// Whether an operation of `key` would be the first of its function or graph, as far as is known.
+pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
+    may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
+}
+
+/// An operation of `key` has been launched. Whether its time teaches how long its kind takes.
+pub(super) fn launched(lane: &Lane, key: u64) -> bool {
+    let teaches = !(is_first(lane, key) || waits(lane));
+    if may_load(key) {
+        LAUNCHED.add(tag_of_launch(lane, key));
+    }
+    WAITING.remove(tag_of_lane(lane));
+    teaches
+}
+
+/// Whether something that is no operation of the gate's stands behind the lane's last one.
+pub(super) fn waits(lane: &Lane) -> bool {
+    WAITING.has(tag_of_lane(lane))
+}
+
+/// Modules have been unloaded, or this is a forked child: handles of functions may be given again.
+pub(crate) fn forget() {
+    ERA.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Something that takes long, and is no work of the multiprocessors, is about to go into `stream`: a copy from or to the host, a host
+/// function. What the stream holds gets its mark first, so that it is known to be complete before that is. With `later`, the call does
+/// not wait for it, and the stream's next operation does.
+pub(crate) fn comes(stream: Ordered, later: bool) {
+    if !super::is_bound() || !stream.runs() {
+        return;
+    }
+    let Some(here) = streams::locate(stream) else {
+        return;
+    };
+    let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
+    if let Some(column) = column::of(here.device.index()) {
+        let _relaxed = Relaxed::enter();
+        let _ = column.mark(lane);
+        // Streams that wait for the legacy one will wait for this, and so would their marks.
+        if stream.is_legacy() && !later {
+            mark_blocking(column, here.handle);
+        }
+    }
+    if later {
+        WAITING.add(tag_of_lane(&lane));
+    }
+}
+
+/// Marks what streams hold that wait for the context's legacy stream.
+fn mark_blocking(column: &Column, context: CUcontext) {
+    let mine = drain::thread_number();
+    let can_mark = |lane: &Lane| lane.thread == 0 || lane.thread == mine;
+    let lanes: Vec<Lane> = column
+        .lock()
+        .window
+        .unmarked_lanes()
+        .map(|(lane, _)| lane)
+        .filter(can_mark)
+        .collect();
+    let blocks = awaited::waiting_for_legacy(context);
+    for lane in lanes.into_iter().filter(blocks) {
+        let _ = column.mark(lane);
+    }
+}
+
+/// `stream` has been made to wait for an event. Stream 0 may be either default stream here.
+pub(crate) fn made_to_wait(stream: Ordered) {
+    if !super::is_bound() {
+        return;
+    }
+    let Some(here) = streams::locate(stream) else {
+        return;
+    };
+    for per_thread in [false, true] {
+        let lane = drain::lane_of(here.handle, stream.handle(), per_thread);
+        WAITING.add(tag_of_lane(&lane));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FUNCTION: u64 = 1 << 63 | 0x7000;
+    const MEMSET: u64 = 5;
+
+    fn lane(context: usize, stream: usize) -> Lane {
+        Lane {
+            context,
+            stream,
+            thread: 0,
+        }
+    }
+
+    #[test]
+    fn a_functions_first_launch_in_a_context_teaches_nothing_its_next_does() {
+        let (here, there) = (lane(0x100, 2), lane(0x200, 2));
+        assert!(is_first(&here, FUNCTION) && !launched(&here, FUNCTION));
+        assert!(!is_first(&here, FUNCTION) && launched(&here, FUNCTION));
+        assert!(launched(&lane(0x100, 3), FUNCTION), "whatever stream");
+        assert!(!launched(&there, FUNCTION), "another context loads again");
+    }
+
+    #[test]
+    fn after_modules_were_unloaded_a_functions_launch_is_its_first() {
+        let here = lane(0x300, 2);
+        assert!(!launched(&here, FUNCTION) && launched(&here, FUNCTION));
+        forget();
+        assert!(!launched(&here, FUNCTION));
+    }
+
+    #[test]
+    fn a_memset_loads_nothing() {
+        assert!(launched(&lane(0x400, 2), MEMSET));
+    }
+
+    #[test]
+    fn one_operation_waits_for_what_its_stream_does_and_the_next_does_not() {
+        let here = lane(0x500, 4);
+        WAITING.add(tag_of_lane(&here));
+        assert!(waits(&here) && !waits(&lane(0x500, 5)));
+        assert!(!launched(&here, MEMSET) && launched(&here, MEMSET));
+    }
+
+    #[test]
+    fn a_full_set_loses_its_oldest_tag_and_keeps_the_newest() {
+        let tags = Tags::<1>::new();
+        for tag in 1..=6 {
+            tags.add(tag);
+        }
+        assert!(tags.has(6) && tags.has(5));
+        assert_eq!((1..=6).filter(|tag| tags.has(*tag)).count(), WAYS);
+        tags.remove(6);
+        assert!(!tags.has(6));
+    }
+}

@@ -1,0 +1,196 @@
+//! Copies that are described in memory: how much, and between what.
+//!
+//! # Safety
+//! Reads the program's own description, which the driver is about to read; null is for the driver to refuse.
+#![allow(unsafe_code, reason = "reads the program's description of a copy")]
+
+use gpushare_cuda_abi::cuda::*;
+
+use super::{Ends, between, contexts_of, device_of, times};
+
+/// What a description says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Described {
+    /// How much.
+    pub(super) bytes: usize,
+    to: Side,
+    from: Side,
+    /// Where the contexts are told.
+    contexts: Option<(CUcontext, CUcontext)>,
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    kind: CUmemorytype,
+    address: CUdeviceptr,
+}
+
+/// What no driver accepts.
+const NOTHING: Described = Described {
+    bytes: 0,
+    to: Side {
+        kind: CUmemorytype::HOST,
+        address: 0,
+    },
+    from: Side {
+        kind: CUmemorytype::HOST,
+        address: 0,
+    },
+    contexts: None,
+};
+
+impl Side {
+    fn is_device(self) -> bool {
+        [CUmemorytype::DEVICE, CUmemorytype::ARRAY].contains(&self.kind)
+            || self.kind == CUmemorytype::UNIFIED && device_of(self.address).is_some()
+    }
+
+    fn is_host(self) -> bool {
+        self.kind == CUmemorytype::HOST
+    }
+}
+
+impl Described {
+    /// Where it works; `kind` is for estimates.
+    pub(super) fn ends(&self, kind: u32) -> Ends {
+        let Self { to, from, .. } = *self;
+        if to.is_host() {
+            Ends::ToHost
+        } else if from.is_host() {
+            Ends::FromHost
+        } else if !(to.is_device() && from.is_device()) {
+            Ends::Unknown
+        } else if let Some((to, from)) = self.contexts {
+            contexts_of(to, from, kind)
+        } else if device_of(to.address).is_some() && device_of(from.address).is_some() {
+            match between(to.address, from.address) {
+                Ends::Within(_) => Ends::Within(kind),
+                ends => ends,
+            }
+        } else {
+            Ends::Within(kind)
+        }
+    }
+}
+
+/// Of `cuMemcpy2D` with 32-bit sizes.
+pub(super) fn rectangle_v1(copy: *const CUDA_MEMCPY2D_v1) -> Described {
+    // SAFETY: null, or a description.
+    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+        bytes: times(copy.WidthInBytes as usize, copy.Height as usize),
+        to: side(copy.dstMemoryType, copy.dstDevice.into()),
+        from: side(copy.srcMemoryType, copy.srcDevice.into()),
+        contexts: None,
+    })
+}
+
+/// Of `cuMemcpy2D`.
+pub(super) fn rectangle_v2(copy: *const CUDA_MEMCPY2D_v2) -> Described {
+    // SAFETY: null, or a description.
+    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+        bytes: times(copy.WidthInBytes, copy.Height),
+        to: side(copy.dstMemoryType, copy.dstDevice),
+        from: side(copy.srcMemoryType, copy.srcDevice),
+        contexts: None,
+    })
+}
+
+/// Of `cuMemcpy3D` with 32-bit sizes.
+pub(super) fn box_v1(copy: *const CUDA_MEMCPY3D_v1) -> Described {
+    // SAFETY: null, or a description.
+    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+        bytes: times(
+            times(copy.WidthInBytes as usize, copy.Height as usize),
+            copy.Depth as usize,
+        ),
+        to: side(copy.dstMemoryType, copy.dstDevice.into()),
+        from: side(copy.srcMemoryType, copy.srcDevice.into()),
+        contexts: None,
+    })
+}
+
+/// Of `cuMemcpy3D`.
+pub(super) fn box_v2(copy: *const CUDA_MEMCPY3D_v2) -> Described {
+    // SAFETY: null, or a description.
+    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+        bytes: times(times(copy.WidthInBytes, copy.Height), copy.Depth),
+        to: side(copy.dstMemoryType, copy.dstDevice),
+        from: side(copy.srcMemoryType, copy.srcDevice),
+        contexts: None,
+    })
+}
+
+/// Of `cuMemcpy3DPeer`.
+pub(super) fn peers(copy: *const CUDA_MEMCPY3D_PEER_v1) -> Described {
+    // SAFETY: null, or a description.
+    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+        bytes: times(times(copy.WidthInBytes, copy.Height), copy.Depth),
+        to: side(copy.dstMemoryType, copy.dstDevice),
+        from: side(copy.srcMemoryType, copy.srcDevice),
+        contexts: Some((copy.dstContext, copy.srcContext)),
+    })
+}
+
+fn side(kind: CUmemorytype, address: CUdeviceptr) -> Side {
+    Side { kind, address }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: u32 = 0x400;
+
+    fn rectangle(to: CUmemorytype, from: CUmemorytype) -> CUDA_MEMCPY2D_v2 {
+        CUDA_MEMCPY2D_v2 {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: from,
+            srcHost: core::ptr::null(),
+            srcDevice: 0x7000_0000,
+            srcArray: CUarray::NULL,
+            srcPitch: 4096,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: to,
+            dstHost: core::ptr::null_mut(),
+            dstDevice: 0x7100_0000,
+            dstArray: CUarray::NULL,
+            dstPitch: 4096,
+            WidthInBytes: 1024,
+            Height: 300,
+        }
+    }
+
+    fn ends(to: CUmemorytype, from: CUmemorytype) -> Ends {
+        let copy = rectangle(to, from);
+        let described = rectangle_v2(&raw const copy);
+        assert_eq!(described.bytes, 1024 * 300);
+        described.ends(KIND)
+    }
+
+    #[test]
+    fn a_copy_is_within_a_device_if_both_ends_are_said_to_be_there() {
+        use CUmemorytype as Type;
+        assert_eq!(ends(Type::DEVICE, Type::DEVICE), Ends::Within(KIND));
+        assert_eq!(ends(Type::ARRAY, Type::DEVICE), Ends::Within(KIND));
+        assert_eq!(ends(Type::HOST, Type::DEVICE), Ends::ToHost);
+        assert_eq!(ends(Type::DEVICE, Type::HOST), Ends::FromHost);
+        assert_eq!(ends(Type::HOST, Type::HOST), Ends::ToHost);
+        assert_eq!(
+            ends(Type::DEVICE, Type::UNIFIED),
+            Ends::Unknown,
+            "nobody knows it"
+        );
+    }
+
+    #[test]
+    fn what_no_driver_accepts_has_no_size() {
+        assert_eq!(rectangle_v2(core::ptr::null()).bytes, 0);
+        assert_eq!(peers(core::ptr::null()).bytes, 0);
+        let mut copy = rectangle(CUmemorytype::DEVICE, CUmemorytype::DEVICE);
+        copy.Height = usize::MAX;
+        assert_eq!(rectangle_v2(&raw const copy).bytes, usize::MAX);
+    }
+}

@@ -1,0 +1,202 @@
+/* A CUDA driver program that sets, copies, records events and asks about them. It answers one command a line on its standard input
+ * and knows nothing of gpushare. I is a stream, 0 (the legacy one) to 7; E an event, 0 to 7.
+ *
+ *   init                 -> init RESULT             cuInit, device 0, its primary context, 64 MiB twice, pinned memory as much
+ *   make I FLAGS         -> make RESULT             stream I
+ *   launch I NS          -> launch RESULT           a kernel of NS nanoseconds
+ *   first I NS           -> first RESULT            the same of a module loaded for it
+ *   wait I               -> wait RESULT             cuStreamSynchronize
+ *   record E I           -> record RESULT           event E behind what stream I holds
+ *   sync E               -> sync RESULT             cuEventSynchronize
+ *   query E              -> query RESULT            cuEventQuery; 600 while there is work
+ *   ask I                -> ask RESULT              cuStreamQuery; the same
+ *   await I, write I     -> await RESULT            stream I waits for a value in memory, or writes it; it is 0 again behind `reset`
+ *   reset                -> reset RESULT
+ *   begin I, end I       -> begin RESULT            a capture
+ *   set I BYTES          -> set RESULT              cuMemsetD32Async
+ *   setnow BYTES         -> setnow RESULT           cuMemsetD8, on the legacy stream
+ *   setrect I BYTES      -> setrect RESULT          cuMemsetD2D8Async, rows of 1 KiB
+ *   within I BYTES       -> within RESULT           cuMemcpyDtoDAsync
+ *   withinnow BYTES      -> withinnow RESULT        cuMemcpyDtoD
+ *   any I BYTES          -> any RESULT              cuMemcpyAsync between addresses of the device
+ *   rect I BYTES         -> rect RESULT             cuMemcpy2DAsync within the device, rows of 1 KiB
+ *   peer I BYTES         -> peer RESULT             cuMemcpyPeerAsync from the context to itself
+ *   down I BYTES         -> down RESULT             cuMemcpyDtoHAsync to pinned memory
+ *   downnow BYTES        -> downnow RESULT          cuMemcpyDtoH to pageable memory
+ *   upnow BYTES          -> upnow RESULT            cuMemcpyHtoD from pageable memory
+ *   up I BYTES           -> up RESULT               cuMemcpyHtoDAsync from pinned memory
+ *   anyup I BYTES        -> anyup RESULT            cuMemcpyAsync from pinned memory
+ *   noded E, noded2 E    -> noded RESULT            a graph that records event E, by cuGraphAddEventRecordNode or cuGraphAddNode
+ *   external E I         -> external RESULT         the same, by a capture of stream I
+ *   graph I              -> graph RESULT            launches it
+ *   post COMMAND         -> post 0                  another thread executes it
+ *   posted               -> posted DONE             -1 while it does, then its result
+ *
+ * RESULT is the CUresult as a number. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long dptr;
+/* CUDA_MEMCPY2D_v2. */
+struct rectangle {
+    size_t src_x, src_y;
+    unsigned src_type;
+    const void *src_host;
+    dptr src_device;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    unsigned dst_type;
+    void *dst_host;
+    dptr dst_device;
+    void *dst_array;
+    size_t dst_pitch, width, height;
+};
+
+enum { ROOM = 64 << 20, ROW = 1024, DEVICE = 2 };
+static void *driver, *context, *function, *streams[8], *events[8], *pinned, *pageable;
+static dptr one, two, value;
+static atomic_int posted;
+
+static void *symbol(const char *name) {
+    void *found = dlsym(driver, name);
+    if (!found) {
+        fprintf(stderr, "no %s\n", name);
+        exit(2);
+    }
+    return found;
+}
+#define CALL(name, types) ((int (*) types)symbol(name))
+#define TRY(call) do { int result_ = (call); if (result_) return result_; } while (0)
+#define LAUNCH (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)
+
+static int load(void) {
+    void *module;
+    TRY(CALL("cuModuleLoadData", (void **, const void *))(&module, "any image"));
+    return CALL("cuModuleGetFunction", (void **, void *, const char *))(&function, module, "spin");
+}
+
+static int begin(void) {
+    TRY(CALL("cuInit", (unsigned))(0));
+    TRY(CALL("cuDevicePrimaryCtxRetain", (void **, int))(&context, 0));
+    TRY(CALL("cuCtxSetCurrent", (void *))(context));
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&one, ROOM));
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&two, ROOM));
+    TRY(CALL("cuMemAlloc_v2", (dptr *, size_t))(&value, 4096));
+    TRY(CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(value, 0, 4096));
+    TRY(CALL("cuMemAllocHost_v2", (void **, size_t))(&pinned, ROOM));
+    pageable = malloc(ROOM);
+    for (int i = 0; i < 8; i++) TRY(CALL("cuEventCreate", (void **, unsigned))(&events[i], 2));
+    return load();
+}
+
+static int spin(uint64_t ns, void *stream) {
+    void *parameters[] = {&ns};
+    return CALL("cuLaunchKernel", LAUNCH)(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+static int rectangle(void *stream, size_t bytes) {
+    struct rectangle copy = {.src_type = DEVICE, .src_device = one, .src_pitch = ROW, .dst_type = DEVICE, .dst_device = two,
+                             .dst_pitch = ROW, .width = ROW, .height = bytes / ROW};
+    return CALL("cuMemcpy2DAsync_v2", (const struct rectangle *, void *))(&copy, stream);
+}
+
+static void *exec;
+
+/* cuGraphAddNode's parameters: a type, 7 for a recording, and at byte 16 its event. */
+static int noded(void *event, int generic) {
+    void *graph, *node;
+    struct { int type, reserved[3]; void *event; char rest[232]; } params = {.type = 7, .event = event};
+    TRY(CALL("cuGraphCreate", (void **, unsigned))(&graph, 0));
+    if (generic) TRY(CALL("cuGraphAddNode", (void **, void *, void *, size_t, void *))(&node, graph, NULL, 0, &params));
+    else TRY(CALL("cuGraphAddEventRecordNode", (void **, void *, void *, size_t, void *))(&node, graph, NULL, 0, event));
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0);
+}
+
+static int external(void *event, void *stream) {
+    void *graph;
+    TRY(CALL("cuStreamBeginCapture_v2", (void *, int))(stream, 2));
+    TRY(CALL("cuEventRecordWithFlags", (void *, void *, unsigned))(event, stream, 1));
+    TRY(CALL("cuStreamEndCapture", (void *, void **))(stream, &graph));
+    return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))(&exec, graph, 0);
+}
+
+static int write_value(void *stream, unsigned to) {
+    return CALL("cuStreamWriteValue32_v2", (void *, dptr, unsigned, unsigned))(stream, value, to, 0);
+}
+
+static int obey(const char *word, unsigned long long a, unsigned long long b) {
+    void **stream = &streams[a % 8], *event = events[a % 8];
+#define IS(name) (!strcmp(word, name))
+    if (IS("init")) return begin();
+    if (IS("make")) return CALL("cuStreamCreate", (void **, unsigned))(stream, (unsigned)b);
+    if (IS("launch")) return spin(b, *stream);
+    if (IS("first")) { TRY(load()); return spin(b, *stream); }
+    if (IS("wait")) return CALL("cuStreamSynchronize", (void *))(*stream);
+    if (IS("record")) return CALL("cuEventRecord", (void *, void *))(event, streams[b % 8]);
+    if (IS("sync")) return CALL("cuEventSynchronize", (void *))(event);
+    if (IS("query")) return CALL("cuEventQuery", (void *))(event);
+    if (IS("ask")) return CALL("cuStreamQuery", (void *))(*stream);
+    if (IS("await")) return CALL("cuStreamWaitValue32_v2", (void *, dptr, unsigned, unsigned))(*stream, value, 1, 0);
+    if (IS("write")) return write_value(*stream, 1);
+    if (IS("reset")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(value, 0, 4096);
+    if (IS("begin")) return CALL("cuStreamBeginCapture_v2", (void *, int))(*stream, 2);
+    if (IS("end")) { void *graph; return CALL("cuStreamEndCapture", (void *, void **))(*stream, &graph); }
+    if (IS("noded")) return noded(event, 0);
+    if (IS("noded2")) return noded(event, 1);
+    if (IS("external")) return external(event, streams[b % 8]);
+    if (IS("graph")) return CALL("cuGraphLaunch", (void *, void *))(exec, *stream);
+    if (IS("set")) return CALL("cuMemsetD32Async", (dptr, unsigned, size_t, void *))(one, 7, b / 4, *stream);
+    if (IS("setnow")) return CALL("cuMemsetD8_v2", (dptr, unsigned char, size_t))(one, 7, a);
+    if (IS("setrect"))
+        return CALL("cuMemsetD2D8Async", (dptr, size_t, unsigned char, size_t, size_t, void *))(one, ROW, 7, ROW, b / ROW, *stream);
+    if (IS("within")) return CALL("cuMemcpyDtoDAsync_v2", (dptr, dptr, size_t, void *))(two, one, b, *stream);
+    if (IS("withinnow")) return CALL("cuMemcpyDtoD_v2", (dptr, dptr, size_t))(two, one, a);
+    if (IS("any")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(two, one, b, *stream);
+    if (IS("rect")) return rectangle(*stream, b);
+    if (IS("peer")) return CALL("cuMemcpyPeerAsync", (dptr, void *, dptr, void *, size_t, void *))(two, context, one, context, b, *stream);
+    if (IS("down")) return CALL("cuMemcpyDtoHAsync_v2", (void *, dptr, size_t, void *))(pinned, one, b, *stream);
+    if (IS("downnow")) return CALL("cuMemcpyDtoH_v2", (void *, dptr, size_t))(pageable, one, a);
+    if (IS("upnow")) return CALL("cuMemcpyHtoD_v2", (dptr, const void *, size_t))(one, pageable, a);
+    if (IS("up")) return CALL("cuMemcpyHtoDAsync_v2", (dptr, const void *, size_t, void *))(one, pinned, b, *stream);
+    if (IS("anyup")) return CALL("cuMemcpyAsync", (dptr, dptr, size_t, void *))(one, (dptr)(uintptr_t)pinned, b, *stream);
+    return 998;
+}
+
+struct order { char word[32]; unsigned long long a, b; };
+
+static void *post(void *given) {
+    struct order *order = given;
+    int result = CALL("cuCtxSetCurrent", (void *))(context);
+    posted = result ? result : obey(order->word, order->a, order->b);
+    free(order);
+    return NULL;
+}
+
+int main(void) {
+    char line[256], word[32];
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long a = 0, b = 0;
+        int result = 0;
+        if (sscanf(line, "%31s %llu %llu", word, &a, &b) < 1) continue;
+        if (!strcmp(word, "post")) {
+            pthread_t thread;
+            struct order *order = calloc(1, sizeof *order);
+            if (!order || sscanf(line, "post %31s %llu %llu", order->word, &order->a, &order->b) < 1) return 3;
+            posted = -1;
+            pthread_create(&thread, NULL, post, order);
+            pthread_detach(thread);
+        } else if (!strcmp(word, "posted")) result = posted;
+        else result = obey(word, a, b);
+        printf("%s %d\n", word, result);
+    }
+    return 0;
+}

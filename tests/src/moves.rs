@@ -1,0 +1,106 @@
+//! The client `moves` under turns that a test deals: what a program sets, copies, records and asks, and what the library says of it.
+
+use gpushare_protocol::page::lease::{LeaseState, Turn};
+use gpushare_protocol::wire::Request;
+
+use crate::dealer::turn;
+use crate::{Dealer, Gpu, Guest, until};
+
+/// No look at what is idle comes before this (ns).
+const LATE: u64 = 20_000_000_000;
+/// A window so large (ns) that no kernel of these tests gets a mark for its length, on a loaded machine either.
+const WINDOW: u64 = 4_000_000_000;
+
+/// A program, its daemon and its GPU.
+#[derive(Debug)]
+pub struct Scene {
+    /// The software GPU.
+    pub gpu: Gpu,
+    /// Who deals.
+    pub dealer: Dealer,
+    /// The client.
+    pub guest: Guest,
+}
+
+impl Scene {
+    /// On a machine like `spec`; the first epoch is 1, and open. Stream 1 blocks, stream 2 does not, stream 3 is for values.
+    #[track_caller]
+    pub fn new(spec: &str) -> Self {
+        let gpu = Gpu::new(spec);
+        let dealer = Dealer::start(&gpu);
+        let guest = dealer.client("moves");
+        let mut scene = Self { gpu, dealer, guest };
+        scene.does(&["init", "make 1 0", "make 2 1", "make 3 1"]);
+        scene.dealer.close(99);
+        scene.drains(99);
+        scene.opens(1);
+        scene
+    }
+
+    /// The same once kernels of a microsecond have been measured, so that none gets a mark of its own.
+    #[track_caller]
+    pub fn measured(spec: &str) -> Self {
+        let mut scene = Self::new(spec);
+        for stream in [1, 2] {
+            for _ in 0..20 {
+                scene.does(&[&format!("launch {stream} 1000"), &format!("wait {stream}")]);
+            }
+        }
+        scene
+    }
+
+    /// Commands that must all succeed.
+    #[track_caller]
+    pub fn does(&mut self, lines: &[&str]) {
+        for line in lines {
+            let word = line.split(' ').next().expect("a word");
+            assert_eq!(self.guest.ask(line), format!("{word} 0"), "{line}");
+        }
+    }
+
+    /// Opens this epoch, while nobody else works: then what is measured counts. What is at rest is looked at late.
+    pub fn opens(&self, epoch: u64) {
+        self.dealer.deal(&Turn {
+            idle_after: LATE,
+            window: WINDOW,
+            contended: false,
+            ..turn(epoch, LeaseState::Open)
+        });
+    }
+
+    /// Waits until all work of this epoch is said to be complete.
+    #[track_caller]
+    pub fn drains(&self, epoch: u64) {
+        self.dealer.hears(&drained(epoch));
+    }
+
+    /// Asks a stream 200 times whether it is done, in which time marks that are passed would be found. It is not, and nothing was said
+    /// to be drained.
+    #[track_caller]
+    pub fn is_not_drained(&mut self, epoch: u64, ask: &str) {
+        let mut said = Vec::new();
+        for _ in 0..200 {
+            assert!(self.guest.ask(ask).ends_with(" 600"), "it waits");
+            said.extend(self.dealer.said());
+        }
+        assert!(!said.contains(&drained(epoch)), "{said:?}");
+    }
+
+    /// Waits until a command that another thread executes is over.
+    #[track_caller]
+    pub fn is_posted(&mut self) {
+        until("the call returns", || {
+            self.guest.ask("posted") == "posted 0"
+        });
+    }
+}
+
+/// What is said when all work of an epoch is complete.
+pub fn drained(epoch: u64) -> Request {
+    Request::Drained { column: 0, epoch }
+}
+
+/// What is said when a call waits at a closed gate.
+pub fn wanted(epoch: u64) -> Request {
+    Request::Wanted { column: 0, epoch }
+}

@@ -1,0 +1,132 @@
+//! Large memsets and copies within a device pass the gate as kernels do. Small ones, copies from and to the host, and what a capture
+//! records, do not; and a turn does not end later because of a copy to the host. Under turns that a test deals.
+
+use gpushare_tests::moves::{Scene, wanted};
+use gpushare_tests::until;
+
+const MIB: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Everything that works on the device's own memory, with a place for its size.
+const WITHIN: [&str; 8] = [
+    "set 1",
+    "setnow",
+    "setrect 1",
+    "within 1",
+    "withinnow",
+    "any 1",
+    "rect 1",
+    "peer 1",
+];
+/// Everything with an end on the host that need not be waited for.
+const HOST: [&str; 3] = ["down 1", "up 1", "anyup 1"];
+
+#[test]
+fn a_large_memset_or_copy_within_the_device_waits_for_its_turn() {
+    let mut scene = Scene::new("");
+    for (epoch, command) in (1..).zip(WITHIN) {
+        scene.dealer.close(epoch);
+        scene.drains(epoch);
+        scene.does(&[&format!("post {command} {}", 4 * MIB)]);
+        scene.dealer.hears(&wanted(epoch));
+        assert_eq!(scene.guest.ask("posted"), "posted -1", "{command} waits");
+        scene.opens(epoch + 1);
+        scene.is_posted();
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_small_memset_or_copy_within_the_device_waits_for_no_turn() {
+    let mut scene = Scene::new("");
+    scene.dealer.close(1);
+    scene.drains(1);
+    for command in WITHIN {
+        scene.does(&[&format!("{command} {}", MIB / 2)]);
+    }
+    assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_copy_from_or_to_the_host_waits_for_no_turn() {
+    let mut scene = Scene::new("");
+    scene.dealer.close(1);
+    scene.drains(1);
+    for command in HOST {
+        scene.does(&[&format!("{command} {}", 16 * MIB)]);
+    }
+    scene.does(&["downnow 16777216"]);
+    assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn what_a_capture_records_waits_for_no_turn() {
+    let mut scene = Scene::new("");
+    scene.dealer.close(1);
+    scene.drains(1);
+    let large = 4 * MIB;
+    for command in ["set 2", "setrect 2", "within 2", "any 2", "rect 2"] {
+        scene.does(&["begin 2", &format!("{command} {large}"), "end 2"]);
+    }
+    assert_eq!(scene.dealer.said(), []);
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_turn_ends_when_its_large_memsets_and_copies_are_complete() {
+    // 64 MiB take 100 ms.
+    let mut scene = Scene::new("bw=640MiB/s");
+    for (epoch, command) in (1..).zip(["set 2", "within 2", "setnow"]) {
+        let before = scene.gpu.served();
+        scene.does(&[&format!("{command} {}", 64 * MIB)]);
+        scene.dealer.close(epoch);
+        scene.drains(epoch);
+        let served = scene.gpu.served() - before;
+        assert!(served >= 100 * MS, "{served} ns of {command}");
+        scene.opens(epoch + 1);
+    }
+    scene.guest.finish().silently();
+}
+
+#[test]
+fn a_turn_does_not_end_later_because_of_a_copy_behind_its_kernels() {
+    // 64 MiB take 16 s.
+    for copy in ["down 2", "up 2", "anyup 2"] {
+        let mut scene = Scene::measured("link=4MiB/s");
+        scene.does(&["launch 2 1000", &format!("{copy} {}", 64 * MIB)]);
+        scene.dealer.close(1);
+        scene.drains(1);
+        assert_eq!(scene.guest.ask("ask 2"), "ask 600", "{copy} goes on");
+        scene.guest.kill();
+    }
+}
+
+#[test]
+fn a_turn_does_not_end_later_because_of_a_synchronous_copy() {
+    // 64 MiB take 16 s. Stream 1 waits for the legacy one.
+    for stream in [0, 1] {
+        let mut scene = Scene::measured("link=4MiB/s");
+        let launch = format!("launch {stream} 1000");
+        scene.does(&[&launch, &format!("post downnow {}", 64 * MIB)]);
+        scene.dealer.close(1);
+        scene.drains(1);
+        assert_eq!(scene.guest.ask("posted"), "posted -1", "the copy goes on");
+        scene.guest.kill();
+    }
+}
+
+#[test]
+fn a_turn_ends_behind_the_kernel_that_waits_for_a_copy() {
+    // 8 MiB take 200 ms.
+    let mut scene = Scene::measured("link=40MiB/s");
+    let work = 50 * MS;
+    let before = scene.gpu.served();
+    scene.does(&[&format!("up 2 {}", 8 * MIB), &format!("launch 2 {work}")]);
+    scene.dealer.close(1);
+    scene.drains(1);
+    assert!(scene.gpu.served() - before >= work);
+    until("it is done", || scene.guest.ask("ask 2") == "ask 0");
+    scene.guest.finish().silently();
+}

@@ -1,0 +1,148 @@
+//! What a program waits for or finds complete is known to be complete, without a mark: by events, by questions, by synchronous copies.
+//! And nothing is taken for complete that is not. Under turns that a test deals.
+//!
+//! Each scene makes marks useless: behind the kernel its stream waits for a value, and a mark behind that is not passed.
+
+use gpushare_tests::moves::Scene;
+use gpushare_tests::until;
+
+/// The kernel is known to be complete though a mark would not say so.
+#[track_caller]
+fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: &[&str]) {
+    let mut scene = Scene::measured("");
+    scene.does(&[&format!("launch {stream} 1000")]);
+    scene.does(before);
+    then(&mut scene);
+    scene.does(after);
+    scene.dealer.close(1);
+    scene.drains(1);
+    let ask = format!("ask {stream}");
+    assert_eq!(scene.guest.ask(&ask), "ask 600", "it waits for a value");
+    ends(scene, stream);
+}
+
+/// What the program does teaches nothing of the kernel.
+#[track_caller]
+fn is_not_known(stream: u32, lines: &[&str]) {
+    let mut scene = Scene::measured("");
+    scene.does(lines);
+    scene.dealer.close(1);
+    scene.is_not_drained(1, &format!("ask {stream}"));
+    scene.does(&["write 3"]);
+    scene.drains(1);
+    ends(scene, stream);
+}
+
+#[track_caller]
+fn ends(mut scene: Scene, stream: u32) {
+    scene.does(&["write 3"]);
+    let ask = format!("ask {stream}");
+    until("the stream is done", || scene.guest.ask(&ask) == "ask 0");
+    scene.guest.finish().silently();
+}
+
+fn nothing(_: &mut Scene) {}
+
+fn finds(scene: &mut Scene, line: &str) {
+    until("it is complete", || scene.guest.ask(line).ends_with(" 0"));
+}
+
+#[test]
+fn work_before_an_event_that_was_waited_for_is_known_to_be_complete() {
+    for stream in [1, 2] {
+        let record = format!("record 0 {stream}");
+        let later = format!("await {stream}");
+        is_known(stream, &[&record, &later, "sync 0"], nothing, &[]);
+    }
+}
+
+#[test]
+fn work_behind_an_event_that_was_waited_for_is_not_known_to_be_complete() {
+    is_not_known(2, &["record 0 2", "launch 2 1000", "await 2", "sync 0"]);
+}
+
+#[test]
+fn work_beside_an_event_that_was_waited_for_is_not_known_to_be_complete() {
+    is_not_known(2, &["launch 2 1000", "record 0 1", "await 2", "sync 0"]);
+}
+
+#[test]
+fn an_event_that_was_recorded_again_tells_of_its_last_recording_only() {
+    let lines = [
+        "launch 2 1000",
+        "record 0 2",
+        "record 0 1",
+        "await 2",
+        "sync 0",
+    ];
+    is_not_known(2, &lines);
+}
+
+#[test]
+fn an_event_that_a_graph_records_tells_nothing_of_where_it_was_before() {
+    for node in ["noded 0", "noded2 0", "external 0 3"] {
+        let lines = [
+            "launch 2 1000",
+            "record 0 2",
+            node,
+            "await 2",
+            "graph 1",
+            "wait 1",
+            "sync 0",
+        ];
+        is_not_known(2, &lines);
+    }
+}
+
+#[test]
+fn work_before_an_event_that_is_found_passed_is_known_to_be_complete() {
+    is_known(
+        2,
+        &["record 0 2", "await 2"],
+        |scene| finds(scene, "query 0"),
+        &[],
+    );
+}
+
+#[test]
+fn an_event_that_is_not_passed_tells_nothing() {
+    let mut scene = Scene::measured("");
+    scene.does(&["launch 2 1000", "await 2", "record 0 2"]);
+    assert_eq!(scene.guest.ask("query 0"), "query 600");
+    scene.dealer.close(1);
+    scene.is_not_drained(1, "query 0");
+    scene.does(&["write 3"]);
+    scene.drains(1);
+    ends(scene, 2);
+}
+
+#[test]
+fn work_of_a_stream_that_is_found_idle_is_known_to_be_complete() {
+    is_known(2, &[], |scene| finds(scene, "ask 2"), &["await 2"]);
+}
+
+#[test]
+fn an_idle_stream_tells_nothing_of_another() {
+    is_not_known(2, &["launch 2 1000", "ask 1", "await 2"]);
+}
+
+#[test]
+fn a_synchronous_copy_to_the_host_completes_the_work_of_blocking_streams() {
+    is_known(1, &["downnow 4096"], nothing, &["await 1"]);
+}
+
+#[test]
+fn a_large_synchronous_copy_from_the_host_does_so_and_a_small_one_not() {
+    is_known(1, &["upnow 131072"], nothing, &["await 1"]);
+    is_not_known(1, &["launch 1 1000", "upnow 4096", "await 1"]);
+}
+
+#[test]
+fn a_synchronous_copy_tells_nothing_of_a_stream_that_does_not_block() {
+    is_not_known(2, &["launch 2 1000", "downnow 4096", "await 2"]);
+}
+
+#[test]
+fn a_copy_within_the_device_waits_for_nothing_and_tells_nothing() {
+    is_not_known(1, &["launch 1 1000", "withinnow 4096", "await 1"]);
+}
