@@ -15,9 +15,13 @@ use crate::gate::nap::Exact;
 use crate::gate::slices::Full;
 
 /// How long after the expected end the first look is (ns): marks are passed a little later than what is before them.
-const BEHIND: u64 = 10_000;
+const BEHIND: u64 = 12_000;
 /// The shortest and the longest time between two looks at work that should be complete (ns).
 const LOOKS: (u64, u64) = (20_000, 100_000);
+/// The shortest sleep (ns), and how little too early a look is not slept for.
+const SHORTEST: u64 = 5_000;
+/// A sleep that ends later than that (ns) does so because the machine is busy, and teaches no more than this.
+const MOST_LATE: u64 = 50_000;
 /// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait any more.
 const LONGEST: u64 = 5_000_000;
 /// Looks become rarer as it takes longer: one part in so many of the time that it has taken too long.
@@ -33,6 +37,24 @@ pub(super) struct Sleepers {
     /// Times that somebody went to sleep without looking, and how many of these are known to be over.
     slept: u64,
     awake: u64,
+    /// By how much sleeps lately ended too late (ns): they are made so much shorter.
+    late: u64,
+}
+
+impl Sleepers {
+    /// A sleep that should have ended at `planned` ended at `now`.
+    fn woke(&mut self, planned: u64, now: u64) {
+        // One that was woken, or began so late that it never slept, says nothing.
+        if now >= planned {
+            let late = (now - planned).min(MOST_LATE);
+            self.late = (7 * self.late + late) / 8;
+        }
+    }
+
+    /// How long to sleep so that `pause` nanoseconds pass.
+    fn shortened(&self, pause: u64) -> u64 {
+        pause.saturating_sub(self.late).max(SHORTEST)
+    }
 }
 
 /// What a thread does next that waits.
@@ -76,10 +98,19 @@ impl Column {
         }
         let _exact = Exact::begin();
         let mut looks = false;
+        let mut planned = 0;
         while !exit::is_leaving() {
             let seen = self.emptied.load(Ordering::Acquire);
             let now = clock::now();
-            let pause = match self.next(now, full, &mut looks) {
+            if planned > 0 {
+                self.lock().sleepers.woke(planned, now);
+            }
+            let next = self.next(now, full, &mut looks);
+            planned = match next {
+                Next::Look(pause) => now.saturating_add(pause),
+                Next::Ask | Next::Sleep(_) => 0,
+            };
+            let pause = match next {
                 Next::Ask => return,
                 Next::Look(pause) | Next::Sleep(pause) => pause,
             };
@@ -90,7 +121,7 @@ impl Column {
     fn next(&self, now: u64, full: Full, looks: &mut bool) -> Next {
         let mut inner = self.lock();
         inner.refresh(now);
-        let is_due = now >= full.ends.saturating_add(BEHIND);
+        let is_due = now.saturating_add(SHORTEST) >= full.ends.saturating_add(BEHIND);
         let is_mine = *looks || now >= inner.sleepers.looker_until;
         if is_mine && is_due {
             inner.look_relaxed(now);
@@ -115,8 +146,9 @@ impl Column {
         let pause = if is_due {
             (late / LATE_LOOKS).clamp(LOOKS.0, LOOKS.1)
         } else {
-            full.ends.saturating_add(BEHIND) - now
+            full.ends.saturating_add(BEHIND).saturating_sub(now)
         };
+        let pause = inner.sleepers.shortened(pause);
         let pause = pause.min(full.limit.saturating_sub(now));
         let pause = pause.clamp(1, LONGEST);
         inner.sleepers.looker_until = now.saturating_add(pause).saturating_add(LOST);
@@ -144,5 +176,30 @@ impl Column {
         if !futex::wake_one(&self.emptied) {
             sleepers.awake = sleepers.slept;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_are_shortened_by_what_they_lately_were_too_long() {
+        let mut sleepers = Sleepers::default();
+        assert_eq!(sleepers.shortened(500_000), 500_000);
+        (0..100).for_each(|_| sleepers.woke(1_000_000, 1_030_000));
+        let late = 500_000 - sleepers.shortened(500_000);
+        assert!((29_000..=30_000).contains(&late), "{late}");
+        assert_eq!(sleepers.shortened(20_000), SHORTEST);
+        (0..100).for_each(|_| sleepers.woke(1_000_000, 900_000));
+        assert_eq!(
+            500_000 - sleepers.shortened(500_000),
+            late,
+            "those were woken"
+        );
+        (0..100).for_each(|_| sleepers.woke(1_000_000, 9_000_000));
+        assert!(500_000 - sleepers.shortened(500_000) <= MOST_LATE);
+        (0..100).for_each(|_| sleepers.woke(1_000_000, 1_000_000));
+        assert!(500_000 - sleepers.shortened(500_000) < 100);
     }
 }
