@@ -10,7 +10,9 @@ from rows import Row
 SECONDS = 5  # measured, for a row about shares
 SHORT = 4  # for one about caps or waiting
 PRESETS = (("equal", SECONDS), ("lengths", SECONDS), ("sync", SECONDS), ("graphs", SECONDS), ("three", SECONDS), ("cap10", SHORT), ("cap30", SHORT), ("cap50", SHORT),
-           ("preempt", SHORT), ("idle", SHORT), ("handoff", SHORT), ("processes", SHORT))
+           ("processes", SHORT))
+# What tenants with gaps get with and without gpushare; the first two come before all other figures about time.
+AGAINST = ("gaps-2", "serving-1", "gaps-4", "gaps-sync", "serving-first", "curve-5ms", "decode-10ms", "copies-trainer", "mixed")
 WIDE = 15  # percentage points that would mean that nothing is shared
 TICK = 20_000  # ns: a clock of the device that ticks more seldom cannot tell whose the time is
 
@@ -40,6 +42,29 @@ def preset(machine, name, seconds):
     worst = max((abs(tenant["error_pp"]) for tenant in outcome["tenants"] if tenant["error_pp"] is not None), default=0)
     assert machine.soft or worst < WIDE, "; ".join(said)
     return "; ".join(said), outcome
+
+
+def against_bare(machine, name):
+    """The same tenants without and with gpushare, in one run."""
+    found = machine.folder / "bench.json"
+    machine.run([machine.gpushare, "bench", "share", "--gpu", machine.gpu, "--seconds", 1 if machine.soft else SHORT, "--alone", "0",
+                 "--preset", name, "--compare-bare", "--json", found])
+    (both,) = json.loads(found.read_text())["comparisons"]
+
+    def figure(pair, scale=100.0, unit="%"):
+        return f"{pair['bare'] * scale:.2f} then {pair['shared'] * scale:.2f} {unit}" if pair else "unknown"
+
+    said = [f"useful {figure(both['useful'])}, goal 95 % of bare"]
+    for tenant in both["tenants"]:
+        part = f"{tenant['name']} {figure(tenant['device'])}"
+        if tenant["asked"] is not None:
+            part += f" of {tenant['asked'] * 100:.0f} asked"
+        if tenant["wait_p99"]:
+            part += f", wait p99 {figure(tenant['wait_p99'], 1e-6, 'ms')}"
+        said.append(part)
+    starved = [tenant["name"] for tenant in both["tenants"] if tenant["device"] and tenant["device"]["shared"] <= 0]
+    assert machine.soft or not starved, f"{', '.join(starved)} got nothing; " + "; ".join(said)
+    return "; ".join(said), both
 
 
 def overhead(machine):
@@ -93,5 +118,6 @@ def slices(machine):
 def rows():
     """What the driver does by itself, the benchmark's experiments, their cost."""
     return ([Row("time: the driver's own slices", slices), Row("time: marks by event and by stream write", marks)],
-            [*(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, least=12) for name, seconds in PRESETS),
+            [*(Row(f"time, without and with: {name}", lambda machine, name=name: against_bare(machine, name), limit=40, least=14) for name in AGAINST),
+             *(Row(f"time: {name}", lambda machine, name=name, seconds=seconds: preset(machine, name, seconds), limit=40, least=12) for name, seconds in PRESETS),
              Row("time: what gpushare costs", overhead, limit=75, least=30)])

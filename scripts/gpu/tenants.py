@@ -19,6 +19,7 @@ SHARES = (
     ("three: matmul 50, attention 30, small kernels 20", (("matmul", 50), ("attention", 30), ("small", 20))),
     ("three: graphs 40, matmul 40, attention 20", (("graph", 40), ("matmul", 40), ("attention", 20))),
 )
+PAIRS = (("small", "small"), ("serve", "copies"), ("serve", "memsets"))
 CAPS = (10, 30, 50)
 BESIDE = (("without gpushare", None, None), ("equal", (), ()), ("above", ("--priority", "900"), ("--priority", "100")))
 
@@ -128,6 +129,17 @@ class Rows:
         said.append(f"preempting costs p99 {figures['above'][0]['p99_ms'] - bare['serve']['p99_ms']:.2f} ms (goal 3)")
         return "; ".join(said), figures
 
+    def pair(self, machine, kinds):
+        """Two together, without and with gpushare: the driver's own sharing is what nobody may fall below."""
+        groups = prepare(machine, *([(what, flags) for what in kinds] for flags in (None, ())))
+        bare, ours = (work(group, SECONDS) for group in groups)
+        said = []
+        for what, before, after in zip(kinds, bare, ours):
+            waits = f" ({latency(before)} -> {latency(after)})" if what == "serve" else ""
+            said.append(f"{what} {before['rate']:.1f} -> {after['rate']:.1f} a second{waits}")
+        assert all(fact["rate"] > 0 for fact in ours), "; ".join(said)
+        return "; ".join(said), {"bare": bare, "shared": ours}
+
     def row(self, machine, ask):
         if self.why_not:
             raise NotAvailable(self.why_not)
@@ -139,5 +151,6 @@ def rows(why_no_torch):
     found = Rows(why_no_torch)
     named = [("alone, without gpushare", found.baseline, 75, 30), ("an inference loop beside training", found.beside, 75, 30)]
     named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 45, 15) for name, wanted in SHARES]
+    named += [(f"{' beside '.join(kinds)}, without and with", lambda machine, kinds=kinds: found.pair(machine, kinds), 60, 20) for kinds in PAIRS]
     named += [("caps alone", found.cap, 60, 25), ("what gpushare costs alone", found.cost, 60, 25)]
     return [Row(f"PyTorch time: {name}", lambda machine, ask=ask: found.row(machine, ask), limit=limit, least=least) for name, ask, limit, least in named]

@@ -46,6 +46,28 @@ def graph():
     return lambda kept=(x, y): captured.replay()
 
 
+def copies():
+    """Products of several shapes behind copies of 64 MB from pinned memory, and a second stream."""
+    host = torch.empty(64 << 20, dtype=torch.uint8).pin_memory()
+    device = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    shapes = [torch.randn(size, size, device="cuda", dtype=torch.float16) for size in (256, 1024, 2048, 4096)]
+    side = torch.cuda.Stream()
+
+    def step():
+        device.copy_(host, non_blocking=True)
+        for a in shapes:
+            a @ a
+        with torch.cuda.stream(side):
+            shapes[1] @ shapes[1]
+    return step
+
+
+def memsets():
+    """Nothing but memsets of 1 GiB."""
+    x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    return lambda: x.zero_()
+
+
 def serve():
     """An inference loop: a request each 10 ms, waited for."""
     x = torch.randn(1024, 1024, device="cuda", dtype=torch.float16)
@@ -80,7 +102,7 @@ def ahead(step, end):
 
 def main():
     what = sys.argv[1]
-    step = {"matmul": matmul, "attention": attention, "small": small, "graph": graph, "serve": serve}[what]()
+    step = {"matmul": matmul, "attention": attention, "small": small, "graph": graph, "copies": copies, "memsets": memsets, "serve": serve}[what]()
     for _ in range(20):
         step()
     torch.cuda.synchronize()

@@ -73,7 +73,7 @@ def plan(transcript, why_no_torch):
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
-    return [*ground, *driver, *collide, *torch_memory, *bench[:9], *tenants.rows(why_no_torch), *bench[9:], *torch_collide]
+    return [*ground, *driver, *collide, *torch_memory, *bench[:12], *tenants.rows(why_no_torch), *bench[12:], *torch_collide]
 
 
 def commit():
