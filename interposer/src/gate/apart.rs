@@ -101,14 +101,17 @@ pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
 }
 
-/// An operation of `key` has been launched. Whether its time teaches how long its kind takes.
+/// An operation of `key` has been launched. Whether its time teaches how long its kind takes. A launch beside others pays
+/// for this each time: what is remembered is changed only where it has to be.
 pub(super) fn launched(lane: &Lane, key: u64) -> bool {
-    let teaches = !(is_first(lane, key) || waits(lane));
-    if may_load(key) {
+    let (first, waited) = (is_first(lane, key), waits(lane));
+    if first {
         LAUNCHED.add(tag_of_launch(lane, key));
     }
-    WAITING.remove(tag_of_lane(lane));
-    teaches
+    if waited {
+        WAITING.remove(tag_of_lane(lane));
+    }
+    !first && !waited
 }
 
 /// Whether something that is no operation of the gate's stands behind the lane's last one.

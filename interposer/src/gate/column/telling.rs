@@ -82,8 +82,7 @@ impl Inner {
         self.unseen && self.glances < GLANCES
     }
 
-    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it was opened with. Nobody else's
-    /// promise needs more in flight than a slice of the driver's.
+    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it was opened with.
     pub(super) fn refresh(&mut self, now: u64) {
         let shared = self.page.filter(|_| self.bounds.deadline == NO_DEADLINE);
         let Some(page) = shared else {
@@ -94,10 +93,8 @@ impl Inner {
         self.slice = page.slice.load(Ordering::Relaxed);
         self.contended = page.contended.load(Ordering::Relaxed) != 0;
         self.window.contends(now, self.contended);
-        self.bounds.window = match page.window.load(Ordering::Relaxed) {
-            0 => WINDOW,
-            window => window.min(WINDOW),
-        };
+        let window = page.window.load(Ordering::Relaxed);
+        self.bounds.window = if window == 0 { WINDOW } else { window };
     }
 
     /// Whether everything should be complete, and there are marks to ask: what comes now may come after a pause.
