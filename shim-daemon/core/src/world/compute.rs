@@ -108,7 +108,7 @@ impl World {
         self.take_turns_with_others(device);
     }
 
-    /// How a device is shared now. `None`: nobody had a context there yet.
+    /// How a device is shared now. `None`: it is not known.
     pub fn sharing(&self, device: DeviceId) -> Option<SharingView> {
         let schedule = self.schedules.get(&device)?;
         Some(schedule.sharing(self.now))
