@@ -7,9 +7,10 @@ use crate::failure::Failure;
 use crate::mps;
 use crate::output;
 use crate::settings::Environment;
+use crate::sharing;
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
-use gpushare_protocol::wire::DeviceRow;
+use gpushare_protocol::wire::{DeviceRow, SharingRow};
 use gpushare_sys::devices::{Device, list};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -37,7 +38,7 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
              orders memory only"
         ));
     }
-    let rows = daemons_rows()?;
+    let (rows, shared) = daemons_rows()?;
     let devices = match list() {
         // A daemon's devices need not be this environment's: a software GPU's, for one.
         Err(_) if !rows.is_empty() => Vec::new(),
@@ -45,9 +46,19 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
     };
     let known = matched(devices, rows);
     let text = if arguments.json {
-        Value::from(known.iter().map(data).collect::<Vec<_>>()).to_string()
+        Value::from(
+            known
+                .iter()
+                .map(|known| data(known, &shared))
+                .collect::<Vec<_>>(),
+        )
+        .to_string()
     } else {
-        known.iter().map(row).collect::<Vec<_>>().join("\n")
+        known
+            .iter()
+            .map(|known| row(known, &shared))
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     if !text.is_empty() {
         output::data(&text)?;
@@ -56,13 +67,14 @@ pub(crate) fn print(arguments: Devices) -> Result<ExitCode, Failure> {
 }
 
 /// What all daemons this user can talk to know of their devices.
-fn daemons_rows() -> Result<Vec<DeviceRow>, Failure> {
-    let mut rows = Vec::new();
+fn daemons_rows() -> Result<(Vec<DeviceRow>, Vec<SharingRow>), Failure> {
+    let (mut rows, mut shared) = (Vec::new(), Vec::new());
     // Where daemons cannot even be looked for, the driver's answer is all there is.
     for mut daemon in daemon::all().serving {
         rows.extend(daemon.devices()?);
+        shared.extend(daemon.sharing()?);
     }
-    Ok(rows)
+    Ok((rows, shared))
 }
 
 /// The devices that programs see, in their order, then those that only daemons do.
@@ -82,7 +94,7 @@ pub(crate) fn named(row: &DeviceRow) -> String {
     Uuid(row.uuid).text(mig)
 }
 
-fn data((device, row): &Known) -> Value {
+fn data((device, row): &Known, shared: &[SharingRow]) -> Value {
     let node = row.as_ref().map(|row| {
         json!({
             "device": named(row),
@@ -93,6 +105,7 @@ fn data((device, row): &Known) -> Value {
             "limbo": row.limbo,
             "unmanaged": row.unmanaged,
             "capabilities": row.capabilities,
+            "sharing": sharing::of(row.uuid, shared).map(sharing::data),
         })
     });
     let uuid = device.as_ref().map(|device| device.uuid);
@@ -106,7 +119,7 @@ fn data((device, row): &Known) -> Value {
     })
 }
 
-fn row((device, row): &Known) -> String {
+fn row((device, row): &Known, shared: &[SharingRow]) -> String {
     let line = |ordinal: &str, uuid: &str, memory: u64, name: &str| {
         format!("{ordinal}  {uuid}  {:>10}  {name}", Bytes(memory).human())
     };
@@ -136,8 +149,10 @@ fn row((device, row): &Known) -> String {
         row.reserve,
     ]
     .map(|bytes| Bytes(bytes).human());
+    let time = sharing::of(row.uuid, shared).map(sharing::text);
+    let time = time.map_or_else(String::new, |time| format!("\n   {time}"));
     format!(
-        "{first}\n   daemon: {granted} granted, {overhead} overhead, {limbo} of the dead, {others} unmanaged, {kept} kept back; {}",
+        "{first}\n   daemon: {granted} granted, {overhead} overhead, {limbo} of the dead, {others} unmanaged, {kept} kept back; {}{time}",
         row.capabilities.join(", ")
     )
 }

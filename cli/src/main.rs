@@ -24,6 +24,7 @@ mod registered;
 mod run;
 mod settings;
 mod shares;
+mod sharing;
 mod supervise;
 
 use args::{Args, Bench, Command};

@@ -4,11 +4,12 @@ use crate::args::{Events, Ps, Set};
 use crate::daemon::{self, Talk};
 use crate::devices::named;
 use crate::failure::Failure;
-use crate::{output, settings, shares};
+use crate::{output, settings, shares, sharing};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{
     ContainerRow, Control, ControlReply, EndRow, EndsBy, EventRow, ProcessState, ShareRow,
+    SharingRow,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         known.times.extend(daemon.shares()?);
         known.ends.extend(daemon.ends()?);
         known.mps.extend(daemon.mps_clients()?);
+        known.devices.extend(daemon.sharing()?);
     }
     let text = if arguments.json {
         let rows = rows.iter().map(|row| container(row, &known));
@@ -33,6 +35,10 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         table(&rows, &known)
     };
     output::data(&text)?;
+    if !arguments.json {
+        let notes = known.devices.iter().filter_map(sharing::note);
+        notes.for_each(|note| output::note(&note));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -47,6 +53,8 @@ struct Known {
     ends: Vec<EndRow>,
     /// Containers with MPS clients.
     mps: BTreeSet<String>,
+    /// How each device's time is shared.
+    devices: Vec<SharingRow>,
 }
 
 impl Known {
@@ -89,6 +97,7 @@ fn container(row: &ContainerRow, known: &Known) -> Value {
         "limbo": row.limbo,
         "time": shares::of(row, &known.times)
             .map(|share| shares::data(share, known.mps.contains(&row.name))),
+        "sharing": sharing::of(row.device, &known.devices).map(sharing::data),
         "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
         "processes": processes.collect::<Vec<_>>(),
     })

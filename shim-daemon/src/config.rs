@@ -103,7 +103,7 @@ struct Turns {
     /// Whether tenants work at the same time or in exclusive turns.
     sharing: Regime,
     /// The driver's time slice.
-    slice: Option<Span>,
+    slice: Option<Slice>,
     /// How long they are.
     profile: Length,
     /// How long a container may take to finish what it submitted before the next is let in beside it.
@@ -156,6 +156,10 @@ struct Amount(Bytes);
 #[derive(Debug)]
 struct Span(Nanos);
 
+/// A driver's time slice as people write it.
+#[derive(Debug)]
+struct Slice(Nanos);
+
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
@@ -165,6 +169,23 @@ impl<'de> Deserialize<'de> for Amount {
                 "{text:?} is refused; accepted: an amount of bytes such as 512MiB, 4GiB or 1.5GB"
             ))),
         }
+    }
+}
+
+/// What is taken for a driver's time slice.
+const SHORTEST_SLICE: Nanos = Nanos::millis(1);
+const LONGEST_SLICE: Nanos = Nanos::millis(100);
+
+impl<'de> Deserialize<'de> for Slice {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        let span = limits::span(&text).map(nanos);
+        let slice = span.filter(|span| (SHORTEST_SLICE..=LONGEST_SLICE).contains(span));
+        slice.map(Self).ok_or_else(|| {
+            D::Error::custom(format!(
+                "{text:?} is refused; accepted: the driver's time slice in whole ms, 1ms to 100ms"
+            ))
+        })
     }
 }
 
@@ -189,10 +210,6 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// What is taken for a driver's time slice.
-const SHORTEST_SLICE: Nanos = Nanos::millis(1);
-const LONGEST_SLICE: Nanos = Nanos::millis(100);
-
 fn turns(told: &Turns) -> LeasePolicy {
     let mut policy = LeasePolicy::of(match told.profile {
         Length::Interactive => Profile::Interactive,
@@ -203,7 +220,7 @@ fn turns(told: &Turns) -> LeasePolicy {
         Regime::Together => Sharing::Together,
         Regime::Turns => Sharing::Turns,
     };
-    if let Some(Span(slice)) = told.slice {
+    if let Some(Slice(slice)) = told.slice {
         policy.slice = slice;
     }
     if let Some(Span(overrun)) = told.overrun {
@@ -284,13 +301,6 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         settings.recovery = recovery;
     }
     settings.policy.lease = turns(&file.compute);
-    let slice = settings.policy.lease.slice;
-    if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) {
-        return Err(format!(
-            "[compute] slice = \"{}\" is refused; accepted: 1ms to 100ms, the driver's time slice",
-            slice.human()
-        ));
-    }
     if file.driver_fence == Switch::On {
         settings.fences = cgroup::unified();
         if settings.fences.is_none() {
@@ -393,6 +403,37 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_shared_unless_the_file_says_turns() {
+        let read = |text| read(text, Settings::default()).unwrap().policy.lease;
+        let together = read("[compute]\nsharing = \"together\"");
+        assert_eq!(together, LeasePolicy::default());
+        assert_eq!(together.sharing, Sharing::Together);
+        let turns = read("[compute]\nsharing = \"turns\"");
+        assert_eq!(turns, LeasePolicy::turns());
+    }
+
+    #[test]
+    fn the_drivers_slice_is_one_to_a_hundred_milliseconds() {
+        let read = |slice| {
+            let text = format!("[compute]\nslice = \"{slice}\"");
+            read(&text, Settings::default()).map(|read| read.policy.lease)
+        };
+        assert_eq!(LeasePolicy::default().slice, Nanos::millis(2));
+        for (text, slice) in [("1ms", 1), ("5ms", 5), ("100ms", 100)] {
+            let policy = LeasePolicy {
+                slice: Nanos::millis(slice),
+                ..LeasePolicy::default()
+            };
+            assert_eq!(read(text), Ok(policy), "{text}");
+        }
+        for slice in ["0ms", "101ms", "1s", "2", "-2ms"] {
+            let error = read(slice).unwrap_err();
+            let words = ["line 2", "slice = ", slice, "1ms to 100ms"];
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+
+    #[test]
     fn an_error_names_the_line_the_key_and_what_is_accepted() {
         for (text, words) in [
             ("reserve = \"much\"", ["line 1", "reserve", "512MiB"]),
@@ -409,6 +450,14 @@ mod tests {
             (
                 "[compute]\noverrun = \"soon\"",
                 ["line 2", "overrun", "ms, s, m or h"],
+            ),
+            (
+                "[compute]\nsharing = \"alone\"",
+                ["line 2", "sharing", "together"],
+            ),
+            (
+                "[compute]\nslice = \"2\"",
+                ["line 2", "slice", "1ms to 100ms"],
             ),
             ("unmanaged = \"kill\"", ["line 1", "kill", "report"]),
             ("driver_fence = true", ["line 1", "driver_fence", "string"]),

@@ -30,7 +30,6 @@ use crate::failure::Failure;
 use crate::output;
 use compare::Comparison;
 use crew::{Crew, Ground};
-use gpushare_protocol::wire::ShareRow;
 use log::Log;
 use measure::Span;
 use preset::Experiment;
@@ -191,7 +190,7 @@ struct Bench<'a> {
 /// What books other than the tenants' say at one moment.
 struct Look {
     truth: Option<truth::Look>,
-    turns: Vec<ShareRow>,
+    turns: turns::Books,
 }
 
 impl Bench<'_> {
@@ -266,7 +265,8 @@ impl Bench<'_> {
                         })
                         .collect()
                 }),
-                in_turns: ground.daemon.is_some(),
+                changes: turns::changes(&before.turns, &after.turns, device),
+                gpushare: ground.daemon.is_some(),
             }
             .outcome()
         });

@@ -168,6 +168,17 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if !overruns.is_empty() {
         notes.push(format!("overruns: {}", overruns.join(", ")));
     }
+    let holds: Vec<String> = outcome
+        .tenants
+        .iter()
+        .filter_map(|row| Some(format!("{} {}", row.tenant.name, row.holds?)))
+        .collect();
+    if !holds.is_empty() {
+        notes.push(format!("holds: {}", holds.join(", ")));
+    }
+    if let Some(changes) = outcome.mode_changes_a_minute {
+        notes.push(format!("mode changes a minute {changes:.0}"));
+    }
     let own: f64 = outcome.tenants.iter().map(|row| row.own_cores).sum();
     notes.push(format!("gpushare's threads in the tenants {own:.4} cores"));
     if outcome.tenants.iter().any(|row| row.by == "alone") {

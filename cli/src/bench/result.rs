@@ -34,6 +34,9 @@ pub(crate) struct Outcome {
     pub(crate) idle_served: Option<f64>,
     /// What sharing costs: one minus all that the tenants got of what each had alone.
     pub(crate) overhead: Option<f64>,
+    /// How often the device's mode changed, where its tenants share it at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode_changes_a_minute: Option<f64>,
     pub(crate) handoffs: Vec<Handoffs>,
 }
 
@@ -80,6 +83,9 @@ pub(crate) struct Row {
     /// Turns it was given, and overruns, by the daemon's books; none without a daemon.
     #[serde(flatten)]
     pub(crate) turns: Option<Turns>,
+    /// Times it was held, on a device that tenants share at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) holds: Option<u64>,
     /// Device time in each second.
     pub(crate) seconds: Vec<f64>,
     /// How far the worst second is from the cap, in percentage points.
@@ -111,11 +117,19 @@ pub(crate) struct Measured {
     pub(crate) looks: Option<(Look, Look)>,
     /// For each tenant, device time per time when alone.
     pub(crate) alone: Option<Vec<f64>>,
-    /// Whether tenants have the device in turns of gpushare's; in the driver's own, kernels overlap, and ends say nothing of beginnings.
-    pub(crate) in_turns: bool,
+    /// Whether they run under gpushare.
+    pub(crate) gpushare: bool,
+    /// How often the mode of a device changed that they share at the same time.
+    pub(crate) changes: Option<u64>,
 }
 
 impl Measured {
+    /// Whether tenants have the device in turns of gpushare's. Where they share it, and in the driver's own turns, kernels
+    /// overlap, and ends say nothing of beginnings.
+    fn in_turns(&self) -> bool {
+        self.gpushare && self.changes.is_none()
+    }
+
     fn of(&self, tenant: usize) -> impl Iterator<Item = &Log> + Clone {
         self.logs
             .iter()
@@ -158,17 +172,19 @@ impl Measured {
         let leaves =
             |row: &Row| Some(row.device * (1.0 / row.alone.filter(|alone| *alone > 0.0)? - 1.0));
         let own: Option<f64> = rows.iter().map(leaves).sum();
+        let in_turns = self.in_turns();
         Outcome {
-            idle_own: own.filter(|_| self.in_turns && rows.iter().all(|row| row.tenant.is_busy())),
+            idle_own: own.filter(|_| in_turns && rows.iter().all(|row| row.tenant.is_busy())),
             seconds: self.span.ns() as f64 / 1e9,
-            idle: self.in_turns.then_some(idle),
+            idle: in_turns.then_some(idle),
+            mode_changes_a_minute: self.changes.map(|changes| self.per_time(changes) * 60e9),
             idle_served: served.map(|served| (1.0 - served.iter().sum::<f64>()).max(0.0)),
             overhead: rates
                 .filter(|_| busy && rows.len() > 1)
                 .map(|rates| 1.0 - rates),
             useful: rows.iter().map(|row| row.device).sum(),
             rates,
-            handoffs: if self.in_turns { handoffs } else { Vec::new() },
+            handoffs: if in_turns { handoffs } else { Vec::new() },
             tenants: rows,
             gpu: self.gpu,
             name: self.experiment.name,
@@ -188,6 +204,7 @@ impl Measured {
             off.fold(0.0, f64::max)
         };
         let waits = tenant.waits();
+        let turns = self.turns.get(at).copied().flatten();
         let regular = waits && !tenant.is_busy() && tenant.arrivals == Arrivals::Regular;
         let gang = tenant.mode == Mode::Gang;
         let launches = part(self.span) * 1e9 / tenant.launch_ns().max(1) as f64;
@@ -221,7 +238,10 @@ impl Measured {
             latency,
             missed: regular.then(|| self.of(at).map(|log| log.missed).sum()),
             collectives_per_s: Some(launches).filter(|_| gang),
-            turns: self.turns.get(at).copied().flatten(),
+            turns: turns.filter(|_| self.changes.is_none()),
+            holds: turns
+                .filter(|_| self.changes.is_some())
+                .map(|had| had.turns),
             cores: cpu(|log| log.cpu_ns),
             own_cores: cpu(|log| log.own_cpu_ns),
             seconds,
@@ -305,6 +325,10 @@ mod tests {
 
     /// Tenants that had the device for these parts of 1000 ns, one after the other.
     fn measured(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Outcome {
+        ran(tenants, parts, alone).outcome()
+    }
+
+    fn ran(tenants: &[&str], parts: &[u64], alone: Option<Vec<f64>>) -> Measured {
         let mut end = 0;
         let logs = parts.iter().enumerate().map(|(at, &ns)| {
             end += ns;
@@ -336,9 +360,9 @@ mod tests {
             span: Span { from: 0, to: 1000 },
             looks: None,
             alone,
-            in_turns: true,
+            gpushare: true,
+            changes: None,
         }
-        .outcome()
     }
 
     fn near(value: Option<f64>, expected: f64) -> bool {
@@ -367,6 +391,27 @@ mod tests {
         assert!(near(outcome.overhead, 0.02) && near(outcome.rates, 0.98));
         assert!(near(Some(outcome.useful), 0.68));
         assert!(near(outcome.idle, 0.32) && near(outcome.idle_own, 0.3));
+    }
+
+    #[test]
+    fn tenants_that_share_a_device_have_holds_and_no_gaps_between_turns() {
+        let had = |turns| Some(Turns { turns, overruns: 0 });
+        let run = |changes| {
+            let mut run = ran(&["name=a", "name=b"], &[480, 480], None);
+            run.span.to = 6_000;
+            (run.turns, run.changes) = (vec![had(3), had(0)], changes);
+            run.outcome()
+        };
+        let shared = run(Some(2));
+        let holds: Vec<Option<u64>> = shared.tenants.iter().map(|row| row.holds).collect();
+        assert_eq!(holds, [Some(3), Some(0)]);
+        assert!(shared.tenants.iter().all(|row| row.turns.is_none()));
+        assert_eq!((shared.idle, shared.handoffs.len()), (None, 0));
+        assert!(near(shared.mode_changes_a_minute, 2e7));
+        let turns = run(None);
+        assert_eq!(turns.tenants[0].turns, had(3));
+        assert_eq!(turns.tenants[0].holds, None);
+        assert!(turns.idle.is_some() && turns.mode_changes_a_minute.is_none());
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The daemon's books: how many turns each container had, and how often it had not drained when it should have.
+//! The daemon's books: how many turns each container had, and how often it had not drained when it should have; on a
+//! shared device, how often it was held, and how often the device's mode changed.
 
 use crate::daemon;
-use gpushare_protocol::wire::ShareRow;
+use gpushare_protocol::wire::{Regime, ShareRow, SharingRow};
 use serde::Serialize;
 
 /// Between two looks.
@@ -12,25 +13,42 @@ pub(crate) struct Turns {
 }
 
 /// What all daemons say that can be talked to now.
-pub(crate) fn look() -> Vec<ShareRow> {
-    let mut rows = Vec::new();
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Books {
+    pub(crate) shares: Vec<ShareRow>,
+    pub(crate) devices: Vec<SharingRow>,
+}
+
+/// What they say now.
+pub(crate) fn look() -> Books {
+    let mut books = Books::default();
     for mut daemon in daemon::all().serving {
-        if let Ok(more) = daemon.shares() {
-            rows.extend(more);
-        }
+        books.shares.extend(daemon.shares().unwrap_or_default());
+        books.devices.extend(daemon.sharing().unwrap_or_default());
     }
-    rows
+    books
+}
+
+/// How often a device's mode changed from one look to another; `None` where it is dealt in turns, or no daemon says.
+pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option<u64> {
+    let row = |books: &Books| {
+        let mut rows = books.devices.iter();
+        rows.find(|row| row.device == device).cloned()
+    };
+    let after = row(after).filter(|row| row.regime != Regime::Turns)?;
+    let before = row(before).map_or(0, |row| row.changes);
+    Some(after.changes.saturating_sub(before))
 }
 
 /// A container's turns on a device from one look to another; `None` where a daemon did not know it both times.
 pub(crate) fn between(
-    before: &[ShareRow],
-    after: &[ShareRow],
+    before: &Books,
+    after: &Books,
     container: &str,
     device: [u8; 16],
 ) -> Option<Turns> {
-    let find = |rows: &[ShareRow]| {
-        let mut rows = rows.iter();
+    let find = |books: &Books| {
+        let mut rows = books.shares.iter();
         let row = rows.find(|row| (row.name.as_str(), row.device) == (container, device))?;
         Some((row.turns, row.overruns))
     };
@@ -64,8 +82,16 @@ mod tests {
 
     #[test]
     fn turns_are_of_one_container_on_one_device_and_only_between_the_looks() {
-        let before = [row("a", 1, 5, 1), row("a", 2, 7, 0), row("b", 1, 2, 0)];
-        let after = [row("a", 1, 9, 2), row("a", 2, 8, 0)];
+        let books = |shares: Vec<ShareRow>| Books {
+            shares,
+            devices: Vec::new(),
+        };
+        let before = books(vec![
+            row("a", 1, 5, 1),
+            row("a", 2, 7, 0),
+            row("b", 1, 2, 0),
+        ]);
+        let after = books(vec![row("a", 1, 9, 2), row("a", 2, 8, 0)]);
         let had = |name, device| between(&before, &after, name, [device; 16]);
         assert_eq!(
             had("a", 1).map(|had| (had.turns, had.overruns)),
@@ -76,5 +102,24 @@ mod tests {
             Some((1, 0))
         );
         assert_eq!(had("b", 1), None);
+    }
+
+    #[test]
+    fn changes_of_the_mode_are_of_a_shared_device_and_between_the_looks() {
+        let books = |regime, changes| Books {
+            shares: Vec::new(),
+            devices: vec![SharingRow {
+                device: [1; 16],
+                regime,
+                changes,
+                lately: 0,
+                off: None,
+            }],
+        };
+        let (before, held) = (books(Regime::Together, 3), books(Regime::Held, 5));
+        assert_eq!(changes(&before, &held, [1; 16]), Some(2));
+        assert_eq!(changes(&Books::default(), &held, [1; 16]), Some(5));
+        assert_eq!(changes(&before, &held, [2; 16]), None);
+        assert_eq!(changes(&before, &books(Regime::Turns, 0), [1; 16]), None);
     }
 }

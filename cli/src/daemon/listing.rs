@@ -4,6 +4,7 @@ use super::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::wire::{
     ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, Listing, Rows, ShareRow,
+    SharingRow,
 };
 
 impl Talk {
@@ -87,6 +88,20 @@ impl Talk {
         }
         self.pages(Listing::MpsClients, |rows| {
             if let Rows::MpsClients(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// How each device's time is shared; nothing from a daemon of before minor 5.
+    pub(crate) fn sharing(&mut self) -> Result<Vec<SharingRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 5 {
+            return Ok(all);
+        }
+        self.pages(Listing::Sharing, |rows| {
+            if let Rows::Sharing(rows) = rows {
                 all.extend(rows);
             }
         })?;

@@ -10,6 +10,7 @@ mod error;
 mod frame;
 mod message;
 mod page;
+mod sharing;
 
 pub use control::{
     ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, ProcessRow,
@@ -19,12 +20,13 @@ pub use error::{ErrorCode, WireError};
 pub use frame::{Decoder, FrameError, MAX_FRAME, decode, encode};
 pub use message::{Ask, Hello, Refusal, Register, Registered, Reply, Request};
 pub use page::{Cursor, Listing, Rows};
+pub use sharing::{Regime, SharingRow};
 
 /// The major protocol version: peers of another major do not talk.
 pub const MAJOR: u16 = 1;
 
 /// The minor protocol version of this build. It grows whenever a variant is added.
-pub const MINOR: u16 = 4;
+pub const MINOR: u16 = 5;
 
 /// What opens every connection, so that a stranger on the socket is told apart before anything is decoded.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"gpsh");

@@ -1,6 +1,7 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
 use super::control::{ContainerRow, DeviceRow, EndRow, ShareRow};
+use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
 /// What is listed.
@@ -17,6 +18,8 @@ pub enum Listing {
     Ends,
     /// Containers with a process that is an MPS client. Since minor 4.
     MpsClients,
+    /// How each device's time is shared. Since minor 5.
+    Sharing,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
@@ -46,4 +49,6 @@ pub enum Rows {
     Ends(Vec<EndRow>),
     /// Of [`Listing::MpsClients`]: their names.
     MpsClients(Vec<String>),
+    /// Of [`Listing::Sharing`]: a row a device.
+    Sharing(Vec<SharingRow>),
 }

@@ -24,7 +24,7 @@ fn the_bytes_of_released_messages_never_change() {
     let hello = Hello::of_this_build(5);
     assert_eq!(
         postcard::to_allocvec(&hello).expect("encodes"),
-        [231, 224, 205, 195, 6, 1, 4, 0, 5]
+        [231, 224, 205, 195, 6, 1, 5, 0, 5]
     );
     assert_eq!(
         postcard::to_allocvec(&Reply::Granted { grant: 300 }).expect("encodes"),
@@ -163,6 +163,83 @@ fn the_bytes_of_minor_4_never_change() {
     let bytes = postcard::to_allocvec(&reply).expect("encodes");
     assert_eq!(bytes[1..], [4, 1, 1, b'a', 0]);
     assert_eq!((Hello::GATED, Hello::MPS), (1, 2));
+}
+
+#[test]
+fn the_bytes_of_minor_5_never_change() {
+    let ask = Control::Page {
+        of: Listing::Sharing,
+        from: Cursor::default(),
+    };
+    let bytes = postcard::to_allocvec(&ask).expect("encodes");
+    assert_eq!(bytes, [8, 5, 0, 0, 0]);
+    for (regime, variant) in [
+        (Regime::Turns, 0),
+        (Regime::Together, 1),
+        (Regime::Yielding, 2),
+        (Regime::Held, 3),
+    ] {
+        let row = SharingRow {
+            device: [7; 16],
+            regime,
+            changes: 300,
+            lately: 2,
+            off: Some(-3),
+        };
+        let mut bytes = vec![11, 5, 1];
+        bytes.extend([7; 16]);
+        bytes.extend([variant, 172, 2, 2, 1, 5, 0]);
+        let rows = Rows::Sharing(vec![row]);
+        let reply = ControlReply::Page { rows, next: None };
+        assert_eq!(postcard::to_allocvec(&reply).expect("encodes"), bytes);
+    }
+    let for_us = 3;
+    for (state, variant) in [
+        (ShareState::Sharing { for_us }, 6),
+        (ShareState::Yielding { for_us }, 7),
+        (ShareState::Held { for_us }, 8),
+    ] {
+        let bytes = postcard::to_allocvec(&state).expect("encodes");
+        assert_eq!(bytes, [variant, 3]);
+    }
+}
+
+#[test]
+fn an_older_command_is_told_states_that_it_knows() {
+    let (for_us, next) = (3, None);
+    let row = |state| ShareRow {
+        name: "a".to_owned(),
+        device: [7; 16],
+        weight: 500,
+        request: None,
+        cap: None,
+        held: 1,
+        over_ms: 2,
+        state,
+        turns: 4,
+        overruns: 5,
+        ungated: 6,
+    };
+    let rows = |states: [ShareState; 4]| states.map(row).to_vec();
+    let new = rows([
+        ShareState::Sharing { for_us },
+        ShareState::Yielding { for_us },
+        ShareState::Held { for_us },
+        ShareState::Idle,
+    ]);
+    let old = rows([
+        ShareState::Holding { for_us },
+        ShareState::Holding { for_us },
+        ShareState::Waiting { for_us },
+        ShareState::Idle,
+    ]);
+    let page = |rows| ControlReply::Page {
+        rows: Rows::Shares(rows),
+        next,
+    };
+    assert_eq!(page(new.clone()).told(4), page(old.clone()));
+    assert_eq!(page(new.clone()).told(5), page(new.clone()));
+    assert_eq!(ControlReply::Shares(new).told(1), ControlReply::Shares(old));
 }
 
 #[test]

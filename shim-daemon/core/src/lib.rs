@@ -37,7 +37,7 @@ pub use gpushare_protocol::units::{Bytes, Permille};
 pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, ProcessId, Ticket};
 pub use lease::{
     Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, ShareState,
-    ShareView, Sharing, Work,
+    ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
 pub use resolver::Resolver;

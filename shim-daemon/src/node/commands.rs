@@ -31,7 +31,7 @@ impl Node {
             }
             Control::Ends => Ok(Some(ControlReply::Ends(self.end_rows(now)))),
             Control::Page { of, from: start } => {
-                if *of == Listing::Shares {
+                if matches!(of, Listing::Shares | Listing::Sharing) {
                     self.advance(now);
                 }
                 match self.page(now, *of, *start) {

@@ -2,7 +2,7 @@
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    ContainerRow, ControlReply, Cursor, DeviceRow, Listing, ProcessRow, Rows,
+    ContainerRow, ControlReply, Cursor, DeviceRow, Listing, ProcessRow, Rows, SharingRow,
 };
 
 use super::Node;
@@ -62,6 +62,10 @@ impl Node {
                 let (rows, next) = self.each_from(from, place);
                 (Rows::MpsClients(rows), next)
             }
+            Listing::Sharing => {
+                let (rows, next) = self.sharing_from(from);
+                (Rows::Sharing(rows), next)
+            }
             _ => return None,
         };
         Some(ControlReply::Page { rows, next })
@@ -117,6 +121,21 @@ impl Node {
         for (at, row) in all.skip(usize_of(from.device)) {
             let words: usize = row.capabilities.iter().map(|word| word.len() + 1).sum();
             if !room.take(ROW + row.name.len() + words) {
+                return (rows, Some(cursor(ContainerId(0), at, 0)));
+            }
+            rows.push(row);
+        }
+        (rows, None)
+    }
+
+    fn sharing_from(&self, from: Cursor) -> (Vec<SharingRow>, Option<Cursor>) {
+        let (mut rows, mut room) = (Vec::new(), Room(PAGE));
+        let first = usize_of(from.device);
+        for (at, view) in self.world.devices().enumerate().skip(first) {
+            let Some(row) = self.sharing_row(view.device) else {
+                continue;
+            };
+            if !room.take(ROW) {
                 return (rows, Some(cursor(ContainerId(0), at, 0)));
             }
             rows.push(row);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use gpushare_core::{ContainerId, DeviceId, Nanos, Permille, ShareState as State, ShareView};
-use gpushare_protocol::wire::{ShareRow, ShareState};
+use gpushare_core::{ContainerId, DeviceId, Mode, Nanos, Permille, ShareState as State, ShareView};
+use gpushare_protocol::wire::{Regime, ShareRow, ShareState, SharingRow};
 
 use super::Node;
 use super::container::{Container, index};
@@ -61,6 +61,24 @@ impl Node {
             }
         }
         rows
+    }
+
+    /// How a device's time is shared.
+    pub(super) fn sharing_row(&self, device: DeviceId) -> Option<SharingRow> {
+        let described = index(device).and_then(|at| self.devices.get(at))?;
+        let view = self.world.sharing(device)?;
+        Some(SharingRow {
+            device: described.uuid,
+            regime: match view.mode {
+                None => Regime::Turns,
+                Some(Mode::Together) => Regime::Together,
+                Some(Mode::Yield) => Regime::Yielding,
+                Some(Mode::Hold) => Regime::Held,
+            },
+            changes: view.changes,
+            lately: view.lately,
+            off: view.off,
+        })
     }
 
     pub(super) fn share_row(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, Reply, Request,
-    WireError, decode,
+    Control, ControlReply, ErrorCode, EventRow, FrameError, Hello, MAGIC, MAJOR, MINOR, Reply,
+    Request, WireError, decode,
 };
 use nix::unistd::geteuid;
 
@@ -264,6 +264,8 @@ impl Session {
         if reply.since() > self.minor {
             return Ok(());
         }
+        let older = (self.minor < MINOR).then(|| reply.clone().told(self.minor));
+        let reply = older.as_ref().unwrap_or(reply);
         if !self.later.is_empty() {
             return self.later.push(id, Word::Reply(Box::new(reply.clone())));
         }

@@ -36,5 +36,5 @@ pub use regime::DeviceTime;
 pub use schedule::{Input, Output, Schedule};
 pub use shared::{Mode, Work};
 pub use terms::{Compute, LeasePolicy, Profile, Sharing};
-pub use view::{ShareState, ShareView};
+pub use view::{ShareState, ShareView, SharingView};
 pub use word::{Lease, LeaseKind};

@@ -7,7 +7,7 @@
 use super::schedule::{Input, Output, Schedule};
 use super::shared::{Mode, Shared, Work};
 use super::terms::{LeasePolicy, Sharing};
-use super::view::ShareView;
+use super::view::{ShareView, SharingView};
 use super::word::Lease;
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
@@ -155,6 +155,20 @@ impl DeviceTime {
     /// How the device is shared now and how often that changed; `None` while it is dealt in turns.
     pub fn mode(&self) -> Option<(Mode, u64)> {
         self.shared.as_ref().map(Shared::mode)
+    }
+
+    /// How the device is shared, for people to look at.
+    pub fn sharing(&self, now: Nanos) -> SharingView {
+        let Some(shared) = &self.shared else {
+            return SharingView::default();
+        };
+        let ((mode, changes), (lately, off)) = (shared.mode(), shared.audited(now));
+        SharingView {
+            mode: Some(mode),
+            changes,
+            lately,
+            off,
+        }
     }
 
     /// Other settings from now on.

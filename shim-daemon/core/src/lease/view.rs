@@ -3,6 +3,7 @@
 use super::entity::{Entity, Phase};
 use super::index::Stand;
 use super::schedule::Schedule;
+use super::shared::Mode;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 
@@ -23,6 +24,20 @@ pub struct ShareView {
     pub overruns: u64,
     /// Its processes without a gate.
     pub ungated: u32,
+}
+
+/// How a device's time is shared. The default is of one that is dealt in turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharingView {
+    /// What the tenants ahead do for those behind. `None`: turns are dealt.
+    pub mode: Option<Mode>,
+    /// How often that changed since the device is shared.
+    pub changes: u64,
+    /// The same in the last minute.
+    pub lately: u32,
+    /// By how many thousandths of the time all bills together are above it, lately, while somebody always had work
+    /// pending; negative if below. `None` while there was too little of that.
+    pub off: Option<i32>,
 }
 
 /// What a container is doing on a device.

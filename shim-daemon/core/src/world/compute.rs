@@ -3,7 +3,7 @@
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{ContainerId, DeviceId, ProcessId};
-use crate::lease::{DeviceTime, Input, Lease, LeasePolicy, Mode, Output, ShareView, Work};
+use crate::lease::{DeviceTime, Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
 use crate::spec::{ContainerSpec, SpecError};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -108,9 +108,10 @@ impl World {
         self.take_turns_with_others(device);
     }
 
-    /// How a device is shared now, and how often that changed. `None`: it is dealt in turns, or is not known.
-    pub fn sharing(&self, device: DeviceId) -> Option<(Mode, u64)> {
-        self.schedules.get(&device)?.mode()
+    /// How a device is shared now. `None`: it is not known.
+    pub fn sharing(&self, device: DeviceId) -> Option<SharingView> {
+        let schedule = self.schedules.get(&device)?;
+        Some(schedule.sharing(self.now))
     }
 
     /// The time a schedule asked for has come.

@@ -8,6 +8,7 @@
 //! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`], [`Shared::sample`] when
 //! [`Shared::next_sample`] has come, [`Shared::poll`].
 
+mod books;
 mod check;
 mod members;
 mod rules;
@@ -23,6 +24,7 @@ use super::terms::LeasePolicy;
 use super::word::{Lease, LeaseKind};
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
+use books::Books;
 use rules::Rules;
 use std::collections::{BTreeMap, VecDeque};
 use steer::Steering;
@@ -50,6 +52,7 @@ pub(super) struct Shared {
     tenants: BTreeMap<ContainerId, Tenant>,
     owners: BTreeMap<ProcessId, ContainerId>,
     steering: Steering,
+    books: Books,
     /// When the last sample was.
     sampled: Nanos,
     next: Option<Nanos>,
@@ -69,6 +72,7 @@ impl Shared {
             tenants: BTreeMap::new(),
             owners: BTreeMap::new(),
             steering: Steering::default(),
+            books: Books::default(),
             sampled: Nanos::ZERO,
             next: None,
             epochs,
@@ -121,6 +125,7 @@ impl Shared {
         let done = self.read(works, span);
         self.sampled = self.now;
         let bills = service::settle(&mut self.tenants, &done, &self.rules, (self.now, span));
+        self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;
         self.settle();
@@ -209,6 +214,7 @@ impl Shared {
         for (container, gate) in gates {
             self.turn_gate(container, gate);
         }
+        self.note_mode();
         self.speak();
         self.plan(&active);
     }

@@ -1,0 +1,159 @@
+//! Whether what a shared device's tenants are billed agrees with the clock, and how often its mode changed lately.
+//!
+//! Bills are claims: what completed operations take alone, by their processes' estimates. While somebody has work pending
+//! at an open gate all the time, the device has no gap but the pauses of those that yield, so the bills of all should add
+//! up to the time. Where they do not, estimates are off, or work goes past the gates.
+
+use super::Shared;
+use super::tenant::{Done, Gate};
+use crate::ids::ContainerId;
+use crate::time::Nanos;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A span counts while somebody that is open is pending for so many thousandths of it: whether two that are pending for
+/// less are so at the same time is not known.
+const ALWAYS: u64 = 990;
+/// Nothing is said before so much time was counted.
+const LEAST: Nanos = Nanos::secs(1);
+/// What is counted is halved at so much, so that it is of lately.
+const MOST: Nanos = Nanos::secs(10);
+/// For how long a change of mode is remembered.
+const MINUTE: Nanos = Nanos::secs(60);
+/// No more changes are remembered: a minute of one in each sample of a device on which somebody is held.
+const CHANGES: usize = 60_000;
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// Nanoseconds billed in the time counted, and that time.
+    billed: u64,
+    clock: u64,
+    /// When the mode changed in the last minute.
+    changes: VecDeque<Nanos>,
+    /// Changes there were in all.
+    seen: u64,
+}
+
+impl Books {
+    /// In `span` tenants with open gates were pending for so many thousandths, and all were billed so much.
+    fn note(&mut self, span: Nanos, pending: &[u64], billed: u64) {
+        let busiest = pending.iter().max().copied().unwrap_or(0);
+        if busiest < ALWAYS {
+            return;
+        }
+        let nobody = |rest: u64, part: &u64| rest * (1000 - part.min(&1000)) / 1000;
+        let any = 1000 - pending.iter().fold(1000, nobody);
+        self.billed = self.billed.saturating_add(billed);
+        self.clock = self.clock.saturating_add(span.0 * any / 1000);
+        if self.clock > MOST.0 {
+            (self.billed, self.clock) = (self.billed / 2, self.clock / 2);
+        }
+    }
+
+    /// By how many thousandths of the time the bills are above it; negative if below. `None`: too little was counted.
+    fn off(&self) -> Option<i32> {
+        if self.clock < LEAST.0 {
+            return None;
+        }
+        let more = i128::from(self.billed) - i128::from(self.clock);
+        let part = more * 1000 / i128::from(self.clock);
+        Some(i32::try_from(part).unwrap_or(i32::MAX))
+    }
+
+    /// The mode changed `changes` times in all until `now`.
+    fn changed(&mut self, now: Nanos, changes: u64) {
+        for _ in self.seen..changes {
+            self.changes.push_back(now);
+        }
+        self.seen = changes;
+        let old = |at: &Nanos| *at + MINUTE <= now;
+        while self.changes.len() > CHANGES || self.changes.front().is_some_and(old) {
+            self.changes.pop_front();
+        }
+    }
+
+    fn changes_since(&self, now: Nanos) -> u32 {
+        let lately = self.changes.iter().filter(|at| **at + MINUTE > now);
+        u32::try_from(lately.count()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Shared {
+    /// Compares the bills of the last `span` with it. The gates are still what they were in it.
+    pub(super) fn audit(
+        &mut self,
+        done: &BTreeMap<ContainerId, Done>,
+        bills: &BTreeMap<ContainerId, u64>,
+        span: Nanos,
+    ) {
+        let runs = |container: &ContainerId| {
+            let tenant = self.tenants.get(container);
+            tenant.is_some_and(|tenant| tenant.gate != Gate::Shut && !tenant.stuck.is)
+        };
+        let open = done.iter().filter(|(container, _)| runs(container));
+        let pending: Vec<u64> = open.map(|(_, done)| done.pending).collect();
+        self.books.note(span, &pending, bills.values().sum());
+    }
+
+    /// Remembers when the mode changes.
+    pub(super) fn note_mode(&mut self) {
+        self.books.changed(self.now, self.steering.changes);
+    }
+
+    /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are off the clock.
+    pub(crate) fn audited(&self, now: Nanos) -> (u32, Option<i32>) {
+        (self.books.changes_since(now), self.books.off())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Nanos = Nanos::millis(2);
+
+    fn books(pending: &[u64], billed: u64) -> Books {
+        let mut books = Books::default();
+        for _ in 0..2_000 {
+            books.note(TICK, pending, billed);
+        }
+        books
+    }
+
+    #[test]
+    fn bills_that_add_up_to_the_time_are_not_off() {
+        assert_eq!(books(&[1000, 300], TICK.0).off(), Some(0));
+    }
+
+    #[test]
+    fn bills_above_and_below_the_time_are_off_by_their_part_of_it() {
+        assert_eq!(books(&[1000, 1000], TICK.0 * 12 / 10).off(), Some(200));
+        assert_eq!(books(&[1000], TICK.0 * 9 / 10).off(), Some(-100));
+    }
+
+    #[test]
+    fn a_device_with_gaps_says_nothing_of_its_books() {
+        assert_eq!(books(&[700, 700], TICK.0 / 2).off(), None);
+        assert_eq!(books(&[], 0).off(), None);
+    }
+
+    #[test]
+    fn what_is_off_is_of_lately() {
+        let mut books = books(&[1000], TICK.0 / 2);
+        for _ in 0..60_000 {
+            books.note(TICK, &[1000], TICK.0);
+        }
+        assert_eq!(books.off(), Some(0));
+    }
+
+    #[test]
+    fn changes_of_the_mode_are_counted_for_a_minute() {
+        let mut books = Books::default();
+        books.changed(Nanos::secs(1), 2);
+        books.changed(Nanos::secs(31), 3);
+        assert_eq!(books.changes_since(Nanos::secs(31)), 3);
+        assert_eq!(books.changes_since(Nanos::secs(61)), 1);
+        books.changed(Nanos::secs(200), 4);
+        assert_eq!(books.changes.len(), 1);
+    }
+}

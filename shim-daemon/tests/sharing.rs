@@ -1,0 +1,74 @@
+//! What commands are told of how a device's time is shared.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+
+use gpushare_protocol::wire::*;
+use gpushared::node::Settings;
+use support::gate::Gated;
+use support::{Daemon, FakeDevices, Wire};
+
+const PLAIN: [(&str, &str); 1] = [("GPUSHARE_MEM_REQUEST", "1MiB")];
+
+fn page(wire: &mut Wire, of: Listing) -> Rows {
+    let from = Cursor::default();
+    match wire.call(&Control::Page { of, from }) {
+        ControlReply::Page { rows, next: None } => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn regimes(daemon: &Daemon) -> Vec<Regime> {
+    match page(&mut daemon.command(), Listing::Sharing) {
+        Rows::Sharing(rows) => rows.iter().map(|row| row.regime).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn states(wire: &mut Wire) -> Vec<ShareState> {
+    match page(wire, Listing::Shares) {
+        Rows::Shares(rows) => rows.into_iter().map(|row| row.state).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_device_is_listed_with_the_regime_of_the_settings() {
+    for (sharing, expected) in [("together", Regime::Together), ("turns", Regime::Turns)] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("[compute]\nsharing = \"{sharing}\"");
+        let settings = gpushared::config::read(&text, Settings::default()).unwrap();
+        let daemon = Daemon::with_settings(folder.path(), FakeDevices::default(), settings);
+        assert_eq!(regimes(&daemon), [expected]);
+    }
+}
+
+#[test]
+fn an_older_command_is_told_of_two_that_share_as_of_two_that_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let (_one, one) = daemon.container("one", &PLAIN);
+    let (_two, two) = daemon.container("two", &PLAIN);
+    let _gates = [Gated::join(&one), Gated::join(&two)];
+    let mut old = daemon.command();
+    old.socket = UnixStream::connect(daemon.folder.join("control.sock")).unwrap();
+    let hello = Hello {
+        minor: 4,
+        ..Hello::of_this_build(0)
+    };
+    old.send(0, &hello);
+    let _: Hello = old.answer(0);
+    for (mut wire, shares) in [(old, false), (daemon.command(), true)] {
+        let states = states(&mut wire);
+        assert_eq!(states.len(), 2);
+        for state in states {
+            match state {
+                ShareState::Sharing { .. } => assert!(shares),
+                ShareState::Holding { .. } => assert!(!shares),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
