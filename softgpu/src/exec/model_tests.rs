@@ -90,6 +90,25 @@ fn a_change_of_contexts_is_told_and_serves_nobody() {
 }
 
 #[test]
+fn a_change_of_contexts_is_not_undone_by_new_work_of_the_one_before() {
+    let mut engine = RoundRobin::new(SLOW);
+    let (one, two) = (engine.sit().unwrap(), engine.sit().unwrap());
+    engine.submit(one, 500 * US);
+    engine.submit(two, 500 * US);
+    // In the middle of the change.
+    engine.advance(510 * US);
+    engine.submit(one, 500 * US);
+    let given = engine.advance(2 * MS);
+    let expected = [
+        stretch(None, 510 * US, 530 * US),
+        stretch(Some(two), 530 * US, 1_030 * US),
+        stretch(None, 1_030 * US, 1_060 * US),
+        stretch(Some(one), 1_060 * US, 1_560 * US),
+    ];
+    assert_eq!(given, expected);
+}
+
+#[test]
 fn what_is_told_does_not_depend_on_how_often_time_is_told() {
     let run = |grain: u64| {
         let mut engine = RoundRobin::new(SLOW);

@@ -268,7 +268,7 @@ impl<'a> Turns<'a> {
     fn order(&self, place: u64, last: Turn) -> impl Iterator<Item = (usize, u64)> + '_ {
         let seats = index(self.words[1].load(Ordering::Acquire)).min(SEATS);
         let slice = self.pace.slice;
-        // A change of seats leaves everybody where they were.
+        // A change of seats leaves the circle where it was.
         let (at, seat) = match last.holder {
             Holder::Nobody => (place, None),
             Holder::Seat(seat) => (place, Some(seat)),
@@ -277,7 +277,9 @@ impl<'a> Turns<'a> {
                 .map_or((place, None), |(seat, at)| (at, Some(seat))),
         };
         let held = seat.map_or(slice, |seat| self.held(at, seat));
+        // The rest of a slice is over once the engine has changed to another seat.
         let first = seat
+            .filter(|_| last.holder != Holder::Changing)
             .filter(|_| held < slice)
             .map(|seat| (seat, slice - held));
         let from = seat.map_or(0, |seat| seat + 1);

@@ -3,7 +3,7 @@
 //!
 //! Read in this order: [`program`] (what a tenant does), [`steering`] (what the daemon knows and decides), [`entry`] (what the
 //! gate of a client lets through), [`books`] (what a client tells about itself), [`client`] (one process), [`rig`] (the
-//! device and the order of events), [`report`] (what came of it). All times are nanoseconds of one virtual clock from 0.
+//! device and the order of events), [`report`] (what came of it), [`case`] (the same steered and bare). All times are nanoseconds of one virtual clock from 0.
 //!
 //! What is simplified: a process has one stream, and learns of the end of an operation when it happens. A thread that waits
 //! goes on [`Rig::wake`] after what it waited for.
@@ -23,6 +23,7 @@
 
 mod books;
 mod brain;
+mod case;
 mod client;
 mod entry;
 mod program;
@@ -33,6 +34,7 @@ mod rng;
 mod steering;
 
 pub use brain::Brain;
+pub use case::{Case, Pair, SLICES, Steered, at_least, limit, near, request};
 pub use program::{Pattern, Program};
 pub use report::{Report, TenantReport};
 pub use rig::Rig;

@@ -22,6 +22,7 @@ impl Tenant {
     /// Sampling begins: what it may claim begins anew.
     pub(super) fn begin(&mut self) {
         self.room = Rules::MOST.0;
+        self.samples = 0;
         (self.silent, self.by_time, self.advance) = (Nanos::ZERO, false, 0);
     }
 }

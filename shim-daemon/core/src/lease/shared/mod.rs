@@ -144,19 +144,11 @@ impl Shared {
             let bill = Nanos(bills.get(container).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
             let alone = all - done.pending < 50 && !tenant.dry;
-            if let Some(bucket) = &mut tenant.bucket {
-                bucket.pass(
-                    span,
-                    if alone { flight } else { bill },
-                    self.policy.most_debt,
-                );
-                if !tenant.dry && bucket.lasts() == Nanos::ZERO {
-                    bucket.turn_over(true);
-                }
-                tenant.dry = !bucket.allows();
-            } else {
-                tenant.dry = false;
-            }
+            tenant.pay_cap(
+                span,
+                (bill.0, alone.then_some(flight)),
+                self.policy.most_debt,
+            );
             if let Some(promise) = &mut tenant.promise {
                 if done.pending > 0 {
                     promise.pass(span, bill);

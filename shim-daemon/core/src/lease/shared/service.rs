@@ -41,12 +41,12 @@ pub(super) fn settle(
     classes.sort_unstable();
     classes.dedup();
     let mut below = 0;
-    for class in classes {
+    for class in classes.iter().copied() {
         below += share(tenants, done, &bills, (class, below));
     }
     for (container, tenant) in tenants.iter_mut() {
         let done = done.get(container).copied().unwrap_or_default();
-        if done.pending == 0 {
+        if tenant.asks(done.pending) == 0 {
             tenant.fade(span);
         }
         if done.guessed && tenant.unknown > Nanos::ZERO {
@@ -55,7 +55,29 @@ pub(super) fn settle(
         }
         tenant.bound(rules);
     }
+    for class in classes {
+        forgive(tenants, class);
+    }
     bills
+}
+
+/// Nobody owes what nobody is owed any more: the debts of a class are no more than what its tenants are behind.
+fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
+    let lags = |tenants: &BTreeMap<ContainerId, Tenant>, sign: i64| -> i128 {
+        let of_class = tenants.values().filter(|tenant| tenant.class == class);
+        of_class
+            .map(|tenant| i128::from(tenant.lag.saturating_mul(sign).max(0)))
+            .sum()
+    };
+    let (owed, owing) = (lags(tenants, 1), lags(tenants, -1));
+    if owing <= owed {
+        return;
+    }
+    for tenant in tenants.values_mut() {
+        if tenant.class == class && tenant.lag < 0 {
+            tenant.lag = i64::try_from(i128::from(tenant.lag) * owed / owing).unwrap_or(0);
+        }
+    }
 }
 
 /// What is believed of what the pages say: a tenant that is stuck has nothing pending until it completes something.
@@ -130,7 +152,9 @@ fn share(
         .map(|(container, tenant)| Claim {
             container: *container,
             weight: tenant.weight,
-            pending: done.get(container).map_or(0, |done| done.pending),
+            pending: done
+                .get(container)
+                .map_or(0, |done| tenant.asks(done.pending)),
             had: bills.get(container).copied().unwrap_or(0),
         })
         .collect();

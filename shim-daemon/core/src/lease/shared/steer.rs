@@ -155,7 +155,8 @@ impl Steering {
         gates
     }
 
-    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most lag.
+    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most lag, one that leaves gaps
+    /// before those that do not: beside it the one of those with the most lag fills the gaps.
     fn case(
         &self,
         pending: &[(ContainerId, &Tenant)],
@@ -165,11 +166,16 @@ impl Steering {
         now: Nanos,
     ) -> Option<Case> {
         let highest = pending.iter().map(|(_, tenant)| tenant.class).max()?;
-        let due = pending.iter().find(|(_, tenant)| tenant.due);
+        // Among the tenants of one class the lag keeps what is guaranteed.
+        let classes = pending.iter().any(|(_, tenant)| tenant.class < highest);
+        let due = pending
+            .iter()
+            .find(|(_, tenant)| tenant.due)
+            .filter(|_| classes);
         let first = pending
             .iter()
             .filter(|(_, tenant)| tenant.class == highest)
-            .max_by_key(|(_, tenant)| tenant.behind());
+            .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
         let busiest = pending.iter().map(|(_, tenant)| tenant.presence).max();
@@ -231,8 +237,10 @@ impl Steering {
             .iter()
             .copied()
             .filter(|(container, tenant)| {
-                *container != case.behind
-                    && (case.due || tenant.class < case.class || tenant.lag < 0)
+                // Deep queues beside a tenant that leaves gaps yield or are held, ahead or not.
+                let fills = !case.dense && tenant.is_dense();
+                let steered = case.due || tenant.class < case.class || tenant.lag < 0 || fills;
+                *container != case.behind && steered
             })
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight).sum();
@@ -263,13 +271,14 @@ impl Steering {
     }
 }
 
-/// Beside a tenant that leaves gaps somebody keeps the device busy: of those ahead a dense one, the least ahead. It
+/// Beside a tenant that leaves gaps somebody keeps the device busy: of those that work a dense one, the least ahead. It
 /// stays that for as long as it is no more than a slice further ahead than another.
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
     let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
-    let first = ahead
-        .iter()
-        .max_by_key(|(_, tenant)| (tenant.is_dense(), tenant.lag + stays(tenant)));
+    let first = ahead.iter().max_by_key(|(_, tenant)| {
+        let lag = tenant.lag + stays(tenant);
+        (tenant.works, tenant.is_dense(), lag)
+    });
     first.map(|(container, _)| *container)
 }

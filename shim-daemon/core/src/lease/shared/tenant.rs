@@ -89,11 +89,16 @@ pub(super) struct Tenant {
     /// Service had, and time in which nothing was pending, lately: both halved now and then.
     pub(super) solo: u64,
     pub(super) think: u64,
-    /// The part of the time it is pending, lately, in thousandths.
+    /// The part of the time it is pending, lately, in thousandths; and how many samples that is a mean of.
     pub(super) presence: u64,
+    pub(super) samples: u64,
+    /// It was pending for most of the last sample.
+    pub(super) works: bool,
     /// When work was last seen pending.
     pub(super) pending_at: Option<Nanos>,
     pub(super) gate: Gate,
+    /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
+    pub(super) paid: u64,
     /// Its cap allows nothing now.
     pub(super) dry: bool,
     pub(super) epoch: u64,
@@ -129,8 +134,11 @@ impl Tenant {
             solo: 0,
             think: 0,
             presence: 0,
+            samples: 0,
+            works: false,
             pending_at: None,
             gate: Gate::Noted,
+            paid: 0,
             dry: false,
             epoch,
             said: Lease::FREE,
@@ -177,6 +185,45 @@ impl Tenant {
         all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
     }
 
+    /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for nothing where it allows
+    /// nothing.
+    pub(super) fn asks(&self, pending: u64) -> u64 {
+        if self.dry { 0 } else { pending }
+    }
+
+    /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps meanwhile.
+    pub(super) fn goes_first(&self, rules: &Rules) -> bool {
+        !self.is_dense() && self.silent < Rules::SILENT && self.behind() >= rules.calm_below()
+    }
+
+    /// Bills its cap for `span`: the service, or while it is alone the time in flight. Time that was billed for an operation
+    /// is not billed again as its service. That is at most the time since the last end of an operation, and a sample's.
+    pub(super) fn pay_cap(
+        &mut self,
+        span: Nanos,
+        (bill, flight): (u64, Option<Nanos>),
+        most: Nanos,
+    ) {
+        let held = if let Some(flight) = flight {
+            self.paid = (self.paid + flight.0).saturating_sub(bill);
+            flight
+        } else {
+            let again = bill.min(self.paid);
+            self.paid -= again;
+            Nanos(bill - again)
+        };
+        if bill > 0 {
+            self.paid = self.paid.min(span.0);
+        }
+        if let Some(bucket) = &mut self.bucket {
+            bucket.pass(span, held, most);
+            if !self.dry && bucket.lasts() == Nanos::ZERO {
+                bucket.turn_over(true);
+            }
+        }
+        self.dry = self.bucket.is_some_and(|bucket| !bucket.allows());
+    }
+
     /// How far it is behind what it is promised, for comparison.
     pub(super) fn behind(&self) -> i64 {
         self.lag.saturating_add(self.passed_over)
@@ -187,13 +234,18 @@ impl Tenant {
         if pending > 0 {
             self.pending_at = Some(now);
         }
+        self.works = pending > 500;
         self.solo += bill;
-        self.think += span.0 * (1000 - pending) / 1000;
+        // A long pause is no gap: what works on after it is as dense as before.
+        if self.is_pending(now) {
+            self.think += span.0 * (1000 - pending) / 1000;
+        }
         if self.solo + self.think > Nanos::millis(200).0 {
             (self.solo, self.think) = (self.solo / 2, self.think / 2);
         }
-        // A mean over some 20 samples.
-        self.presence = (self.presence * 19 + pending) / 20;
+        // A mean over some 20 samples, or as many as there have been.
+        self.samples = (self.samples + 1).min(20);
+        self.presence = (self.presence * (self.samples - 1) + pending) / self.samples;
         self.held = self.held + Nanos(bill);
     }
 

@@ -1,0 +1,159 @@
+//! What tenants that always have work are promised: their shares, their caps and their guarantees, in virtual time.
+//! Figures: `cargo test -p gpushare-core --test together_promises -- --nocapture`.
+#![allow(clippy::float_arithmetic, reason = "figures")]
+
+mod together;
+
+use gpushare_core::Compute;
+use together::{Case, MS, Program, S, SLICES, US, at_least, limit, near, request};
+
+fn trainer() -> Program {
+    Program::queue(500 * US)
+}
+
+/// The shares of tenants that always have work, within so many points.
+fn shares(case: &Case, expected: &[f64], within: f64) {
+    for slice in SLICES {
+        let report = case.clone().slice(slice).steered().report;
+        for (at, expected) in expected.iter().enumerate() {
+            near(&case.what, report.useful(at), *expected, within);
+        }
+        assert!(report.idle() <= 2.0, "{}: idle", case.what);
+    }
+}
+
+#[test]
+fn two_backlogged_tenants_have_their_shares_within_a_point() {
+    for percent in [70, 90, 50] {
+        let rest = 100 - percent;
+        let case = Case::new(&format!("{percent}:{rest}"), &[trainer(), trainer()])
+            .requests(&[percent, rest]);
+        shares(&case, &[f64::from(percent), f64::from(rest)], 1.0);
+    }
+}
+
+#[test]
+fn short_kernels_against_long_ones_have_their_shares_within_a_point() {
+    let programs = [Program::queue(50 * US), Program::queue(20 * MS)];
+    shares(&Case::new("50 us : 20 ms", &programs), &[50.0, 50.0], 1.0);
+    let case = Case::new("50 us : 20 ms as 70:30", &programs).requests(&[70, 30]);
+    shares(&case, &[70.0, 30.0], 1.0);
+    let case = Case::new("50 us : 20 ms as 30:70", &programs).requests(&[30, 70]);
+    shares(&case, &[30.0, 70.0], 1.0);
+}
+
+#[test]
+fn a_second_process_buys_no_more_within_a_point() {
+    let case = Case::new("two processes : one", &[trainer(), trainer()]).process(0, trainer());
+    let bare = case.bare();
+    near("bare", bare.useful(0), 66.7, 0.5);
+    shares(&case, &[50.0, 50.0], 1.0);
+}
+
+#[test]
+fn three_backlogged_tenants_have_their_shares_within_a_point() {
+    let programs = [trainer(), trainer(), Program::queue(5 * MS)];
+    let case = Case::new("50:30:20", &programs).requests(&[50, 30, 20]);
+    shares(&case, &[50.0, 30.0, 20.0], 1.0);
+    let third = 100.0 / 3.0;
+    let programs = [trainer(), Program::queue(50 * US), Program::queue(20 * MS)];
+    shares(&Case::new("3 equal", &programs), &[third; 3], 1.0);
+}
+
+#[test]
+fn estimates_off_by_four_percent_cost_no_more_than_one_and_a_half_points() {
+    for thousandths in [960, 1040] {
+        let programs = [trainer().estimates(thousandths), trainer()];
+        let case = Case::new(&format!("70:30, {thousandths}"), &programs).requests(&[70, 30]);
+        shares(&case, &[70.0, 30.0], 1.5);
+    }
+}
+
+/// By itself it keeps the device busy for s = 50 us of every 95: that is what it can use of its half of the time. It has one
+/// operation ahead, so beside operations of k the driver gives it one for each of those: s / (s + k), which is the limit
+/// for k of more than 140 us. More would take gaps on the device.
+#[test]
+fn a_launch_bound_tenant_beside_a_deep_queue_has_what_it_can_use() {
+    let launch_bound = Program::sync(50 * US, 20 * US);
+    let alone = Case::new("alone", std::slice::from_ref(&launch_bound)).bare();
+    for kernel in [50_u32, 100, 250] {
+        let limit = 100.0 * 50.0 / (50.0 + f64::from(kernel));
+        let usable = alone.useful(0) / 2.0;
+        for slice in SLICES {
+            let programs = [Program::queue(u64::from(kernel) * US), launch_bound.clone()];
+            let what = format!("launch-bound : {kernel} us");
+            let pair = Case::new(&what, &programs).slice(slice).pair();
+            at_least(
+                &what,
+                pair.steered.useful(1),
+                (usable - 2.0).min(limit - 0.5),
+            );
+            at_least(&what, pair.steered.useful(0), 50.0);
+            assert!(pair.bare.useful(1) < 5.0, "the bare driver starves it");
+        }
+    }
+}
+
+#[test]
+fn a_cap_holds_alone_and_beside_others_in_every_second() {
+    for percent in [20, 50] {
+        for beside in [0_u8, 1, 2] {
+            let programs = vec![trainer(); usize::from(beside) + 1];
+            let case = Case::new(&format!("cap {percent} beside {beside}"), &programs).of(
+                0,
+                500,
+                limit(percent),
+            );
+            let mut rig = case.rig(case.brain());
+            rig.measured(0, S);
+            for second in 1..=10 {
+                let report = rig.measured(0, S);
+                let most = f64::from(percent);
+                let had = report.useful(0);
+                assert!(had <= most + 2.0, "{} in {second}: {had:.2}", case.what);
+                // Alone it has its cap, beside two others its even part.
+                let least = most.min(100.0 / f64::from(beside + 1));
+                assert!(had >= least - 2.0, "{}: {had:.2}", case.what);
+            }
+            assert_eq!(rig.steering.broken, None);
+        }
+    }
+}
+
+#[test]
+fn a_lower_class_has_its_guarantee_beside_a_higher_deep_queue() {
+    let higher = |lower| {
+        Case::new("higher deep queue", &[trainer(), trainer()])
+            .of(0, 500, lower)
+            .of(1, 900, Compute::default())
+    };
+    shares(&higher(request(20)), &[20.0, 80.0], 1.0);
+    shares(&higher(Compute::default()), &[0.0, 100.0], 1.0);
+}
+
+#[test]
+fn in_a_mix_each_has_what_it_is_promised() {
+    let programs = [
+        trainer(),
+        Program::every(MS, 100 * US),
+        Program::every(2 * MS, 200 * US),
+        Program::queue(200 * US).pauses(300 * MS, 700 * MS),
+        trainer(),
+    ];
+    for slice in SLICES {
+        let case = Case::new("mix", &programs)
+            .of(4, 500, limit(20))
+            .slice(slice);
+        let pair = case.pair();
+        let report = &pair.steered;
+        // Five of equal shares: the servers ask for less than theirs and get it.
+        for server in [1, 2] {
+            at_least("a server", report.tenants[server].of_asked(), 90.0);
+        }
+        // A fifth of the time in which it works, at least.
+        at_least("the notebook", report.useful(3), 20.0 * 0.3 - 0.5);
+        near("the capped batch", report.useful(4), 20.0, 2.0);
+        at_least("the trainer", report.useful(0), 20.0);
+        assert!(report.idle() <= 2.0, "idle for {:.2} %", report.idle());
+    }
+}
