@@ -17,7 +17,7 @@ pub use rng::Rng;
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
     DeviceSpec, Event, Lease, LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota,
-    Resolver, Signal, SpecError, World,
+    Resolver, Signal, SpecError, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,10 @@ pub struct Node {
     /// Print what happens (set `NODE_TRACE`).
     trace: bool,
     pub decided: u64,
+    /// What the pages of processes on shared devices say: anything. Without it nobody says anything.
+    pub claims: Option<Rng>,
+    /// When they were read last.
+    read: Nanos,
     next: u64,
 }
 
@@ -132,6 +136,8 @@ impl Node {
             lag: None,
             trace: std::env::var_os("NODE_TRACE").is_some(),
             decided: 0,
+            claims: None,
+            read: Nanos::ZERO,
             next: 0,
         }
     }
@@ -410,7 +416,12 @@ impl Node {
 
     fn next_event(&self) -> Option<Nanos> {
         let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
-        mail.into_iter().chain(self.world.next_timeout()).min()
+        let timeouts = self
+            .world
+            .next_timeout()
+            .into_iter()
+            .chain(self.next_read());
+        mail.into_iter().chain(timeouts).min()
     }
 
     /// Goes to the next time at which something happens.
@@ -419,6 +430,38 @@ impl Node {
         self.now = self.now.max(at);
         self.world.advance(self.now);
         self.settle_mail();
+        self.serve();
+    }
+
+    /// Reads the pages of shared devices that are due: they say anything.
+    fn serve(&mut self) {
+        let due = self
+            .claims
+            .as_ref()
+            .map(|_| self.world.due_samples(self.now));
+        for (device, processes) in due.into_iter().flatten() {
+            let works = processes.into_iter().map(|process| (process, self.claim()));
+            let works = works.collect();
+            self.tell(Event::Served { device, works });
+        }
+    }
+
+    fn claim(&mut self) -> Work {
+        let now = self.now.0;
+        let Some(rng) = &mut self.claims else {
+            return Work::default();
+        };
+        let mut counter = || match rng.below(8) {
+            0 => u64::MAX,
+            1 => 0,
+            _ => rng.below(now + 1),
+        };
+        Work {
+            service: counter(),
+            busy: counter(),
+            since: Some(Nanos(counter())).filter(|since| since.0 % 4 > 0),
+            guessed: now % 5 == 0,
+        }
     }
 
     /// Steps until nothing is left to happen.
