@@ -40,6 +40,7 @@ impl Sim {
             ..Policy::default()
         });
         node.claims = Some(Rng(seed));
+        node.read_every = secs(1);
         (node.thorough, node.guarantees) = (false, false);
         let devices = (0..DEVICES).map(|_| node.device(80)).collect();
         let mut sim = Self {

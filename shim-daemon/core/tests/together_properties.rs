@@ -7,12 +7,9 @@
     reason = "figures"
 )]
 
-#[path = "node/rng.rs"]
-mod rng;
 mod together;
 
-use rng::Rng;
-use together::{Case, MS, Pattern, Program, S, SLICES, US, limit};
+use together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
 
 /// A tenant that fills the gaps, or the one that others are held for, has nothing to do any more: those are held until
 /// the next look, which is 900 us later and up to 50 us late, and then wake up.

@@ -82,8 +82,10 @@ pub struct Node {
     pub decided: u64,
     /// What the pages of processes on shared devices say: anything. Without it nobody says anything.
     pub claims: Option<Rng>,
-    /// When they were read last.
+    /// When they were read last, and how long after that they are read at the earliest: the daemon is late, so that
+    /// hours of a node take seconds.
     read: Nanos,
+    pub read_every: Nanos,
     next: u64,
 }
 
@@ -138,6 +140,7 @@ impl Node {
             decided: 0,
             claims: None,
             read: Nanos::ZERO,
+            read_every: Nanos::millis(50),
             next: 0,
         }
     }
@@ -433,8 +436,19 @@ impl Node {
         self.serve();
     }
 
+    /// When pages are read next.
+    fn next_read(&self) -> Option<Nanos> {
+        self.claims.as_ref()?;
+        let wanted = self.world.next_sample()?;
+        Some(wanted.max(self.read + self.read_every))
+    }
+
     /// Reads the pages of shared devices that are due: they say anything.
     fn serve(&mut self) {
+        if self.next_read().is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.read = self.now;
         let due = self
             .claims
             .as_ref()
@@ -459,8 +473,8 @@ impl Node {
         Work {
             service: counter(),
             busy: counter(),
-            since: Some(Nanos(counter())).filter(|since| since.0 % 4 > 0),
-            guessed: now % 5 == 0,
+            since: Some(Nanos(counter())).filter(|since| !since.0.is_multiple_of(4)),
+            guessed: now.is_multiple_of(5),
         }
     }
 
