@@ -27,12 +27,20 @@ struct Sim {
 }
 
 impl Sim {
+    /// Devices are shared or dealt in turns by the parity of `seed`.
     fn new(seed: u64) -> Self {
+        let lease = if seed.is_multiple_of(2) {
+            LeasePolicy::default()
+        } else {
+            LeasePolicy::turns()
+        };
         let mut node = Node::with(Policy {
             first_overhead: Bytes::mib(100),
-            lease: LeasePolicy::turns(),
+            lease,
             ..Policy::default()
         });
+        node.claims = Some(Rng(seed));
+        node.read_every = secs(1);
         (node.thorough, node.guarantees) = (false, false);
         let devices = (0..DEVICES).map(|_| node.device(80)).collect();
         let mut sim = Self {

@@ -17,7 +17,7 @@ pub use rng::Rng;
 use gpushare_core::{
     Answer, AskId, AskKey, Bytes, ContainerId, ContainerSpec, CostClass, Denial, DeviceId,
     DeviceSpec, Event, Lease, LeasePolicy, Nanos, Notice, Policy, Preemptible, ProcessId, Quota,
-    Resolver, Signal, SpecError, World,
+    Resolver, Signal, SpecError, Work, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,12 @@ pub struct Node {
     /// Print what happens (set `NODE_TRACE`).
     trace: bool,
     pub decided: u64,
+    /// What the pages of processes on shared devices say: anything. Without it nobody says anything.
+    pub claims: Option<Rng>,
+    /// When they were read last, and how long after that they are read at the earliest: the daemon is late, so that
+    /// hours of a node take seconds.
+    read: Nanos,
+    pub read_every: Nanos,
     next: u64,
 }
 
@@ -132,6 +138,9 @@ impl Node {
             lag: None,
             trace: std::env::var_os("NODE_TRACE").is_some(),
             decided: 0,
+            claims: None,
+            read: Nanos::ZERO,
+            read_every: Nanos::millis(50),
             next: 0,
         }
     }
@@ -410,7 +419,12 @@ impl Node {
 
     fn next_event(&self) -> Option<Nanos> {
         let mail = self.mail.first_key_value().map(|((at, _), _)| *at);
-        mail.into_iter().chain(self.world.next_timeout()).min()
+        let timeouts = self
+            .world
+            .next_timeout()
+            .into_iter()
+            .chain(self.next_read());
+        mail.into_iter().chain(timeouts).min()
     }
 
     /// Goes to the next time at which something happens.
@@ -419,6 +433,49 @@ impl Node {
         self.now = self.now.max(at);
         self.world.advance(self.now);
         self.settle_mail();
+        self.serve();
+    }
+
+    /// When pages are read next.
+    fn next_read(&self) -> Option<Nanos> {
+        self.claims.as_ref()?;
+        let wanted = self.world.next_sample()?;
+        Some(wanted.max(self.read + self.read_every))
+    }
+
+    /// Reads the pages of shared devices that are due: they say anything.
+    fn serve(&mut self) {
+        if self.next_read().is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.read = self.now;
+        let due = self
+            .claims
+            .as_ref()
+            .map(|_| self.world.due_samples(self.now));
+        for (device, processes) in due.into_iter().flatten() {
+            let works = processes.into_iter().map(|process| (process, self.claim()));
+            let works = works.collect();
+            self.tell(Event::Served { device, works });
+        }
+    }
+
+    fn claim(&mut self) -> Work {
+        let now = self.now.0;
+        let Some(rng) = &mut self.claims else {
+            return Work::default();
+        };
+        let mut counter = || match rng.below(8) {
+            0 => u64::MAX,
+            1 => 0,
+            _ => rng.below(now + 1),
+        };
+        Work {
+            service: counter(),
+            busy: counter(),
+            since: Some(Nanos(counter())).filter(|since| !since.0.is_multiple_of(4)),
+            guessed: now.is_multiple_of(5),
+        }
     }
 
     /// Steps until nothing is left to happen.

@@ -17,6 +17,8 @@ pub struct Brain {
     pub terms: BTreeMap<usize, (u16, Compute)>,
     /// What [`DeviceTime::check`] found first.
     pub broken: Option<String>,
+    /// How often a process said that it is idle.
+    pub idles: u64,
 }
 
 impl Brain {
@@ -26,6 +28,7 @@ impl Brain {
             device: RefCell::new(DeviceTime::new(policy)),
             terms: BTreeMap::new(),
             broken: None,
+            idles: 0,
         }
     }
 
@@ -87,6 +90,7 @@ impl Steering for Brain {
     }
 
     fn idle(&mut self, now: u64, who: Who) {
+        self.idles += 1;
         let (process, epoch) = (process(who), self.epoch(who));
         self.tell(now, Input::Idle { process, epoch });
     }

@@ -38,6 +38,7 @@ pub use case::{Case, Pair, SLICES, Steered, at_least, limit, near, request};
 pub use program::{Pattern, Program};
 pub use report::{Report, TenantReport};
 pub use rig::Rig;
+pub use rng::Rng;
 pub use softgpu::model::Pace;
 pub use steering::{Gate, NoSteering, Sample, Steering, Who};
 

@@ -150,8 +150,10 @@ impl Shared {
             }
             let pending = pending(&seen, work, (self.now, span));
             let done = all.entry(*container).or_default();
-            done.service += work.service.saturating_sub(seen.service);
+            let served = work.service.saturating_sub(seen.service);
+            done.service = done.service.saturating_add(served);
             done.guessed |= work.guessed;
+            done.works |= work.since.is_some();
             // Processes that work side by side: at least one of them.
             done.pending = 1000 - (1000 - done.pending) * (1000 - pending) / 1000;
         }

@@ -12,8 +12,9 @@ pub(super) struct Rules {
 impl Rules {
     /// Time between two samples while several tenants are active.
     pub(super) const TICK: Nanos = Nanos::millis(2);
-    /// The same while a tenant is held: it must be open again soon after the device has become idle.
-    pub(super) const TICK_HELD: Nanos = Nanos::millis(1);
+    /// The same while a tenant is held: it is open again within a millisecond of the device becoming idle, with a look
+    /// that is late and a thread that wakes up.
+    pub(super) const TICK_HELD: Nanos = Nanos::micros(900);
     /// A tenant counts as pending for so long after it was seen so: two ticks and their jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
     /// Unused lag fades within this time of not asking: what a tenant did not want is not owed to it.
@@ -28,6 +29,10 @@ impl Rules {
     pub(super) const SILENT: Nanos = Nanos::millis(250);
     /// How long it is watched whether a tenant that completes nothing has the device at all.
     pub(super) const STUCK: Nanos = Nanos::millis(20);
+    /// A tenant's books are compared with the clock after so much time alone. One that claims too little is not helped
+    /// for so long.
+    pub(super) const VERDICT: Nanos = Nanos::millis(10);
+    pub(super) const DOUBTED: Nanos = Nanos::secs(4);
     /// How long a tenant may be of unknown service in its life before its claims count as they are.
     pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
     /// A device is saturated while somebody is pending for at least so many thousandths of the time. On one

@@ -19,17 +19,26 @@ pub(super) fn settle(
     (now, span): (Nanos, Nanos),
 ) -> BTreeMap<ContainerId, u64> {
     let done = &believed(tenants, done);
+    // A closed tenant runs until what it had submitted is complete.
     let runs = |container: &ContainerId| {
         let tenant = tenants.get(container);
-        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut)
+        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut || !tenant.is_drained())
     };
     let beside = done.iter().filter(|(container, _)| runs(container));
     let beside: u64 = beside.map(|(_, done)| done.pending).sum();
+    let running: Vec<ContainerId> = tenants
+        .iter()
+        .filter(|(_, tenant)| tenant.may_run(now))
+        .map(|(container, _)| *container)
+        .collect();
     let mut bills = BTreeMap::new();
     for (container, tenant) in tenants.iter_mut() {
         let done = done.get(container).copied().unwrap_or_default();
+        let alone = running.iter().all(|other| other == container);
+        tenant.doubt.note(now, (span, alone), done);
         let bill = bill(tenant, done, rules, (span, beside));
         tenant.note(now, span, bill, done.pending);
+        tenant.works = done.works;
         bills.insert(*container, bill);
     }
     let all: u64 = bills.values().sum();
@@ -54,6 +63,9 @@ pub(super) fn settle(
             tenant.lag = 0;
         }
         tenant.bound(rules);
+        if tenant.doubt.is(now) {
+            tenant.lag = tenant.lag.min(0);
+        }
     }
     for class in classes {
         forgive(tenants, class);
@@ -93,7 +105,7 @@ fn believed(
         if done.service > 0 || done.pending < 990 {
             tenant.stuck = Stuck::default();
         } else if tenant.stuck.is {
-            done.pending = 0;
+            (done.pending, done.works) = (0, false);
         }
     }
     done
@@ -103,12 +115,13 @@ fn believed(
 fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
     tenant.room = (tenant.room + span.0).min(Rules::MOST.0);
     let bill = if done.service > 0 {
-        let advance = std::mem::take(&mut tenant.advance);
         (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);
-        if done.guessed && advance > 0 {
+        if done.guessed && std::mem::take(&mut tenant.advance) > 0 {
             0
         } else {
-            done.service.saturating_sub(advance)
+            let billed = done.service.min(tenant.advance);
+            tenant.advance -= billed;
+            done.service - billed
         }
     } else if done.pending >= 990 && tenant.gate == Gate::Shut {
         0

@@ -58,6 +58,7 @@ struct Case {
     dense: bool,
     /// It has completed nothing for long.
     silent: bool,
+    works: bool,
     presence: u64,
     want: Mode,
     lag: i64,
@@ -216,6 +217,7 @@ impl Steering {
             due: due.is_some(),
             dense: tenant.is_dense(),
             silent,
+            works: tenant.works || tenant.waits(),
             presence: tenant.presence,
             want,
             lag,
@@ -245,7 +247,8 @@ impl Steering {
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight).sum();
         let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
-        let holds = self.mode == Mode::Hold && !case.silent;
+        // Beside one that has just paused the device would be idle.
+        let holds = self.mode == Mode::Hold && !case.silent && case.works;
         let filler = if case.dense {
             None
         } else {

@@ -47,6 +47,8 @@ pub(super) struct Done {
     pub(super) service: u64,
     /// For how much of the time work was pending, in thousandths.
     pub(super) pending: u64,
+    /// Work is pending at its end.
+    pub(super) works: bool,
     /// The service is mostly guessed.
     pub(super) guessed: bool,
 }
@@ -59,6 +61,41 @@ pub(super) struct Stuck {
     /// How long it has been open, silent and beside others, and what they had in that time.
     watched: Nanos,
     others: Nanos,
+}
+
+/// Whether a tenant's books agree with the clock: while nobody else may run, what completes takes the time that passes.
+/// Nobody yields or is held for a tenant that claims less than half of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doubt {
+    /// Nobody else might run at the last sample.
+    alone: bool,
+    /// So much time it has been alone without a break since the last verdict, and what it claimed of it (ns).
+    time: u64,
+    claimed: u64,
+    until: Nanos,
+}
+
+impl Doubt {
+    /// What was done in the last `span`, at the end of which nobody else might run or somebody might.
+    pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
+        if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
+            self.time += span.0;
+            self.claimed = self.claimed.saturating_add(done.service);
+        } else {
+            (self.time, self.claimed) = (0, 0);
+        }
+        // An operation is claimed when it ends.
+        if self.time >= Rules::VERDICT.0 && done.service > 0 {
+            if self.claimed < self.time / 2 {
+                self.until = now + Rules::DOUBTED;
+            }
+            (self.time, self.claimed) = (0, 0);
+        }
+    }
+
+    pub(super) fn is(&self, now: Nanos) -> bool {
+        now < self.until
+    }
 }
 
 /// See the module's page.
@@ -86,13 +123,15 @@ pub(super) struct Tenant {
     pub(super) room: u64,
     /// How much longer claims of unknown service leave its lag alone.
     pub(super) unknown: Nanos,
+    /// Whether its books are believed.
+    pub(super) doubt: Doubt,
     /// Service had, and time in which nothing was pending, lately: both halved now and then.
     pub(super) solo: u64,
     pub(super) think: u64,
     /// The part of the time it is pending, lately, in thousandths; and how many samples that is a mean of.
     pub(super) presence: u64,
     pub(super) samples: u64,
-    /// It was pending for most of the last sample.
+    /// It was pending at the last sample.
     pub(super) works: bool,
     /// When work was last seen pending.
     pub(super) pending_at: Option<Nanos>,
@@ -131,6 +170,7 @@ impl Tenant {
             stuck: Stuck::default(),
             room: 0,
             unknown: Rules::UNKNOWN,
+            doubt: Doubt::default(),
             solo: 0,
             think: 0,
             presence: 0,
@@ -234,7 +274,6 @@ impl Tenant {
         if pending > 0 {
             self.pending_at = Some(now);
         }
-        self.works = pending > 500;
         self.solo += bill;
         // A long pause is no gap: what works on after it is as dense as before.
         if self.is_pending(now) {

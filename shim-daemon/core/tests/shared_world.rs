@@ -1,0 +1,239 @@
+//! A shared device in the world: who is told what when tenants come, go, are idle and busy, and when the node's settings
+//! change. How service is steered is the device's own: see `together_*.rs`.
+
+mod node;
+
+use gpushare_core::{
+    ContainerId, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, Sharing,
+    Work,
+};
+use node::{Node, spec};
+
+fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
+    let said = node.guests[&container].leases.get(&device).copied();
+    let said = said.unwrap_or(Lease::FREE);
+    assert_eq!(node.world.lease(container, device), Some(said));
+    said
+}
+
+/// The slice that an open gate is told.
+fn slice(node: &Node, container: ContainerId, device: DeviceId) -> Option<Nanos> {
+    match lease(node, container, device).kind {
+        LeaseKind::Open {
+            deadline: None,
+            slice,
+            ..
+        } => slice,
+        other => panic!("{container:?} is {other:?}"),
+    }
+}
+
+fn is_free(node: &Node, container: ContainerId, device: DeviceId) -> bool {
+    lease(node, container, device).kind == LeaseKind::Free
+}
+
+/// Two containers with a process each on one shared device.
+fn pair() -> (Node, DeviceId, [(ContainerId, ProcessId); 2]) {
+    let (mut node, device) = Node::with_device(16);
+    let first = node.run(spec(device, 1, 4));
+    assert!(is_free(&node, first.0, device), "alone it is free");
+    let second = node.run(spec(device, 1, 4));
+    (node, device, [first, second])
+}
+
+fn says(
+    node: &mut Node,
+    (container, process): (ContainerId, ProcessId),
+    device: DeviceId,
+    idle: bool,
+) {
+    let epoch = lease(node, container, device).epoch;
+    node.tell(if idle {
+        Event::Idle {
+            process,
+            device,
+            epoch,
+        }
+    } else {
+        Event::Busy {
+            process,
+            device,
+            epoch,
+        }
+    });
+}
+
+/// Time passes in which the pages are read whenever the world asks: each process had so many thousandths of it, and works.
+fn work(node: &mut Node, time: Nanos, parts: &[(ProcessId, u64)]) {
+    let end = node.now + time;
+    let begin = node.now;
+    while let Some(at) = node.world.next_sample().filter(|at| *at <= end) {
+        node.pass(at - node.now);
+        let due = node.world.due_samples(node.now);
+        assert!(!due.is_empty(), "its time has come");
+        for (device, processes) in due {
+            let works = processes.into_iter().filter_map(|process| {
+                let (_, part) = parts.iter().find(|(of, _)| *of == process)?;
+                let work = Work {
+                    service: node.now.0 * part / 1000,
+                    busy: 0,
+                    since: Some(begin),
+                    guessed: false,
+                };
+                Some((process, work))
+            });
+            let works = works.collect();
+            node.tell(Event::Served { device, works });
+        }
+        assert!(
+            node.world.next_sample() > Some(node.now),
+            "it would not end"
+        );
+    }
+    node.pass(end - node.now);
+}
+
+fn set(node: &mut Node, sharing: Sharing) {
+    let policy = LeasePolicy {
+        sharing,
+        ..LeasePolicy::default()
+    };
+    node.world.set_lease_policy(node.now, policy);
+    // What was decided is carried out.
+    node.pass(Nanos::ZERO);
+}
+
+#[test]
+fn alone_a_container_is_free_and_a_second_makes_both_open() {
+    let (mut node, device, [first, second]) = pair();
+    for (container, _) in [first, second] {
+        assert_eq!(slice(&node, container, device), Some(Nanos::ZERO));
+    }
+    assert_eq!(node.world.sharing(device), Some((Mode::Together, 0)));
+    node.exit(second.1);
+    assert!(is_free(&node, first.0, device));
+    assert_eq!(node.world.next_sample(), None, "nobody needs it");
+}
+
+#[test]
+fn an_idle_neighbour_is_latched_and_its_next_launch_ends_that() {
+    let (mut node, device, [first, second]) = pair();
+    assert!(node.world.next_sample().is_some());
+    let before = lease(&node, first.0, device).epoch;
+    says(&mut node, second, device, true);
+    assert!(is_free(&node, first.0, device));
+    assert_eq!(slice(&node, second.0, device), Some(Nanos::ZERO));
+    assert_eq!(node.world.next_sample(), None);
+    says(&mut node, second, device, false);
+    assert_eq!(slice(&node, first.0, device), Some(Nanos::ZERO));
+    assert!(lease(&node, first.0, device).epoch > before);
+    assert!(node.world.next_sample().is_some());
+}
+
+#[test]
+fn old_news_of_idleness_latches_nobody() {
+    let (mut node, device, [first, second]) = pair();
+    let epoch = lease(&node, second.0, device).epoch;
+    node.tell(Event::Idle {
+        process: second.1,
+        device,
+        epoch: epoch + 1,
+    });
+    assert_eq!(slice(&node, first.0, device), Some(Nanos::ZERO));
+}
+
+#[test]
+fn a_container_that_falls_behind_makes_the_other_yield_and_close() {
+    let (mut node, device, [first, second]) = pair();
+    let (ahead, behind) = ((first.1, 900), (second.1, 100));
+    work(&mut node, Nanos::millis(20), &[ahead, behind]);
+    assert!(slice(&node, first.0, device) > Some(Nanos::ZERO), "yields");
+    work(&mut node, Nanos::millis(80), &[ahead, behind]);
+    let closed = lease(&node, first.0, device);
+    assert_eq!(closed.kind, LeaseKind::Closed);
+    assert_eq!(slice(&node, second.0, device), Some(Nanos::ZERO));
+    // It goes on as soon as the other has left, under another epoch.
+    node.exit(second.1);
+    assert!(is_free(&node, first.0, device));
+    assert!(lease(&node, first.0, device).epoch > closed.epoch);
+}
+
+#[test]
+fn the_even_work_of_two_changes_nothing() {
+    let (mut node, device, [first, second]) = pair();
+    work(
+        &mut node,
+        Nanos::secs(2),
+        &[(first.1, 500), (second.1, 500)],
+    );
+    assert_eq!(node.world.sharing(device), Some((Mode::Together, 0)));
+}
+
+#[test]
+fn a_process_that_is_away_is_not_steered_and_binds_nobody() {
+    let (mut node, device, [first, second]) = pair();
+    let process = second.1;
+    node.tell(Event::Away {
+        process,
+        away: true,
+    });
+    assert!(is_free(&node, first.0, device));
+    node.tell(Event::Away {
+        process,
+        away: false,
+    });
+    assert_eq!(slice(&node, first.0, device), Some(Nanos::ZERO));
+}
+
+#[test]
+fn other_settings_at_run_time_leave_nobody_stuck() {
+    let (mut node, device, [first, second]) = pair();
+    let all = [first, second];
+    let epochs = |node: &Node| all.map(|(container, _)| lease(node, container, device).epoch);
+    for _ in 0..3 {
+        // In the middle of a hold, too.
+        work(
+            &mut node,
+            Nanos::millis(100),
+            &[(first.1, 900), (second.1, 100)],
+        );
+        assert_eq!(lease(&node, first.0, device).kind, LeaseKind::Closed);
+        let before = epochs(&node);
+        set(&mut node, Sharing::Turns);
+        assert_eq!(node.world.sharing(device), None);
+        assert_eq!(node.world.next_sample(), None);
+        let mut open = [false; 2];
+        // Whoever is closed wants, and has nothing under way.
+        for _ in 0..20 {
+            for (at, (container, process)) in all.into_iter().enumerate() {
+                let Lease { epoch, kind } = lease(&node, container, device);
+                open[at] |= kind != LeaseKind::Closed;
+                if kind == LeaseKind::Closed {
+                    node.tell(Event::Drained {
+                        process,
+                        device,
+                        epoch,
+                    });
+                    node.tell(Event::Wanted {
+                        process,
+                        device,
+                        epoch,
+                    });
+                }
+            }
+            node.pass(Nanos::millis(25));
+        }
+        assert_eq!(open, [true; 2], "both have turns");
+        let between = epochs(&node);
+        assert!(before.iter().max() < between.iter().max());
+        set(&mut node, Sharing::Together);
+        for (container, _) in all {
+            assert_eq!(slice(&node, container, device), Some(Nanos::ZERO));
+        }
+        let after = epochs(&node);
+        assert!(
+            after.iter().min() > between.iter().max(),
+            "{between:?} {after:?}"
+        );
+    }
+}
