@@ -9,6 +9,7 @@
 //! [`Shared::next_sample`] has come, [`Shared::poll`].
 
 mod check;
+mod gang;
 mod members;
 mod rules;
 mod service;
@@ -16,6 +17,7 @@ mod steer;
 mod tenant;
 mod view;
 
+pub(super) use gang::{Part, Wish};
 pub use steer::Mode;
 
 use super::schedule::{Input, Output};
@@ -203,9 +205,10 @@ impl Shared {
             .filter(|(_, tenant)| tenant.is_active())
             .map(|(container, _)| *container)
             .collect();
-        let gates = self
+        let mut gates = self
             .steering
             .steer(&self.tenants, &active, &self.rules, self.now);
+        self.keep_gangs(&mut gates);
         for (container, gate) in gates {
             self.turn_gate(container, gate);
         }

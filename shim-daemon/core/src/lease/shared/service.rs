@@ -21,7 +21,7 @@ pub(super) fn settle(
     let done = &believed(tenants, done);
     let runs = |container: &ContainerId| {
         let tenant = tenants.get(container);
-        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut)
+        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut || tenant.spins())
     };
     let beside = done.iter().filter(|(container, _)| runs(container));
     let beside: u64 = beside.map(|(_, done)| done.pending).sum();
@@ -88,7 +88,7 @@ fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, 
         } else {
             done.service.saturating_sub(advance)
         }
-    } else if done.pending >= 990 && tenant.gate == Gate::Shut {
+    } else if done.pending >= 990 && tenant.gate == Gate::Shut && !tenant.spins() {
         0
     } else if done.pending >= 990 {
         by_time(tenant, rules, (span, beside))

@@ -165,10 +165,12 @@ impl Steering {
         now: Nanos,
     ) -> Option<Case> {
         let highest = pending.iter().map(|(_, tenant)| tenant.class).max()?;
-        let due = pending.iter().find(|(_, tenant)| tenant.due);
+        let due = pending
+            .iter()
+            .find(|(_, tenant)| tenant.due && !tenant.is_barred());
         let first = pending
             .iter()
-            .filter(|(_, tenant)| tenant.class == highest)
+            .filter(|(_, tenant)| tenant.class == highest && !tenant.is_barred())
             .max_by_key(|(_, tenant)| tenant.behind());
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
