@@ -25,6 +25,8 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         known.times.extend(daemon.shares()?);
         known.ends.extend(daemon.ends()?);
         known.mps.extend(daemon.mps_clients()?);
+        let gangs = daemon.gangs()?.into_iter();
+        known.gangs.extend(gangs.map(|row| (row.name, row.gang)));
     }
     let text = if arguments.json {
         let rows = rows.iter().map(|row| container(row, &known));
@@ -47,6 +49,8 @@ struct Known {
     ends: Vec<EndRow>,
     /// Containers with MPS clients.
     mps: BTreeSet<String>,
+    /// The gangs of containers that belong to one.
+    gangs: BTreeMap<String, String>,
 }
 
 impl Known {
@@ -89,6 +93,7 @@ fn container(row: &ContainerRow, known: &Known) -> Value {
         "limbo": row.limbo,
         "time": shares::of(row, &known.times)
             .map(|share| shares::data(share, known.mps.contains(&row.name))),
+        "gang": known.gangs.get(&row.name),
         "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
         "processes": processes.collect::<Vec<_>>(),
     })

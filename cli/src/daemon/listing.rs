@@ -3,7 +3,8 @@
 use super::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, Listing, Rows, ShareRow,
+    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows,
+    ShareRow,
 };
 
 impl Talk {
@@ -87,6 +88,20 @@ impl Talk {
         }
         self.pages(Listing::MpsClients, |rows| {
             if let Rows::MpsClients(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Containers of named gangs; nothing from a daemon of before minor 4.
+    pub(crate) fn gangs(&mut self) -> Result<Vec<GangRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 4 {
+            return Ok(all);
+        }
+        self.pages(Listing::Gangs, |rows| {
+            if let Rows::Gangs(rows) = rows {
                 all.extend(rows);
             }
         })?;

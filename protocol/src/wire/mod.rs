@@ -12,7 +12,7 @@ mod message;
 mod page;
 
 pub use control::{
-    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, ProcessRow,
+    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow,
     ProcessState, ShareRow, ShareState, Want,
 };
 pub use error::{ErrorCode, WireError};

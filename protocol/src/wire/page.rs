@@ -1,6 +1,6 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
-use super::control::{ContainerRow, DeviceRow, EndRow, ShareRow};
+use super::control::{ContainerRow, DeviceRow, EndRow, GangRow, ShareRow};
 use serde::{Deserialize, Serialize};
 
 /// What is listed.
@@ -17,6 +17,8 @@ pub enum Listing {
     Ends,
     /// Containers with a process that is an MPS client. Since minor 4.
     MpsClients,
+    /// Containers that belong to a named gang. Since minor 4.
+    Gangs,
 }
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
@@ -46,4 +48,6 @@ pub enum Rows {
     Ends(Vec<EndRow>),
     /// Of [`Listing::MpsClients`]: their names.
     MpsClients(Vec<String>),
+    /// Of [`Listing::Gangs`].
+    Gangs(Vec<GangRow>),
 }

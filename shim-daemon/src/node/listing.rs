@@ -2,7 +2,7 @@
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    ContainerRow, ControlReply, Cursor, DeviceRow, Listing, ProcessRow, Rows,
+    ContainerRow, ControlReply, Cursor, DeviceRow, GangRow, Listing, ProcessRow, Rows,
 };
 
 use super::Node;
@@ -61,6 +61,16 @@ impl Node {
                 };
                 let (rows, next) = self.each_from(from, place);
                 (Rows::MpsClients(rows), next)
+            }
+            Listing::Gangs => {
+                let place = |(id, column)| {
+                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let name = known.registration.name.clone();
+                    let gang = self.world.spec(id)?.gang.clone()?.name;
+                    Some(GangRow { name, gang })
+                };
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Gangs(rows), next)
             }
             _ => return None,
         };
