@@ -32,6 +32,8 @@ struct Rig {
     turned: Vec<(Nanos, ContainerId, DeviceId, bool)>,
     /// Who was ever told to submit in slices.
     sliced: Vec<ContainerId>,
+    /// Whose kernels wait for a peer, and occupy the device, while its gate is closed.
+    spins: Option<(ContainerId, DeviceId)>,
 }
 
 fn quota() -> Quota {
@@ -87,6 +89,7 @@ impl Rig {
             leases: BTreeMap::new(),
             turned: Vec::new(),
             sliced: Vec::new(),
+            spins: None,
         }
     }
 
@@ -161,7 +164,10 @@ impl Rig {
                         epoch,
                     },
                 ] {
-                    self.world.handle(self.now, event);
+                    let drained = matches!(event, Event::Drained { .. });
+                    if !drained || self.spins != Some((container, device)) {
+                        self.world.handle(self.now, event);
+                    }
                 }
             }
         }
@@ -185,11 +191,15 @@ impl Rig {
                     .filter(open)
                     .map(|worker| worker.container)
                     .collect();
+                let spins = self.spins.filter(|(container, spins)| {
+                    *spins == device && !self.is_open(*container, device)
+                });
+                let busy = open.len() as u64 + u64::from(spins.is_some());
                 let mine = |worker: &&mut Worker| {
                     worker.device == device && open.contains(&worker.container)
                 };
                 for worker in self.workers.iter_mut().filter(mine) {
-                    worker.service += MS / open.len() as u64;
+                    worker.service += MS / busy;
                 }
             }
             for (device, processes) in self.world.due_samples(self.now) {
@@ -303,6 +313,25 @@ fn a_gang_is_closed_for_50_ms_at_most_and_open_for_as_long() {
     );
 }
 
+/// What a gang that is closed again and again had on the first device, and what it was billed for there.
+fn billed(spins: bool) -> (u64, u64) {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));
+    rig.start(on(&[(ONE, part(95))]));
+    rig.spins = spins.then_some((gang, ONE));
+    rig.run(5_000);
+    let share = rig.world.share(gang, ONE).expect("it is there");
+    (rig.had(gang, ONE), share.held.0)
+}
+
+#[test]
+fn what_waits_for_a_peer_at_a_closed_gate_is_billed_as_time() {
+    let (had, billed_for) = billed(false);
+    assert!(billed_for <= had, "{billed_for} for {had}");
+    let (had, billed_for) = billed(true);
+    assert!(billed_for > had * 5 / 4, "{billed_for} for {had}");
+}
+
 #[test]
 fn a_cap_closes_a_gang_on_all_its_gpus_for_as_long_as_it_says() {
     let mut rig = Rig::new();
@@ -318,6 +347,25 @@ fn a_cap_closes_a_gang_on_all_its_gpus_for_as_long_as_it_says() {
 }
 
 #[test]
+fn a_gang_idle_where_its_cap_is_dry_is_open_again_soon() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, capped(10)), (TWO, Compute::default())]));
+    while rig.is_open(gang, TWO) {
+        rig.run(1);
+        assert!(rig.now < Nanos::secs(5), "its cap closes it");
+    }
+    rig.workers.retain(|worker| worker.device != ONE);
+    let epoch = rig.leases[&(gang, ONE)].epoch;
+    rig.tell(Event::Idle {
+        process: ProcessId(gang.0),
+        device: ONE,
+        epoch,
+    });
+    rig.run(500);
+    assert!(rig.is_open(gang, TWO), "nobody looks at the first GPU");
+}
+
+#[test]
 fn a_higher_class_closes_a_gang_that_is_not_ahead() {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, Compute::default())]));
@@ -328,6 +376,26 @@ fn a_higher_class_closes_a_gang_that_is_not_ahead() {
     rig.start(high);
     rig.run(1_000);
     assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 4);
+}
+
+#[test]
+fn nobody_is_held_for_a_gang_that_is_closed_elsewhere() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, part(90))]));
+    let high = ContainerSpec {
+        priority: 900,
+        ..on(&[(ONE, Compute::default())])
+    };
+    rig.start(high);
+    let other = rig.start(on(&[(TWO, part(10))]));
+    let mut held = 0;
+    for _ in 0..5_000 {
+        rig.run(1);
+        let (closed, beside) = (!rig.is_open(gang, TWO), !rig.is_open(other, TWO));
+        assert!(!(closed && beside), "the second GPU is idle");
+        held += u32::from(beside);
+    }
+    assert!(held > 0, "while the gang is open the other repays");
 }
 
 /// A pod of a job on each device, each beside a neighbour with 70 % of it.

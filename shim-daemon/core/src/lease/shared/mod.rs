@@ -216,13 +216,15 @@ impl Shared {
         self.plan(&active);
     }
 
-    /// When to sample next: never while one tenant without a cap is active alone.
+    /// When to sample next: never while one tenant is active alone, unless a cap says otherwise.
     fn plan(&mut self, active: &[ContainerId]) {
         let capped = |container: &&ContainerId| {
             let tenant = self.tenants.get(container);
             tenant.is_some_and(|tenant| tenant.bucket.is_some())
         };
-        let steered = active.len() > 1 || active.iter().any(|container| capped(&container));
+        // The other devices of a gang that is idle here wait until its cap allows something again.
+        let dry = self.tenants.values().any(|tenant| tenant.dry);
+        let steered = dry || active.len() > 1 || active.iter().any(|container| capped(&container));
         if !steered {
             self.next = None;
             return;
