@@ -92,6 +92,10 @@ pub(crate) struct Terms {
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
     #[arg(long, value_name = "TIME")]
     pub(crate) run_limit: Option<String>,
+    /// The job it belongs to, where its kernels wait for those of other containers: containers of one name are held and
+    /// let go together. Means nothing without a daemon.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) gang: Option<String>,
 }
 
 impl Terms {
@@ -113,6 +117,7 @@ impl Terms {
             ("--preemptible", "GPUSHARE_PREEMPTIBLE", &self.preemptible),
             ("--idle-end", "GPUSHARE_IDLE_END", &self.idle_end),
             ("--run-limit", "GPUSHARE_RUN_LIMIT", &self.run_limit),
+            ("--gang", "GPUSHARE_GANG", &self.gang),
         ]
         .into_iter()
         .filter_map(|(flag, variable, value)| Some((flag, variable, value.as_deref()?)))

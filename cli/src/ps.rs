@@ -27,6 +27,8 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
         known.ends.extend(daemon.ends()?);
         known.mps.extend(daemon.mps_clients()?);
         known.devices.extend(daemon.sharing()?);
+        let gangs = daemon.gangs()?.into_iter();
+        known.gangs.extend(gangs.map(|row| (row.name, row.gang)));
     }
     let text = if arguments.json {
         let rows = rows.iter().map(|row| container(row, &known));
@@ -55,6 +57,8 @@ struct Known {
     mps: BTreeSet<String>,
     /// How each device's time is shared.
     devices: Vec<SharingRow>,
+    /// The gangs of containers that belong to one.
+    gangs: BTreeMap<String, String>,
 }
 
 impl Known {
@@ -98,6 +102,7 @@ fn container(row: &ContainerRow, known: &Known) -> Value {
         "time": shares::of(row, &known.times)
             .map(|share| shares::data(share, known.mps.contains(&row.name))),
         "sharing": sharing::of(row.device, &known.devices).map(sharing::data),
+        "gang": known.gangs.get(&row.name),
         "ends": known.end_of(row).map(|(in_ms, by)| json!({"in_ms": in_ms, "by": by})),
         "processes": processes.collect::<Vec<_>>(),
     })

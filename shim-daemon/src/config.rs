@@ -40,6 +40,7 @@ pub fn spec_of(
         },
         idle_end: policy.idle_end.map(nanos),
         run_limit: policy.run_limit.map(nanos),
+        gang: None, // It takes the owner.
     }
 }
 

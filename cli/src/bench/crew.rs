@@ -119,6 +119,10 @@ impl Ground {
                     command.args([flag.to_owned(), value.to_string()]);
                 }
             }
+            if !tenant.job.is_empty() {
+                let pid = std::process::id();
+                command.args(["--gang", &format!("bench-{pid}-{run}-{}", tenant.job)]);
+            }
             let own: OsString = own.into();
             command.arg("--").arg(own);
         } else {

@@ -3,8 +3,8 @@
 use super::Talk;
 use crate::failure::Failure;
 use gpushare_protocol::wire::{
-    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, Listing, Rows, ShareRow,
-    SharingRow,
+    ContainerRow, Control, ControlReply, Cursor, DeviceRow, EndRow, GangRow, Listing, Rows,
+    ShareRow, SharingRow,
 };
 
 impl Talk {
@@ -102,6 +102,20 @@ impl Talk {
         }
         self.pages(Listing::Sharing, |rows| {
             if let Rows::Sharing(rows) = rows {
+                all.extend(rows);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Containers of named gangs; nothing from a daemon of before minor 4.
+    pub(crate) fn gangs(&mut self) -> Result<Vec<GangRow>, Failure> {
+        let mut all = Vec::new();
+        if self.minor() < 4 {
+            return Ok(all);
+        }
+        self.pages(Listing::Gangs, |rows| {
+            if let Rows::Gangs(rows) = rows {
                 all.extend(rows);
             }
         })?;

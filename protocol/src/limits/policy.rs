@@ -4,8 +4,9 @@
 //! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver somebody relies on must
 //! not silently be absent.
 
-use super::table::Setting;
+use super::table::{Setting, Whose};
 use super::{LimitError, Limits};
+use crate::paths::ContainerName;
 use std::fmt;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Policy {
     pub idle_end: Option<Duration>,
     /// It is ended this long after its start.
     pub run_limit: Option<Duration>,
+    /// The gang it belongs to. Without a daemon it means nothing.
+    pub gang: Option<String>,
     /// The first variable that only a daemon can honour, with its value.
     needs_daemon: Option<(String, String)>,
 }
@@ -61,6 +64,7 @@ impl Default for Policy {
             preemptible: Preemptible::Never,
             idle_end: None,
             run_limit: None,
+            gang: None,
             needs_daemon: None,
         }
     }
@@ -122,6 +126,9 @@ impl fmt::Display for Policy {
             if let Some(end) = end {
                 write!(out, " {name}={}ms", end.as_millis())?;
             }
+        }
+        if let Some(gang) = &self.gang {
+            write!(out, " gang={gang}")?;
         }
         Ok(())
     }
@@ -186,6 +193,18 @@ pub(super) fn idle_end(limits: &mut Limits, set: &Setting<'_>) -> Result<(), Lim
 
 pub(super) fn run_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     limits.policy.run_limit = end(limits, set)?;
+    Ok(())
+}
+
+/// A name as containers have them. It can be kept anywhere: where nothing is steered, a gang needs nothing.
+pub(super) fn gang(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+    if set.whose == Whose::Default {
+        let accepted = "GPUSHARE_GANG in the environment of the containers of one job";
+        return Err(set.refuse("a node's containers are not one gang", accepted));
+    }
+    let name = ContainerName::parse(set.variable, set.value)
+        .map_err(|error| set.refuse("it is no name of a gang", error.accepted))?;
+    limits.policy.gang = Some(name.to_string());
     Ok(())
 }
 

@@ -54,3 +54,24 @@ fn terms_are_read_in_their_units_and_tell_two_containers_apart() {
     .unwrap();
     assert_eq!(spelt_out.to_string(), read(&[]).unwrap().to_string());
 }
+
+#[test]
+fn a_gang_is_named_anywhere_and_tells_two_containers_apart() {
+    let limits = read(&[("GPUSHARE_GANG", "job-1_a.b")]).unwrap();
+    assert_eq!(limits.policy().gang.as_deref(), Some("job-1_a.b"));
+    assert!(limits.to_string().ends_with(" gang=job-1_a.b"));
+    // Nothing depends on it where nothing is steered.
+    assert!(limits.without_daemon().is_ok());
+    assert_eq!(read(&[]).unwrap().policy().gang, None);
+    assert!(Limits::reads("GPUSHARE_GANG") && !Limits::reads("GPUSHARE_GANG_0"));
+}
+
+#[test]
+fn a_node_has_no_gang_of_all_its_containers_and_no_most_of_one() {
+    let job = || [("GPUSHARE_GANG".into(), "job".into())];
+    let error = Limits::from_env_over([], job()).unwrap_err().to_string();
+    for word in ["GPUSHARE_GANG", "job", "accepted: "] {
+        assert!(error.contains(word), "{error}");
+    }
+    assert!(Maxima::read(job()).is_err());
+}

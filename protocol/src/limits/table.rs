@@ -38,7 +38,7 @@ pub(super) struct Setting<'a> {
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
-const TABLE: [(&str, Suffix, Read); 21] = [
+const TABLE: [(&str, Suffix, Read); 22] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
         ours(to, set, false)
@@ -56,6 +56,7 @@ const TABLE: [(&str, Suffix, Read); 21] = [
     ("GPUSHARE_PREEMPTIBLE", Suffix::None, policy::preemptible),
     ("GPUSHARE_IDLE_END", Suffix::None, policy::idle_end),
     ("GPUSHARE_RUN_LIMIT", Suffix::None, policy::run_limit),
+    ("GPUSHARE_GANG", Suffix::None, policy::gang),
     (
         "GPUSHARE_OVERSUBSCRIBE",
         Suffix::None,

@@ -151,7 +151,7 @@ fn ours_win_over_aliases_per_device_and_as_a_block() {
 }
 
 /// Variable, value, and a word the message must contain.
-const REFUSED: [(&str, &str, &str); 54] = [
+const REFUSED: [(&str, &str, &str); 58] = [
     ("GPUSHARE_MEM_LIMIT", "", "not understood"),
     ("GPUSHARE_MEM_LIMIT", "0", "zero"),
     ("GPUSHARE_MEM_LIMIT", "4gb", "512MiB"),
@@ -194,6 +194,10 @@ const REFUSED: [(&str, &str, &str); 54] = [
     ("GPUSHARE_IDLE_AFTER", "9000h", "a year"),
     ("GPUSHARE_PREEMPTIBLE", "maybe", "never or kill"),
     ("GPUSHARE_PREEMPTIBLE", "swap", "never"),
+    ("GPUSHARE_GANG", "", "1 to 64 letters"),
+    ("GPUSHARE_GANG", "a/b", "1 to 64 letters"),
+    ("GPUSHARE_GANG", ".job", "not beginning with a dot"),
+    ("GPUSHARE_GANG", "a job", "no name of a gang"),
     ("GPUSHARE_OVERSUBSCRIBE", "uvm", "off"),
     ("GPUSHARE_SOCKET", "gpushare.sock", "folder"),
     ("GPUSHARE_DISABLE", "yes", "1 or 0"),

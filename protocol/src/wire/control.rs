@@ -197,6 +197,15 @@ pub enum EndsBy {
     RunLimit,
 }
 
+/// A container and the gang it belongs to. Since minor 4.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangRow {
+    /// Its name.
+    pub name: String,
+    /// The gang's name, among those of the container's owner.
+    pub gang: String,
+}
+
 /// A device as `devices` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {

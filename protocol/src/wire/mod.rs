@@ -13,7 +13,7 @@ mod page;
 mod sharing;
 
 pub use control::{
-    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, ProcessRow,
+    ContainerRow, Control, ControlReply, DeviceRow, EndRow, EndsBy, EventRow, GangRow, ProcessRow,
     ProcessState, ShareRow, ShareState, Want,
 };
 pub use error::{ErrorCode, WireError};

@@ -1,6 +1,6 @@
 //! Lists in pages, since minor 3: a list of any length, each answer of which fits a frame.
 
-use super::control::{ContainerRow, DeviceRow, EndRow, ShareRow};
+use super::control::{ContainerRow, DeviceRow, EndRow, GangRow, ShareRow};
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub enum Listing {
     Ends,
     /// Containers with a process that is an MPS client. Since minor 4.
     MpsClients,
+    /// Containers that belong to a named gang. Since minor 4.
+    Gangs,
     /// How each device's time is shared. Since minor 5.
     Sharing,
 }
@@ -49,6 +51,8 @@ pub enum Rows {
     Ends(Vec<EndRow>),
     /// Of [`Listing::MpsClients`]: their names.
     MpsClients(Vec<String>),
+    /// Of [`Listing::Gangs`].
+    Gangs(Vec<GangRow>),
     /// Of [`Listing::Sharing`]: a row a device.
     Sharing(Vec<SharingRow>),
 }

@@ -162,6 +162,24 @@ fn the_bytes_of_minor_4_never_change() {
     };
     let bytes = postcard::to_allocvec(&reply).expect("encodes");
     assert_eq!(bytes[1..], [4, 1, 1, b'a', 0]);
+    let ask = Control::Page {
+        of: Listing::Gangs,
+        from: Cursor::default(),
+    };
+    assert_eq!(
+        postcard::to_allocvec(&ask).expect("encodes"),
+        [8, 5, 0, 0, 0]
+    );
+    let row = GangRow {
+        name: "a".to_owned(),
+        gang: "b".to_owned(),
+    };
+    let reply = ControlReply::Page {
+        rows: Rows::Gangs(vec![row]),
+        next: None,
+    };
+    let bytes = postcard::to_allocvec(&reply).expect("encodes");
+    assert_eq!(bytes[1..], [5, 1, 1, b'a', 1, b'b', 0]);
     assert_eq!((Hello::GATED, Hello::MPS), (1, 2));
 }
 

@@ -41,7 +41,7 @@ pub use lease::{
 };
 pub use part::Implied;
 pub use resolver::Resolver;
-pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
+pub use spec::{ContainerSpec, DeviceSpec, Gang, Policy, Preemptible, Quota, SpecError};
 pub use time::Nanos;
 pub use world::World;
 pub use world::view::{AccountView, ContainerView, DeadView, DeviceView, State, WaitView};

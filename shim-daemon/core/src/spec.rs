@@ -69,6 +69,17 @@ pub struct ContainerSpec {
     pub idle_end: Option<Nanos>,
     /// Ends it this long after its admission (interactive containers).
     pub run_limit: Option<Nanos>,
+    /// The gang it belongs to: what its kernels may wait for on the device.
+    pub gang: Option<Gang>,
+}
+
+/// Containers whose kernels wait for each other, on whatever devices. A name of one user's gang is not another's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gang {
+    /// Whose it is; `None` for the machine's own user.
+    pub owner: Option<u32>,
+    /// Its name among that user's.
+    pub name: String,
 }
 
 /// Why a registration or a change is refused. `Display` says the numbers and what would be accepted.

@@ -4,6 +4,7 @@
 
 mod admission;
 mod ask;
+mod bands;
 mod change;
 mod collision;
 mod compute;
@@ -25,7 +26,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::lease::{DeviceTime, Gangs, Input};
+use crate::lease::{Bands, DeviceTime, Gangs, Input};
 use crate::ledger::Device;
 use crate::overhead::Costs;
 use crate::spec::{ContainerSpec, Policy};
@@ -92,6 +93,8 @@ pub struct World {
     schedules: BTreeMap<DeviceId, DeviceTime>,
     /// Containers whose turns on several devices go together.
     gangs: Gangs,
+    /// Containers that are closed and opened together on the devices they share.
+    bands: Bands,
     containers: BTreeMap<ContainerId, Container>,
     processes: BTreeMap<ProcessId, Process>,
     asks: BTreeMap<AskKey, Pending>,
@@ -118,6 +121,7 @@ impl World {
             devices: BTreeMap::new(),
             schedules: BTreeMap::new(),
             gangs: Gangs::default(),
+            bands: Bands::default(),
             containers: BTreeMap::new(),
             processes: BTreeMap::new(),
             asks: BTreeMap::new(),

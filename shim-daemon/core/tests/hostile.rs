@@ -6,7 +6,7 @@ mod node;
 
 use gpushare_core::{
     AskId, AskKey, Bytes, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId,
-    DeviceSpec, Event, Nanos, Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota,
+    DeviceSpec, Event, Gang, Nanos, Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota,
     Resolver, Sample, Ticket, World,
 };
 use proptest::collection::vec;
@@ -81,6 +81,10 @@ fn spec() -> impl Strategy<Value = ContainerSpec> {
                     },
                     idle_end: ends.then_some(idle_after),
                     run_limit: ends.then_some(wait_timeout),
+                    gang: ends.then(|| Gang {
+                        owner: None,
+                        name: "job".to_owned(),
+                    }),
                 }
             },
         )

@@ -111,6 +111,7 @@ impl Draft {
             },
             idle_end: None,
             run_limit: None,
+            gang: None,
         }
     }
 }

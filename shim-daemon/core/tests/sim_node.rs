@@ -78,6 +78,7 @@ impl Sim {
             },
             idle_end: self.rng.one_in(20).then_some(secs(300)),
             run_limit: self.rng.one_in(20).then_some(secs(900)),
+            gang: None,
         };
         let container = self.node.register(spec);
         if let Some(guest) = self.node.guests.get_mut(&container) {

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use gpushare_core::{Compute, ContainerId, ContainerSpec, DeviceId, Event, Implied, Nanos, Quota};
+use gpushare_core::{
+    Compute, ContainerId, ContainerSpec, DeviceId, Event, Gang, Implied, Nanos, Quota,
+};
 use gpushare_protocol::limits::{ComputeLimits, DeviceLimits, Limits, Maxima};
 use gpushare_protocol::paths::ContainerName;
 use gpushare_protocol::units::Bytes;
@@ -93,7 +95,7 @@ impl Node {
         let limits = self.parse(environment, &maxima)?;
         self.may_ask(from, environment)?;
         let columns = self.columns(devices)?;
-        let spec = self.spec(&limits, &columns)?;
+        let spec = self.spec(&limits, &columns, self.users.of(from))?;
         let name = match name {
             Some(name) => ContainerName::parse("--name", name)
                 .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))?
@@ -263,7 +265,8 @@ impl Node {
         self.may_say(&environment)?;
         let limits = self.parse(&environment, &maxima)?;
         self.may_ask(from, changes)?;
-        let spec = self.spec(&limits, &columns)?;
+        let owner = self.owner(container);
+        let spec = self.spec(&limits, &columns, owner)?;
         if let Some(known) = self.containers.get_mut(&container) {
             known.pending.push((from, id));
         }
@@ -382,11 +385,12 @@ impl Node {
             .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
     }
 
-    /// What the brain is told of a container's limits.
+    /// What the brain is told of the limits of a container, and of whose it is.
     pub(super) fn spec(
         &self,
         limits: &Limits,
         columns: &[DeviceId],
+        owner: Option<u32>,
     ) -> Result<ContainerSpec, WireError> {
         let (mut quotas, mut shares, mut implied) = (Vec::new(), Vec::new(), Vec::new());
         for (ordinal, device) in (0..).zip(columns) {
@@ -405,6 +409,8 @@ impl Node {
         }
         let mut spec = crate::config::spec_of(limits, quotas, shares);
         spec.implied = implied;
+        let gang = limits.policy().gang.clone();
+        spec.gang = gang.map(|name| Gang { owner, name });
         self.world.fill_in(None, &mut spec);
         Ok(spec)
     }

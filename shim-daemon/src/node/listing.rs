@@ -2,7 +2,7 @@
 
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::wire::{
-    ContainerRow, ControlReply, Cursor, DeviceRow, Listing, ProcessRow, Rows, SharingRow,
+    ContainerRow, ControlReply, Cursor, DeviceRow, GangRow, Listing, ProcessRow, Rows, SharingRow,
 };
 
 use super::Node;
@@ -65,6 +65,16 @@ impl Node {
             Listing::Sharing => {
                 let (rows, next) = self.sharing_from(from);
                 (Rows::Sharing(rows), next)
+            }
+            Listing::Gangs => {
+                let place = |(id, column)| {
+                    let known = self.containers.get(&id).filter(|_| column == 0)?;
+                    let name = known.registration.name.clone();
+                    let gang = self.world.spec(id)?.gang.clone()?.name;
+                    Some(GangRow { name, gang })
+                };
+                let (rows, next) = self.each_from(from, place);
+                (Rows::Gangs(rows), next)
             }
             _ => return None,
         };

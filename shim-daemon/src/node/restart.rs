@@ -24,7 +24,7 @@ impl Node {
     ) -> Result<ContainerId, WireError> {
         let limits = self.parse(&registration.environment, &registration.maxima)?;
         let columns = self.columns(&registration.devices)?;
-        let spec = self.spec(&limits, &columns)?;
+        let spec = self.spec(&limits, &columns, registration.owner)?;
         self.claim_again(&columns);
         let container = self.add(now, registration.clone(), &limits, columns, &spec)?;
         if let Some(known) = self.containers.get_mut(&container) {

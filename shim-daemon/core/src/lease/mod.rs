@@ -12,6 +12,7 @@
 //! * A holder that has nothing to do gives way at once when somebody wants, and keeps the device while nobody does.
 //! * A holder that does not drain holds nobody up for longer than a bound: the next works beside it.
 
+mod band;
 mod billing;
 mod bucket;
 mod check;
@@ -31,6 +32,7 @@ mod turns;
 mod view;
 mod word;
 
+pub(crate) use band::{Band, Bands};
 pub use gangs::Gangs;
 pub use regime::DeviceTime;
 pub use schedule::{Input, Output, Schedule};

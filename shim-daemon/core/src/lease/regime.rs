@@ -1,11 +1,10 @@
 //! One device's time: shared, or dealt in exclusive turns.
 //!
-//! A device is [`Shared`] unless the node's settings say turns, or a gang on it would have to be held: a gang is held on
-//! all its devices as one, which turns do. Whatever the regime, its clients see one control page and epochs that only
-//! rise.
+//! A device is [`Shared`] unless the node's settings say turns. Whatever the regime, its clients see one control page and
+//! epochs that only rise.
 
 use super::schedule::{Input, Output, Schedule};
-use super::shared::{Mode, Shared, Work};
+use super::shared::{Mode, Part, Shared, Work};
 use super::terms::{LeasePolicy, Sharing};
 use super::view::{ShareView, SharingView};
 use super::word::Lease;
@@ -149,6 +148,24 @@ impl DeviceTime {
         match &self.shared {
             Some(shared) => shared.share(container),
             None => self.turns.share(container, now),
+        }
+    }
+
+    /// Whether a container shares the device with others, in no turns.
+    pub(super) fn shares_with(&self, container: ContainerId) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|shared| shared.has(container))
+    }
+
+    /// How the part of a gang stands on the device. `None` where it is dealt in turns.
+    pub(super) fn gang_part(&self, container: ContainerId) -> Option<Part> {
+        self.shared.as_ref()?.gang_part(container)
+    }
+
+    /// A container belongs to a gang that is open or closed (`Some(true)`), or to none.
+    pub(super) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
+        if let Some(shared) = &mut self.shared {
+            shared.bind(now, container, shut);
         }
     }
 

@@ -48,6 +48,7 @@ impl World {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.handle(self.now, input);
         }
+        let bands = !self.bands.is_empty();
         match input {
             Input::Joined { container, .. } | Input::Set { container, .. } => {
                 self.regroup(device, Some(container));
@@ -55,11 +56,17 @@ impl World {
             Input::Left { .. } => self.regroup(device, None),
             _ => {}
         }
-        self.take_turns_with_others(device);
+        // One that is no more leaves decisions on all its devices.
+        if bands {
+            self.take_all_turns();
+        } else {
+            self.take_turns_with_others(device);
+        }
     }
 
     /// Somebody came to a device or left it: finds out who takes turns on several.
     pub(super) fn regroup(&mut self, device: DeviceId, came: Option<ContainerId>) {
+        self.form_bands(came);
         if self.schedules.len() > 1 || !self.gangs.is_empty() {
             let schedules = &mut self.schedules;
             self.gangs.regroup(self.now, schedules, device, came);
@@ -68,7 +75,7 @@ impl World {
 
     /// Passes on what a device's schedule decided, and what that means for others.
     fn take_turns_with_others(&mut self, device: DeviceId) {
-        if self.gangs.is_empty() {
+        if self.gangs.is_empty() && self.bands.is_empty() {
             self.take_turns(device);
         } else {
             self.take_all_turns();
@@ -78,6 +85,7 @@ impl World {
     /// Passes on what all schedules decided, gangs in view.
     pub(super) fn take_all_turns(&mut self) {
         self.gangs.settle(self.now, &mut self.schedules);
+        self.bands.settle(self.now, &mut self.schedules);
         for device in self.schedules.keys().copied().collect::<Vec<_>>() {
             self.take_turns(device);
         }
@@ -190,6 +198,7 @@ impl World {
                 schedule.set_policy(self.now, policy);
             }
         }
+        self.form_all_bands();
         self.take_all_turns();
     }
 

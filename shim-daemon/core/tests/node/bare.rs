@@ -24,6 +24,7 @@ pub fn spec(device: DeviceId, quota: Quota) -> ContainerSpec {
         preemptible: Preemptible::Never,
         idle_end: None,
         run_limit: None,
+        gang: None,
     }
 }
 

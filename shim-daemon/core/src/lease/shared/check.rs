@@ -30,6 +30,13 @@ impl Shared {
             if tenant.lag.abs() > signed(Rules::MOST) {
                 return fail("is further behind or ahead than is remembered");
             }
+            let sliced = matches!(tenant.gate, Gate::Slice(_));
+            let shut = tenant.gate == Gate::Shut;
+            if let Some(bond) = tenant.bond
+                && (sliced || shut != (bond.shut || tenant.dry))
+            {
+                return fail("is steered apart from its gang");
+            }
             if tenant.dry && tenant.gate != Gate::Shut {
                 return fail("is above its cap and open");
             }
@@ -52,7 +59,7 @@ impl Shared {
         let held = self
             .tenants
             .values()
-            .any(|tenant| !open(tenant.gate) && !tenant.dry);
+            .any(|tenant| !open(tenant.gate) && !tenant.dry && tenant.bond.is_none());
         let runs = self
             .tenants
             .values()

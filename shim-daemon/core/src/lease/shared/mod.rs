@@ -10,6 +10,7 @@
 
 mod books;
 mod check;
+mod gang;
 mod members;
 mod rules;
 mod service;
@@ -17,6 +18,7 @@ mod steer;
 mod tenant;
 mod view;
 
+pub(super) use gang::{Part, Wish};
 pub use steer::Mode;
 
 use super::schedule::{Input, Output};
@@ -200,9 +202,10 @@ impl Shared {
             .filter(|(_, tenant)| tenant.is_active())
             .map(|(container, _)| *container)
             .collect();
-        let gates = self
+        let mut gates = self
             .steering
             .steer(&self.tenants, &active, &self.rules, self.now);
+        self.keep_gangs(&mut gates);
         for (container, gate) in gates {
             self.turn_gate(container, gate);
         }
@@ -211,13 +214,15 @@ impl Shared {
         self.plan(&active);
     }
 
-    /// When to sample next: never while one tenant without a cap is active alone.
+    /// When to sample next: never while one tenant is active alone, unless a cap says otherwise.
     fn plan(&mut self, active: &[ContainerId]) {
         let capped = |container: &&ContainerId| {
             let tenant = self.tenants.get(container);
             tenant.is_some_and(|tenant| tenant.bucket.is_some())
         };
-        let steered = active.len() > 1 || active.iter().any(|container| capped(&container));
+        // The other devices of a gang that is idle here wait until its cap allows something again.
+        let dry = self.tenants.values().any(|tenant| tenant.dry);
+        let steered = dry || active.len() > 1 || active.iter().any(|container| capped(&container));
         if !steered {
             self.next = None;
             return;

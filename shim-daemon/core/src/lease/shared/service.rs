@@ -123,7 +123,7 @@ fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, 
             tenant.advance -= billed;
             done.service - billed
         }
-    } else if done.pending >= 990 && tenant.gate == Gate::Shut {
+    } else if done.pending >= 990 && tenant.gate == Gate::Shut && !tenant.spins() {
         0
     } else if done.pending >= 990 {
         by_time(tenant, rules, (span, beside))

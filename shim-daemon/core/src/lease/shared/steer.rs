@@ -171,11 +171,11 @@ impl Steering {
         let classes = pending.iter().any(|(_, tenant)| tenant.class < highest);
         let due = pending
             .iter()
-            .find(|(_, tenant)| tenant.due)
+            .find(|(_, tenant)| tenant.due && !tenant.is_barred())
             .filter(|_| classes);
         let first = pending
             .iter()
-            .filter(|(_, tenant)| tenant.class == highest)
+            .filter(|(_, tenant)| tenant.class == highest && !tenant.is_barred())
             .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;

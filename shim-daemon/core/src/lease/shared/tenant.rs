@@ -5,6 +5,7 @@ use super::super::promise::Promise;
 use super::super::terms::Compute;
 use super::super::word::Lease;
 use super::Work;
+use super::gang::Bond;
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
 use crate::time::Nanos;
@@ -138,6 +139,8 @@ pub(super) struct Tenant {
     pub(super) gate: Gate,
     /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
     pub(super) paid: u64,
+    /// Its membership of a gang.
+    pub(super) bond: Option<Bond>,
     /// Its cap allows nothing now.
     pub(super) dry: bool,
     pub(super) epoch: u64,
@@ -179,6 +182,7 @@ impl Tenant {
             pending_at: None,
             gate: Gate::Noted,
             paid: 0,
+            bond: None,
             dry: false,
             epoch,
             said: Lease::FREE,
@@ -202,6 +206,17 @@ impl Tenant {
     /// Whether its closed gates hold nothing under way any more.
     pub(super) fn is_drained(&self) -> bool {
         self.gated().all(|member| member.drained)
+    }
+
+    /// Whether its gang is closed for the sake of another device than this one.
+    pub(super) fn is_barred(&self) -> bool {
+        let bond = self.bond;
+        bond.is_some_and(|bond| bond.shut && bond.wish.is_none())
+    }
+
+    /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer that was not launched.
+    pub(super) fn spins(&self) -> bool {
+        self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
     }
 
     pub(super) fn waits(&self) -> bool {

@@ -1,0 +1,459 @@
+//! Gangs on devices that are shared: never told to submit in slices, closed and opened on all their devices at once, for
+//! a short time, and only while they are ahead on all of them. Two devices that divide their time evenly among all that
+//! is open, in virtual time.
+
+#[path = "node/bare.rs"]
+mod bare;
+
+use gpushare_core::{
+    Bytes, Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Gang, Lease, LeaseKind,
+    Nanos, Permille, Policy, ProcessId, Quota, World,
+};
+use std::collections::BTreeMap;
+
+const ONE: DeviceId = DeviceId(1);
+const TWO: DeviceId = DeviceId(2);
+const MS: u64 = 1_000_000;
+
+/// A process on one device that always has work.
+struct Worker {
+    container: ContainerId,
+    process: ProcessId,
+    device: DeviceId,
+    service: u64,
+}
+
+struct Rig {
+    world: World,
+    now: Nanos,
+    workers: Vec<Worker>,
+    leases: BTreeMap<(ContainerId, DeviceId), Lease>,
+    /// Every time a container's gate closed or opened on a device.
+    turned: Vec<(Nanos, ContainerId, DeviceId, bool)>,
+    /// Who was ever told to submit in slices.
+    sliced: Vec<ContainerId>,
+    /// Whose kernels wait for a peer, and occupy the device, while its gate is closed.
+    spins: Option<(ContainerId, DeviceId)>,
+}
+
+fn quota() -> Quota {
+    Quota {
+        request: Bytes::gib(1),
+        limit: Bytes::gib(1),
+    }
+}
+
+/// A container on these devices, with percents of their time.
+fn on(places: &[(DeviceId, Compute)]) -> ContainerSpec {
+    let mut spec = bare::spec(ONE, quota());
+    spec.quotas = places
+        .iter()
+        .map(|(device, _)| (*device, quota()))
+        .collect();
+    spec.compute = places.to_vec();
+    spec
+}
+
+fn part(percent: u16) -> Compute {
+    Compute {
+        request: Permille::new(percent * 10),
+        limit: None,
+    }
+}
+
+fn capped(percent: u16) -> Compute {
+    Compute {
+        request: None,
+        limit: Permille::new(percent * 10),
+    }
+}
+
+fn named(owner: Option<u32>, spec: ContainerSpec) -> ContainerSpec {
+    let name = "job".to_owned();
+    ContainerSpec {
+        gang: Some(Gang { owner, name }),
+        ..spec
+    }
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut world = World::new(Policy::default());
+        for device in [ONE, TWO] {
+            bare::add_device(&mut world, device, Bytes::gib(64));
+        }
+        Self {
+            world,
+            now: Nanos::ZERO,
+            workers: Vec::new(),
+            leases: BTreeMap::new(),
+            turned: Vec::new(),
+            sliced: Vec::new(),
+            spins: None,
+        }
+    }
+
+    /// A container with a process that works on all its devices.
+    fn start(&mut self, spec: ContainerSpec) -> ContainerId {
+        let container = ContainerId(self.workers.len() as u64 + 1);
+        let process = ProcessId(container.0);
+        let devices: Vec<DeviceId> = spec.quotas.iter().map(|(device, _)| *device).collect();
+        bare::register(&mut self.world, container, spec);
+        bare::join(&mut self.world, container, process);
+        for device in devices {
+            bare::open(&mut self.world, process, device);
+            self.workers.push(Worker {
+                container,
+                process,
+                device,
+                service: 0,
+            });
+        }
+        self.hear();
+        container
+    }
+
+    fn kill(&mut self, container: ContainerId) {
+        let charged = Vec::new();
+        let process = ProcessId(container.0);
+        self.workers.retain(|worker| worker.container != container);
+        self.tell(Event::ProcessGone { process, charged });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.world.handle(self.now, event);
+        self.hear();
+    }
+
+    /// Takes in what was decided. A client that finds its gate closed has drained, and waits at it.
+    fn hear(&mut self) {
+        self.world
+            .check()
+            .unwrap_or_else(|broken| panic!("{broken}"));
+        while let Some(decision) = self.world.poll_decision() {
+            let Decision::Lease {
+                container,
+                device,
+                lease,
+            } = decision
+            else {
+                continue;
+            };
+            let before = self.leases.insert((container, device), lease);
+            let closed = |lease: Lease| lease.kind == LeaseKind::Closed;
+            if before.is_some_and(closed) != closed(lease) {
+                let turned = (self.now, container, device, closed(lease));
+                self.turned.push(turned);
+            }
+            if matches!(lease.kind, LeaseKind::Open { slice: Some(slice), .. } if slice > Nanos::ZERO)
+            {
+                self.sliced.push(container);
+            }
+            let process = ProcessId(container.0);
+            let epoch = lease.epoch;
+            if closed(lease) {
+                for event in [
+                    Event::Drained {
+                        process,
+                        device,
+                        epoch,
+                    },
+                    Event::Wanted {
+                        process,
+                        device,
+                        epoch,
+                    },
+                ] {
+                    let drained = matches!(event, Event::Drained { .. });
+                    if !drained || self.spins != Some((container, device)) {
+                        self.world.handle(self.now, event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_open(&self, container: ContainerId, device: DeviceId) -> bool {
+        let lease = self.leases.get(&(container, device));
+        lease.is_none_or(|lease| lease.kind != LeaseKind::Closed)
+    }
+
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.now = self.now + Nanos::millis(1);
+            for device in [ONE, TWO] {
+                let open = |worker: &&Worker| {
+                    worker.device == device && self.is_open(worker.container, device)
+                };
+                let open: Vec<ContainerId> = self
+                    .workers
+                    .iter()
+                    .filter(open)
+                    .map(|worker| worker.container)
+                    .collect();
+                let spins = self.spins.filter(|(container, spins)| {
+                    *spins == device && !self.is_open(*container, device)
+                });
+                let busy = open.len() as u64 + u64::from(spins.is_some());
+                let mine = |worker: &&mut Worker| {
+                    worker.device == device && open.contains(&worker.container)
+                };
+                for worker in self.workers.iter_mut().filter(mine) {
+                    worker.service += MS / busy;
+                }
+            }
+            for (device, processes) in self.world.due_samples(self.now) {
+                let there = self.workers.iter().filter(|worker| worker.device == device);
+                let works = there
+                    .filter(|worker| processes.contains(&worker.process))
+                    .map(|worker| {
+                        let work = gpushare_core::Work {
+                            service: worker.service,
+                            busy: 0,
+                            since: Some(Nanos(1)),
+                            guessed: false,
+                        };
+                        (worker.process, work)
+                    });
+                let works = works.collect();
+                self.tell(Event::Served { device, works });
+            }
+        }
+    }
+
+    fn had(&self, container: ContainerId, device: DeviceId) -> u64 {
+        let worker = self
+            .workers
+            .iter()
+            .find(|worker| (worker.container, worker.device) == (container, device));
+        worker.map_or(0, |worker| worker.service)
+    }
+
+    /// When these gates closed or opened together, each time: at one moment, or this fails.
+    fn turns_of(&self, gates: &[(ContainerId, DeviceId)]) -> Vec<(Nanos, bool)> {
+        let of = |gate: &(ContainerId, DeviceId)| -> Vec<(Nanos, bool)> {
+            let own = self.turned.iter();
+            own.filter(|(_, container, device, _)| (*container, *device) == *gate)
+                .map(|(at, .., closed)| (*at, *closed))
+                .collect()
+        };
+        let first = of(&gates[0]);
+        for gate in gates {
+            assert_eq!(of(gate), first, "{gate:?} turns with the others");
+        }
+        first
+    }
+}
+
+/// A gang on both devices with 30 % of the first, of which a neighbour has 70; on the second there is `second`.
+fn ahead_on_the_first(second: Option<(u16, u16)>) -> (Rig, ContainerId, ContainerId) {
+    let mut rig = Rig::new();
+    let own = second.map_or_else(Compute::default, |(own, _)| part(own));
+    let gang = rig.start(on(&[(ONE, part(30)), (TWO, own)]));
+    let neighbour = rig.start(on(&[(ONE, part(70))]));
+    if let Some((_, other)) = second {
+        rig.start(on(&[(TWO, part(other))]));
+    }
+    (rig, gang, neighbour)
+}
+
+#[test]
+fn a_gang_ahead_is_closed_and_opened_on_both_gpus_at_once() {
+    let (mut rig, gang, neighbour) = ahead_on_the_first(Some((30, 70)));
+    rig.run(5_000);
+    let turns = rig.turns_of(&[(gang, ONE), (gang, TWO)]);
+    assert!(
+        turns.len() > 10,
+        "it is closed for its neighbours: {turns:?}"
+    );
+    let (own, other) = (rig.had(gang, ONE), rig.had(neighbour, ONE));
+    let share = own * 100 / (own + other);
+    assert!((28..=32).contains(&share), "{share} % are not its 30");
+    assert!(!rig.sliced.contains(&gang));
+}
+
+#[test]
+fn a_gang_alone_on_its_other_gpu_is_closed_there_too() {
+    let (mut rig, gang, _) = ahead_on_the_first(None);
+    rig.run(2_000);
+    assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 4);
+}
+
+#[test]
+fn a_gang_that_is_behind_on_one_gpu_is_never_closed() {
+    let (mut rig, gang, _) = ahead_on_the_first(Some((70, 30)));
+    rig.run(5_000);
+    assert_eq!(rig.turns_of(&[(gang, ONE), (gang, TWO)]), []);
+    assert!(!rig.sliced.contains(&gang));
+}
+
+#[test]
+fn a_gang_is_closed_for_50_ms_at_most_and_open_for_as_long() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));
+    for device in [ONE, TWO] {
+        rig.start(on(&[(device, part(95))]));
+    }
+    rig.run(5_000);
+    let turns = rig.turns_of(&[(gang, ONE), (gang, TWO)]);
+    assert!(turns.len() > 20, "{turns:?}");
+    let mut longest = Nanos::ZERO;
+    for pair in turns.windows(3).filter(|three| three[0].1) {
+        let (closed, open) = (pair[1].0 - pair[0].0, pair[2].0 - pair[1].0);
+        assert!(closed <= Nanos::millis(51), "closed for {closed:?}");
+        assert!(
+            open + Nanos::millis(1) >= closed,
+            "{open:?} after {closed:?}"
+        );
+        longest = longest.max(closed);
+    }
+    assert!(
+        longest >= Nanos::millis(50),
+        "{longest:?}: nothing was bounded"
+    );
+}
+
+/// What a gang that is closed again and again had on the first device, and what it was billed for there.
+fn billed(spins: bool) -> (u64, u64) {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));
+    rig.start(on(&[(ONE, part(95))]));
+    rig.spins = spins.then_some((gang, ONE));
+    rig.run(5_000);
+    let share = rig.world.share(gang, ONE).expect("it is there");
+    (rig.had(gang, ONE), share.held.0)
+}
+
+#[test]
+fn what_waits_for_a_peer_at_a_closed_gate_is_billed_as_time() {
+    let (had, billed_for) = billed(false);
+    assert!(billed_for <= had, "{billed_for} for {had}");
+    let (had, billed_for) = billed(true);
+    assert!(billed_for > had * 5 / 4, "{billed_for} for {had}");
+}
+
+#[test]
+fn a_cap_closes_a_gang_on_all_its_gpus_for_as_long_as_it_says() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, capped(10)), (TWO, Compute::default())]));
+    rig.start(on(&[(ONE, Compute::default())]));
+    rig.run(5_000);
+    assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 4);
+    let share = rig.had(gang, ONE) * 100 / (5_000 * MS);
+    assert!(
+        (8..=11).contains(&share),
+        "{share} % of the 10 it is capped at"
+    );
+}
+
+#[test]
+fn a_gang_idle_where_its_cap_is_dry_is_open_again_soon() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, capped(10)), (TWO, Compute::default())]));
+    while rig.is_open(gang, TWO) {
+        rig.run(1);
+        assert!(rig.now < Nanos::secs(5), "its cap closes it");
+    }
+    rig.workers.retain(|worker| worker.device != ONE);
+    let epoch = rig.leases[&(gang, ONE)].epoch;
+    rig.tell(Event::Idle {
+        process: ProcessId(gang.0),
+        device: ONE,
+        epoch,
+    });
+    rig.run(500);
+    assert!(rig.is_open(gang, TWO), "nobody looks at the first GPU");
+}
+
+#[test]
+fn a_higher_class_closes_a_gang_that_is_not_ahead() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, Compute::default())]));
+    let high = ContainerSpec {
+        priority: 900,
+        ..on(&[(ONE, Compute::default())])
+    };
+    rig.start(high);
+    rig.run(1_000);
+    assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 4);
+}
+
+#[test]
+fn nobody_is_held_for_a_gang_that_is_closed_elsewhere() {
+    let mut rig = Rig::new();
+    let gang = rig.start(on(&[(ONE, Compute::default()), (TWO, part(90))]));
+    let high = ContainerSpec {
+        priority: 900,
+        ..on(&[(ONE, Compute::default())])
+    };
+    rig.start(high);
+    let other = rig.start(on(&[(TWO, part(10))]));
+    let mut held = 0;
+    for _ in 0..5_000 {
+        rig.run(1);
+        let (closed, beside) = (!rig.is_open(gang, TWO), !rig.is_open(other, TWO));
+        assert!(!(closed && beside), "the second GPU is idle");
+        held += u32::from(beside);
+    }
+    assert!(held > 0, "while the gang is open the other repays");
+}
+
+/// A pod of a job on each device, each beside a neighbour with 70 % of it.
+fn pods(owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
+    let mut rig = Rig::new();
+    let pods = [(ONE, owners[0]), (TWO, owners[1])]
+        .map(|(device, owner)| rig.start(named(owner, on(&[(device, part(30))]))));
+    for (device, own) in [(ONE, 70), (TWO, 60)] {
+        rig.start(on(&[(device, part(own))]));
+    }
+    (rig, pods)
+}
+
+#[test]
+fn containers_of_one_name_are_closed_and_opened_as_one() {
+    let (mut rig, [first, second]) = pods([Some(1000), Some(1000)]);
+    rig.run(3_000);
+    assert!(rig.turns_of(&[(first, ONE), (second, TWO)]).len() > 4);
+    assert!(!rig.sliced.contains(&first) && !rig.sliced.contains(&second));
+}
+
+#[test]
+fn a_name_of_another_user_is_another_gang() {
+    let (mut rig, [first, second]) = pods([Some(1000), None]);
+    rig.run(3_000);
+    assert!(rig.sliced.contains(&first) && rig.sliced.contains(&second));
+    let of = |rig: &Rig, pod| -> Vec<Nanos> {
+        let own = rig
+            .turned
+            .iter()
+            .filter(|(_, container, ..)| *container == pod);
+        own.map(|(at, ..)| *at).collect()
+    };
+    assert_ne!(of(&rig, first), of(&rig, second));
+}
+
+#[test]
+fn what_a_killed_member_leaves_is_no_gang() {
+    let (mut rig, [first, second]) = pods([None, None]);
+    rig.run(1_000);
+    rig.kill(first);
+    rig.run(1_000);
+    assert!(
+        rig.sliced.contains(&second),
+        "alone it may be told to submit in slices"
+    );
+}
+
+#[test]
+fn a_container_that_leaves_a_gang_is_steered_by_itself() {
+    let (mut rig, [first, second]) = pods([None, None]);
+    rig.run(1_000);
+    assert!(rig.sliced.is_empty() || !rig.sliced.contains(&first));
+    let spec = on(&[(ONE, part(30))]);
+    rig.tell(Event::Set {
+        container: first,
+        spec,
+    });
+    rig.run(1_000);
+    assert!(rig.sliced.contains(&first) && rig.sliced.contains(&second));
+}
