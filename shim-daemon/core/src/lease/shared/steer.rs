@@ -279,7 +279,8 @@ impl Steering {
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
     let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
-    let first = ahead.iter().max_by_key(|(_, tenant)| {
+    let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
+    let first = open.max_by_key(|(_, tenant)| {
         let lag = tenant.lag + stays(tenant);
         (tenant.works, tenant.is_dense(), lag)
     });

@@ -208,10 +208,9 @@ impl Tenant {
         self.gated().all(|member| member.drained)
     }
 
-    /// Whether its gang is closed for the sake of another device than this one.
+    /// Whether its gang is closed: nobody is held for it, and it fills no gaps.
     pub(super) fn is_barred(&self) -> bool {
-        let bond = self.bond;
-        bond.is_some_and(|bond| bond.shut && bond.wish.is_none())
+        self.bond.is_some_and(|bond| bond.shut)
     }
 
     /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer that was not launched.
