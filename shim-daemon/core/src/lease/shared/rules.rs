@@ -24,7 +24,7 @@ impl Rules {
     /// The most lag or debt that is remembered.
     pub(super) const MOST: Nanos = Nanos::secs(1);
     /// How long it must be calm before a mode is relaxed, at first and at most.
-    pub(super) const QUIET: (Nanos, Nanos) = (Nanos::millis(250), Nanos::secs(8));
+    pub(super) const QUIET: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(8));
     /// Nobody is held for a tenant that has completed nothing for so long: it may have been stopped, and the device would be idle.
     pub(super) const SILENT: Nanos = Nanos::millis(250);
     /// How long it is watched whether a tenant that completes nothing has the device at all.
@@ -38,12 +38,12 @@ impl Rules {
     /// A device is saturated while somebody is pending for at least so many thousandths of the time. On one
     /// that is not, everybody gets what it asks for, sooner or later: nobody is behind.
     pub(super) const SATURATED: u64 = 950;
-    /// What a client needs to notice that its streams have run empty and to submit again: measured on
-    /// softgpu between 20 us (looking without a pause) and 60 us (asleep).
-    const BUBBLE: Nanos = Nanos::micros(20);
-    /// The part of the device's time, in thousandths, that such pauses may cost: usually, and while one
-    /// that leaves gaps is far behind.
-    const PAUSES: (u64, u64) = (30, 50);
+    /// What a client needs to notice that its streams have run empty and to submit again: a median of
+    /// 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
+    const BUBBLE: Nanos = Nanos::micros(50);
+    /// The part of the device's time, in thousandths, that such pauses may cost where kernels are shorter
+    /// than a slice: usually, and while one that leaves gaps is far behind.
+    const PAUSES: (u64, u64) = (30, 125);
 
     /// Lag from which the others yield.
     pub(super) fn yield_at(&self) -> i64 {
