@@ -152,6 +152,10 @@ impl Bench {
     fn each_beside(&self, neighbours: u32, call: &str, under: &Under<'_>) -> i64 {
         let pairs = ["alloc", "async"].contains(&call);
         let rounds = if pairs { ROUNDS } else { LAUNCHES };
+        self.each_of(rounds, neighbours, call, under)
+    }
+
+    fn each_of(&self, rounds: u64, neighbours: u32, call: &str, under: &Under<'_>) -> i64 {
         let run = |rounds| self.run_beside(neighbours, call, rounds, under);
         let more = run(2 * rounds) - run(rounds);
         let rounds = i64::try_from(rounds).expect("a small number");
@@ -341,7 +345,7 @@ fn a_launch_while_another_tenant_may_be_at_work() {
     }
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
-    let bare = bench().each("launch", &Under::Nothing);
+    let bare = bench().each_of(ROUNDS, 0, "launch", &Under::Nothing);
     for slice in [0, 500_000] {
         dealer.deal(&Turn {
             window: 2_000_000,
@@ -350,7 +354,7 @@ fn a_launch_while_another_tenant_may_be_at_work() {
             ..turn(1, LeaseState::Open)
         });
         let under = Under::Daemon(dealer.folder(), hex(&dealer.column()));
-        let hooked = bench().each("launch", &under);
+        let hooked = bench().each_of(ROUNDS, 0, "launch", &under);
         let added = hooked - bare;
         eprintln!("{name}: {added} instructions added, {slice} ns at a time");
         assert!(added <= CONTENDED, "{added} instructions added");
