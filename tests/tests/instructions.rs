@@ -150,8 +150,11 @@ impl Bench {
     }
 
     fn each_beside(&self, neighbours: u32, call: &str, under: &Under<'_>) -> i64 {
-        let pairs = ["alloc", "async"].contains(&call);
-        let rounds = if pairs { ROUNDS } else { LAUNCHES };
+        let rounds = match call {
+            "alloc" | "async" => ROUNDS,
+            "launch" | "graph" | "wait" => LAUNCHES,
+            _ => 5 * ROUNDS,
+        };
         self.each_of(rounds, neighbours, call, under)
     }
 
