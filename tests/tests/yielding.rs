@@ -252,7 +252,7 @@ fn work_that_does_not_end_keeps_no_launch_waiting_for_ever() {
 }
 
 #[test]
-fn a_program_that_yields_captures_as_without_and_is_kept_waiting_for_no_capture() {
+fn a_program_that_yields_captures_as_without_and_never_waits_for_it() {
     for mode in [0, 1, 2] {
         let gpu = Gpu::new("");
         let dealer = Dealer::start(&gpu);

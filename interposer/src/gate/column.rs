@@ -4,7 +4,6 @@
 //! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
 //! which opens late cannot cross.
 
-use core::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::Turn;
 
+mod looking;
 mod marking;
 mod telling;
 mod yielding;
@@ -28,6 +28,7 @@ use super::window::{Answer, BATCH_AGE, Bounds, Lane, Sample, Window};
 use super::{Quiet, drain, streams, thread};
 use crate::fork::ForkLocal;
 use crate::frames;
+use looking::keep;
 pub(super) use marking::Timing;
 use telling::is_shared;
 use yielding::Sleepers;
@@ -38,8 +39,6 @@ const WINDOW: u64 = 2_000_000;
 const LONGEST_REST: u64 = 1_000_000;
 /// Launches that come after so long (ns) look first whether the device has paused before them.
 const PAUSE: u64 = 50_000;
-/// Events kept for the next mark.
-const SPARE: usize = 64;
 
 /// A device.
 #[derive(Debug)]
@@ -461,74 +460,5 @@ impl Column {
             inner.timed.retain(|mark| mark.context != context);
             self.settle(&mut inner, clock::now());
         }
-    }
-}
-
-impl Inner {
-    /// Asks the marks. In relaxed mode, or by a thread that always is.
-    fn look(&mut self, now: u64) {
-        let Self {
-            window,
-            spare,
-            timed,
-            going,
-            looked,
-            ..
-        } = self;
-        *looked = now;
-        if window.is_drained() {
-            return;
-        }
-        let asker = RefCell::new(Asker::new());
-        let is_passed =
-            |mark: &Mark| !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark);
-        window.look(now, is_passed, |mark| {
-            let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
-            keep(spare, timed, mark);
-            Sample(took)
-        });
-    }
-
-    fn look_relaxed(&mut self, now: u64) {
-        let _relaxed = Relaxed::enter();
-        self.look(now);
-    }
-
-    fn take_spare(&mut self, context: usize) -> Option<Mark> {
-        take(&mut self.spare, context)
-    }
-
-    fn take_timed(&mut self, context: usize) -> Option<Mark> {
-        take(&mut self.timed, context)
-    }
-
-    fn keep(&mut self, mark: Mark) {
-        keep(&mut self.spare, &mut self.timed, mark);
-    }
-
-    fn keep_timed(&mut self, mark: Mark) {
-        keep_one(&mut self.timed, mark);
-    }
-}
-
-fn take(marks: &mut Vec<Mark>, context: usize) -> Option<Mark> {
-    let is_there = |mark: &Mark| mark.context.0.addr() == context;
-    let at = marks.iter().rposition(is_there)?;
-    Some(marks.swap_remove(at))
-}
-
-/// Keeps the events of a mark for the next ones.
-fn keep(spare: &mut Vec<Mark>, timed: &mut Vec<Mark>, mark: Mark) {
-    match mark.split() {
-        Some(both) => both.into_iter().for_each(|mark| keep_one(timed, mark)),
-        None => keep_one(spare, mark),
-    }
-}
-
-fn keep_one(marks: &mut Vec<Mark>, mark: Mark) {
-    if marks.len() < SPARE {
-        marks.push(mark);
-    } else {
-        mark.destroy();
     }
 }

@@ -413,7 +413,7 @@ fn a_holder_of_a_shared_device_says_that_it_is_idle_contended_or_not() {
 }
 
 #[test]
-fn a_busy_holder_of_a_shared_device_is_looked_at_soon_and_then_every_idle_time() {
+fn a_busy_holder_of_a_shared_device_is_looked_at_every_idle_time() {
     let mut mirror = Mirror::default();
     let turn = shared(false);
     let busy = Facts { left: 0, ..BUSY };

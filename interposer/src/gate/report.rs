@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_lies_before_the_begin_or_in_the_future_counts_for_nothing_more() {
+    fn an_end_before_the_begin_or_in_the_future_adds_nothing() {
         let mut report = Report::default();
         stands(&mut report, 5 * MS, true, 0);
         assert_eq!(stands(&mut report, 6 * MS, false, MS).busy, 0);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_that_waits_is_told_when_all_should_be_complete_and_when_it_goes_on() {
+    fn a_waiting_launch_is_told_when_all_should_end_and_when_it_goes_on() {
         let mut slices = Slices::default();
         slices.admitted(SLICE);
         let full = slices.ask(MS, SLICE, SLICE, 400 * US);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn three_slices_in_a_row_that_do_not_end_in_time_spare_the_next_ones_for_a_second() {
+    fn three_slices_in_a_row_that_end_late_spare_the_next_for_a_second() {
         let mut slices = Slices::default();
         (0..3).for_each(|at| strikes(&mut slices, at * 10 * MS));
         let until = 25 * MS + SPARED;

@@ -43,9 +43,9 @@ impl Bucket {
         bucket
     }
 
-    /// The same level under another cap.
-    pub(super) fn change(&mut self, cap: Permille) {
-        self.cap = cap;
+    /// The level of `old`, if there was a cap before, under this one.
+    pub(super) fn under(old: Option<Self>, cap: Permille) -> Self {
+        old.map_or_else(|| Self::new(cap), |old| Self { cap, ..old })
     }
 
     /// Time passes; `held` of it the container held the device. No more than `most_debt` is ever owed.

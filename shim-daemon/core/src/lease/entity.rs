@@ -7,7 +7,6 @@ use super::terms::Compute;
 use super::word::Lease;
 use crate::ids::ProcessId;
 use crate::time::Nanos;
-use gpushare_protocol::units::Permille;
 use std::collections::BTreeMap;
 
 /// How long after its turn a container that says nothing counts as one that has more to do.
@@ -261,13 +260,6 @@ impl Entity {
         for member in self.members.values_mut() {
             (member.wants, member.ending, member.drained) = (false, false, false);
         }
-    }
-
-    /// Its allowance under another cap.
-    pub(super) fn capped(&self, cap: Permille) -> Bucket {
-        let mut bucket = self.bucket.unwrap_or_else(|| Bucket::new(cap));
-        bucket.change(cap);
-        bucket
     }
 
     fn gated(&self) -> impl Iterator<Item = &Member> {

@@ -1,11 +1,12 @@
 //! Processes come to a device and go, and terms change: who is here, in which class, with which weight.
 
+use super::bucket::Bucket;
 use super::entity::{Entity, Member, Phase};
 use super::promise::Promise;
 use super::schedule::{Output, Schedule};
-use super::terms::{Compute, weight};
+use super::terms::{Compute, requests, weight};
 use crate::ids::{ContainerId, ProcessId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 impl Schedule {
     pub(super) fn joined(
@@ -89,12 +90,10 @@ impl Schedule {
                 (entity.clock, entity.seen) = (new.after(debt, entity.weight), new);
             }
             (entity.class, entity.compute) = (class, compute);
-            entity.bucket = compute.cap().map(|cap| entity.capped(cap));
-            entity.promise = compute.request.map(|part| {
-                let mut promise = entity.promise.unwrap_or_else(|| Promise::new(part));
-                promise.change(part);
-                promise
-            });
+            entity.bucket = compute.cap().map(|cap| Bucket::under(entity.bucket, cap));
+            entity.promise = compute
+                .request
+                .map(|part| Promise::under(entity.promise, part));
             if let Phase::Holding(turn) = &mut entity.phase {
                 turn.runs_dry = entity.bucket.map(|bucket| now + bucket.lasts());
             }
@@ -105,14 +104,8 @@ impl Schedule {
     /// Deals the weights of each class: a request is its own weight, and what is left is shared equally by those without.
     /// Deficits stay what they are in time.
     fn reweigh(&mut self) {
-        let mut requests: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
-        for entity in self.entities.values() {
-            let (asked, without) = requests.entry(entity.class).or_default();
-            match entity.compute.request {
-                Some(request) => *asked += u64::from(request.get()),
-                None => *without += 1,
-            }
-        }
+        let terms = |entity: &Entity| (entity.class, entity.compute.request);
+        let requests = requests(self.entities.values().map(terms));
         let now = self.now;
         for container in self.entities.keys().copied().collect::<Vec<_>>() {
             self.touch(container, |entity, mark| {

@@ -24,9 +24,9 @@ impl Promise {
         Self { part, owed: 0 }
     }
 
-    /// The same standing under another request.
-    pub(super) fn change(&mut self, part: Permille) {
-        self.part = part;
+    /// The standing of `old`, if there was a request before, under this one.
+    pub(super) fn under(old: Option<Self>, part: Permille) -> Self {
+        old.map_or_else(|| Self::new(part), |old| Self { part, ..old })
     }
 
     /// Time passes in which the container works or waits; `held` of it it held the device.

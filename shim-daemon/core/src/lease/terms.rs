@@ -2,6 +2,7 @@
 
 use crate::time::Nanos;
 use gpushare_protocol::units::Permille;
+use std::collections::BTreeMap;
 
 /// A part of a span of time.
 pub(super) fn part_of(part: Permille, time: Nanos) -> Nanos {
@@ -122,6 +123,21 @@ impl Default for LeasePolicy {
 
 /// The least weight of a container without a request of its own, when others' requests leave nothing: one percent.
 const LEAST_WEIGHT: u64 = 10;
+
+/// Of each class, how many thousandths its containers request, and how many of them request nothing.
+pub(super) fn requests(
+    all: impl Iterator<Item = (u16, Option<Permille>)>,
+) -> BTreeMap<u16, (u64, u64)> {
+    let mut requests: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+    for (class, request) in all {
+        let (asked, without) = requests.entry(class).or_default();
+        match request {
+            Some(request) => *asked += u64::from(request.get()),
+            None => *without += 1,
+        }
+    }
+    requests
+}
 
 /// A container's weight among those of its class, of whom so many thousandths are requested, and so many containers have no request.
 pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {

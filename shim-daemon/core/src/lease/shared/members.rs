@@ -3,7 +3,7 @@
 use super::super::bucket::Bucket;
 use super::super::promise::Promise;
 use super::super::schedule::Output;
-use super::super::terms::{Compute, weight};
+use super::super::terms::{Compute, requests, weight};
 use super::rules::Rules;
 use super::tenant::{Done, Member, Tenant};
 use super::{Shared, Work};
@@ -80,17 +80,11 @@ impl Shared {
     pub(super) fn set(&mut self, container: ContainerId, class: u16, compute: Compute) {
         if let Some(tenant) = self.tenants.get_mut(&container) {
             (tenant.class, tenant.compute) = (class, compute);
-            tenant.bucket = compute.cap().map(|cap| {
-                let mut bucket = tenant.bucket.unwrap_or_else(|| Bucket::new(cap));
-                bucket.change(cap);
-                bucket
-            });
+            tenant.bucket = compute.cap().map(|cap| Bucket::under(tenant.bucket, cap));
             tenant.dry &= tenant.bucket.is_some();
-            tenant.promise = compute.request.map(|part| {
-                let mut promise = tenant.promise.unwrap_or_else(|| Promise::new(part));
-                promise.change(part);
-                promise
-            });
+            tenant.promise = compute
+                .request
+                .map(|part| Promise::under(tenant.promise, part));
             tenant.due &= tenant.promise.is_some();
         }
         self.reweigh();
@@ -98,14 +92,8 @@ impl Shared {
 
     /// Deals the weights of each class: a request is its own weight, the rest is shared equally by those without.
     fn reweigh(&mut self) {
-        let mut requests: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
-        for tenant in self.tenants.values() {
-            let (asked, without) = requests.entry(tenant.class).or_default();
-            match tenant.compute.request {
-                Some(request) => *asked += u64::from(request.get()),
-                None => *without += 1,
-            }
-        }
+        let terms = |tenant: &Tenant| (tenant.class, tenant.compute.request);
+        let requests = requests(self.tenants.values().map(terms));
         for tenant in self.tenants.values_mut() {
             let of_class = requests.get(&tenant.class).copied().unwrap_or_default();
             tenant.weight = weight(tenant.compute.request, of_class);

@@ -1,0 +1,202 @@
+use super::*;
+
+const ASSUMED: u64 = 500_000;
+
+fn batch(ops: &[(u64, u64)]) -> Mix {
+    let mut mix = Mix::default();
+    ops.iter().for_each(|(key, ns)| mix.add(*key, *ns, true));
+    mix
+}
+
+#[test]
+fn what_was_never_seen_is_assumed_and_not_believed() {
+    let estimates = Estimates::default();
+    let expected = estimates.of(7, ASSUMED);
+    assert_eq!((expected.ns, expected.known), (ASSUMED, false));
+}
+
+#[test]
+fn a_kernel_that_is_measured_closely_is_known_after_three_times() {
+    let mut estimates = Estimates::default();
+    for _ in 0..3 {
+        assert!(!estimates.of(7, ASSUMED).known);
+        let expected = estimates.of(7, ASSUMED).ns;
+        estimates.learn(&batch(&[(7, expected)]), 9_000, 10_000);
+    }
+    assert_eq!(
+        estimates.of(7, ASSUMED),
+        Expected {
+            ns: 10_000,
+            known: true
+        }
+    );
+}
+
+#[test]
+fn one_that_was_only_looked_at_late_moves_nothing_and_one_that_was_seen_running_does() {
+    let mut estimates = Estimates::default();
+    (0..3).for_each(|_| estimates.learn(&batch(&[(7, 10_000)]), 10_000, 10_000));
+    estimates.learn(&batch(&[(7, 10_000)]), 0, 50_000_000);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 10_000);
+    estimates.learn(&batch(&[(7, 10_000)]), 40_000, 50_000_000);
+    assert_eq!(
+        estimates.of(7, ASSUMED).ns,
+        45_000,
+        "half way to twice 40 µs"
+    );
+}
+
+#[test]
+fn a_batch_is_split_by_what_its_kinds_took_before() {
+    let mut estimates = Estimates::default();
+    estimates.learn(&batch(&[(1, 10_000)]), 10_000, 10_000);
+    estimates.learn(&batch(&[(2, 90_000)]), 90_000, 90_000);
+    for _ in 0..40 {
+        let expected = |key| (key, estimates.of(key, ASSUMED).ns);
+        let mix = batch(&[expected(1), expected(2)]);
+        estimates.learn(&mix, 200_000, 200_000);
+    }
+    let (one, two) = (estimates.of(1, ASSUMED).ns, estimates.of(2, ASSUMED).ns);
+    assert!((19_900..=20_100).contains(&one), "{one}");
+    assert!((179_900..=180_100).contains(&two), "{two}");
+}
+
+#[test]
+fn many_batches_submitted_before_the_first_lesson_teach_one_and_the_same() {
+    let mut estimates = Estimates::default();
+    let queued = batch(&[(7, 20_000)]);
+    for _ in 0..40 {
+        estimates.learn(&queued, 900_000, 1_100_000);
+    }
+    let mean = estimates.of(7, ASSUMED).ns;
+    assert!((800_000..=1_100_000).contains(&mean), "{mean}");
+}
+
+#[test]
+fn a_mean_follows_work_that_becomes_short_and_work_that_becomes_long() {
+    let mut estimates = Estimates::default();
+    for took in [1_000_000, 5_000, 3_000_000] {
+        for _ in 0..60 {
+            let expected = estimates.of(9, ASSUMED).ns;
+            estimates.learn(&batch(&[(9, expected)]), took, took);
+        }
+        let mean = estimates.of(9, ASSUMED).ns;
+        assert!(mean.abs_diff(took) <= 4, "{mean} for {took}");
+    }
+}
+
+#[test]
+fn more_keys_than_there_is_room_for_cost_the_least_learned() {
+    let mut estimates = Estimates::default();
+    for _ in 0..5 {
+        estimates.learn(&batch(&[(77, 1_000)]), 1_000, 1_000);
+    }
+    for key in 1_000..101_000 {
+        estimates.learn(&batch(&[(key, 2_000)]), 2_000, 2_000);
+    }
+    assert_eq!(estimates.of(77, ASSUMED).ns, 1_000);
+    assert_eq!(estimates.sets.len(), SETS);
+}
+
+#[test]
+fn the_first_three_operations_of_a_key_are_timed_and_then_one_in_256() {
+    let mut estimates = Estimates::default();
+    let timed: Vec<u32> = (0..1_000)
+        .filter(|_| {
+            let timed = estimates.submit(7);
+            if timed {
+                estimates.sample(7, 80_000, true);
+            }
+            timed
+        })
+        .collect();
+    assert_eq!(timed, [0, 1, 2, 256, 512, 768]);
+}
+
+#[test]
+fn a_key_whose_operations_could_not_be_timed_is_tried_more_often() {
+    let mut estimates = Estimates::default();
+    let timed = (0..64).filter(|_| estimates.submit(7)).count();
+    assert_eq!(timed, 6);
+}
+
+#[test]
+fn three_times_by_events_make_a_key_known_interrupted_ones_do_not() {
+    let mut estimates = Estimates::default();
+    for (taken, ns) in [300_000, 1_900_000, 301_000].into_iter().enumerate() {
+        assert!(!estimates.of(7, ASSUMED).known, "{taken}");
+        estimates.sample(7, ns, true);
+    }
+    let expected = estimates.of(7, ASSUMED);
+    assert_eq!((expected.ns, expected.known), (300_000, true));
+    for ns in [1_000_000, 302_000, 1_500_000, 303_000, 1_100_000] {
+        estimates.sample(7, ns, true);
+    }
+    assert_eq!(estimates.of(7, ASSUMED).ns, 301_000, "the second of eight");
+}
+
+#[test]
+fn a_time_as_long_as_a_slice_of_the_driver_is_not_believed() {
+    let mut estimates = Estimates::default();
+    (0..8).for_each(|_| estimates.sample(7, 2_000_000, true));
+    (0..8).for_each(|_| estimates.sample(7, 0, true));
+    assert!(!estimates.of(7, ASSUMED).known);
+}
+
+#[test]
+fn times_follow_an_operation_that_becomes_shorter_or_longer() {
+    let mut estimates = Estimates::default();
+    for took in [100_000, 60_000, 1_500_000] {
+        (0..8).for_each(|_| estimates.sample(7, took, true));
+        assert_eq!(estimates.of(7, ASSUMED).ns, took);
+    }
+}
+
+#[test]
+fn batches_do_not_blur_an_exact_time_but_say_when_it_holds_no_more() {
+    let mut estimates = Estimates::default();
+    (0..3).for_each(|_| estimates.sample(7, 100_000, false));
+    estimates.learn(&batch(&[(7, 100_000)]), 110_000, 110_000);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 100_000);
+    for _ in 0..30 {
+        let expected = estimates.of(7, ASSUMED).ns;
+        estimates.learn(&batch(&[(7, expected)]), 9_000_000, 9_000_000);
+    }
+    assert!(estimates.of(7, ASSUMED).ns > 8_900_000);
+}
+
+#[test]
+fn short_operations_are_learned_by_batches_unless_others_work() {
+    let mut estimates = Estimates::default();
+    for _ in 0..10 {
+        estimates.learn(&batch(&[(7, 5_000)]), 5_000, 5_000);
+    }
+    (0..8).for_each(|_| estimates.sample(7, 9_000, false));
+    assert_eq!(estimates.of(7, ASSUMED).ns, 5_000);
+    estimates.sample(7, 9_000, true);
+    assert_eq!(estimates.of(7, ASSUMED).ns, 9_000);
+}
+
+#[test]
+fn service_is_what_is_known_now_and_told_apart_by_whether_it_was_measured() {
+    let mut estimates = Estimates::default();
+    let mix = batch(&[(1, ASSUMED), (1, ASSUMED), (2, 70_000)]);
+    (0..3).for_each(|_| estimates.sample(1, 100_000, true));
+    let service = estimates.service(&mix);
+    assert_eq!(service.measured, 200_000);
+    assert!(service.guessed > 0);
+}
+
+#[test]
+fn extreme_times_neither_overflow_nor_reach_zero_for_ever() {
+    let mut estimates = Estimates::default();
+    estimates.learn(&batch(&[(1, u64::MAX), (2, u64::MAX)]), 0, u64::MAX);
+    estimates.learn(&batch(&[(3, 1)]), 0, 0);
+    let _ = estimates.of(1, ASSUMED);
+    for _ in 0..80 {
+        let expected = estimates.of(3, ASSUMED).ns.max(1);
+        estimates.learn(&batch(&[(3, expected)]), 1_000_000, 1_000_000);
+    }
+    let mean = estimates.of(3, ASSUMED).ns;
+    assert!(mean > 900_000, "{mean}");
+}
