@@ -92,8 +92,8 @@ pub(crate) struct Terms {
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
     #[arg(long, value_name = "TIME")]
     pub(crate) run_limit: Option<String>,
-    /// The job it belongs to, where its kernels wait for those of other containers: containers of one name are held and
-    /// let go together. Means nothing without a daemon.
+    /// The job it belongs to, where its kernels wait for those of other containers: containers of
+    /// one name are held and let go together. Means nothing without a daemon.
     #[arg(long, value_name = "NAME")]
     pub(crate) gang: Option<String>,
 }
@@ -205,10 +205,11 @@ pub(crate) enum Bench {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchShare {
-    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|gang, gpus=0 (a gang's: 0+1), procs=1,
-    /// every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20 (of a graph), copy=64MiB (copies on a second stream),
-    /// churn=2s (its process comes and goes), job=j (tenants whose kernels wait for each other);
-    /// what it is promised: share=70, cap=30, priority=700. May be repeated.
+    /// name=a and what it runs: kernel=500us, mode=queue|sync|burst|graph|decode|copy|gang, gpus=0
+    /// (a gang's: 0+1), procs=1, every=10ms (pauses), arrivals=regular|poisson, depth=N, nodes=20
+    /// (of a graph), copy=64MiB (copies on a second stream), churn=2s (its process comes and goes),
+    /// job=j (tenants whose kernels wait for each other); what it is promised: share=70, cap=30,
+    /// priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
     /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`, `curve`, `shares`, …) or `all`; a wrong name lists them. May be repeated.

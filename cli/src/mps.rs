@@ -1,4 +1,5 @@
-//! Programs that are to be clients of NVIDIA's Multi-Process Service: what a share of time becomes for them, before they start.
+//! Programs that are to be clients of NVIDIA's Multi-Process Service: what a share of time becomes
+//! for them, before they start.
 
 use crate::args::Share;
 use crate::failure::Failure;
@@ -22,8 +23,8 @@ pub(crate) fn daemon(environment: &Environment) -> Option<String> {
     Some(control.parent()?.display().to_string())
 }
 
-/// Has MPS keep the program's cap, and refuses what it cannot keep. Nothing changes for a program that is no client. Returns what
-/// whoever starts it is to know.
+/// Has MPS keep the program's cap, and refuses what it cannot keep. Nothing changes for a program
+/// that is no client. Returns what whoever starts it is to know.
 pub(crate) fn apply(
     share: &Share,
     limits: &Limits,

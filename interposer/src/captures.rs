@@ -1,5 +1,5 @@
-//! Captures under way in this process: and who began them. And the relaxed mode in which the driver is asked on the
-//! program's behalf.
+//! Captures under way in this process: and who began them. And the relaxed mode in which the driver
+//! is asked on the program's behalf.
 //!
 //! The hooks of begins, ends and destructions keep the list. What could be missed (a capture that ended where no hook saw it) is asked
 //! of the driver before it keeps a thread from waiting, so that no entry keeps one for ever.

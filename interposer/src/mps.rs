@@ -1,5 +1,5 @@
-//! Whether this process is a client of NVIDIA's Multi-Process Service. Then its gates stay open: MPS shares its compute.
-//! Memory is accounted as ever.
+//! Whether this process is a client of NVIDIA's Multi-Process Service. Then its gates stay open:
+//! MPS shares its compute. Memory is accounted as ever.
 //!
 //! # Safety
 //! `unsafe` calls two functions of the driver, which has started, with the addresses of locals.
@@ -13,8 +13,9 @@ use gpushare_protocol::mps::{self, ACTIVE_THREADS, Facts, PIPE_DIRECTORY};
 use crate::driver;
 use crate::fork::ForkLocal;
 
-/// What it is, and its environment's word on its part of the multiprocessors. Looked up once, after the driver has started: a client
-/// stays one for life, and later changes of the environment are the program's own.
+/// What it is, and its environment's word on its part of the multiprocessors. Looked up once, after
+/// the driver has started: a client stays one for life, and later changes of the environment are
+/// the program's own.
 static CLIENT: ForkLocal<(bool, Option<OsString>)> = ForkLocal::new();
 
 fn client() -> &'static (bool, Option<OsString>) {

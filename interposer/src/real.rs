@@ -91,8 +91,8 @@ static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
 /// Room for the longest symbol that is hooked or called, and the zero behind it.
 const LONGEST: usize = 56;
 
-/// One function of the symbol table, and its real address once that is known. It holds no pointer, which the dynamic linker would have to
-/// adjust in each program.
+/// One function of the symbol table, and its real address once that is known. It holds no pointer,
+/// which the dynamic linker would have to adjust in each program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// The exact symbol, suffixes and all, and zeros behind it.

@@ -1,7 +1,8 @@
 //! What every part of gpushare agrees on: units, limits, device identities, paths, the usage page.
 //!
-//! No dependencies, because the interposer links this crate into other people's programs. Parsing is pure:
-//! it is handed the environment and never reads it; only [`paths`], [`sockets`] and [`mps::knock`] touch the file system.
+//! No dependencies, because the interposer links this crate into other people's programs. Parsing
+//! is pure: it is handed the environment and never reads it; only [`paths`], [`sockets`] and
+//! [`mps::knock`] touch the file system.
 #![deny(unsafe_code)]
 
 pub mod limits;

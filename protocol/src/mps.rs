@@ -1,8 +1,9 @@
-//! NVIDIA's Multi-Process Service: whether a process is a client of its control daemon, and what its share of the
-//! multiprocessors is.
+//! NVIDIA's Multi-Process Service: whether a process is a client of its control daemon, and what
+//! its share of the multiprocessors is.
 //!
-//! A client's kernels run beside those of other clients in one context, so turns would take away what MPS gives. The
-//! driver connects to the daemon's control socket when CUDA starts, if there is one in the folder that
+//! A client's kernels run beside those of other clients in one context, so turns would take away
+//! what MPS gives. The driver connects to the daemon's control socket when CUDA starts, if there is
+//! one in the folder that
 //! `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA, "Multi-Process Service", environment variables). The
 //! socket stays behind when the daemon has gone, so what counts is whether a process has it.
 
@@ -17,7 +18,8 @@ pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 pub const DEFAULT_DIRECTORY: &str = "/tmp/nvidia-mps";
 /// The socket of it that clients connect to. It keeps messages apart (`SOCK_SEQPACKET`).
 pub const CONTROL: &str = "control";
-/// The variable that bounds a client's part of the multiprocessors, in percent. The driver reads it when it makes a context.
+/// The variable that bounds a client's part of the multiprocessors, in percent. The driver reads it
+/// when it makes a context.
 pub const ACTIVE_THREADS: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 /// `EPROTOTYPE` of Linux: a process has that socket, and it is of another kind.
@@ -26,9 +28,11 @@ const OTHER_KIND: i32 = 91;
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The error number with which a datagram socket could not be connected to the control socket, by [`knock`].
+    /// The error number with which a datagram socket could not be connected to the control socket,
+    /// by [`knock`].
     pub knocked: Option<i32>,
-    /// What the driver says (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where it does not know the question.
+    /// What the driver says (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where
+    /// it does not know the question.
     pub driver: Option<bool>,
 }
 
@@ -46,8 +50,8 @@ pub fn control(variable: Option<&OsStr>) -> Option<PathBuf> {
     (!folder.is_empty()).then(|| Path::new(folder).join(CONTROL))
 }
 
-/// Whether a process has the control socket, without a connection: a datagram socket is refused for its kind, at once, and
-/// whoever listens hears nothing.
+/// Whether a process has the control socket, without a connection: a datagram socket is refused for
+/// its kind, at once, and whoever listens hears nothing.
 #[must_use]
 pub fn knock(variable: Option<&OsStr>) -> Option<i32> {
     let path = control(variable)?;
@@ -55,7 +59,8 @@ pub fn knock(variable: Option<&OsStr>) -> Option<i32> {
     refused.err()?.raw_os_error()
 }
 
-/// What [`ACTIVE_THREADS`] is to say so that a client keeps `cap`: whole percent, at least one, and never more than it `says` already.
+/// What [`ACTIVE_THREADS`] is to say so that a client keeps `cap`: whole percent, at least one, and
+/// never more than it `says` already.
 #[must_use]
 pub fn active_threads(cap: Permille, says: Option<&OsStr>) -> String {
     let ours = f64::from((cap.get() / 10).max(1));
@@ -86,7 +91,8 @@ mod tests {
     fn the_driver_decides_and_before_it_the_socket_does() {
         let client = |knocked, driver| is_client(Facts { knocked, driver });
         assert!(client(Some(OTHER_KIND), None), "a process has the socket");
-        // Nobody has it any more, it is not there, it may not be opened, it is of the kind that knocks.
+        // Nobody has it any more, it is not there, it may not be opened, it is of the kind that
+        // knocks.
         for knocked in [Some(111), Some(2), Some(13), None] {
             assert!(!client(knocked, None), "{knocked:?}");
             assert!(client(knocked, Some(true)));

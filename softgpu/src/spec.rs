@@ -21,8 +21,9 @@
 //! | `room` | whether a thread that waits for room in a stream, or loads a module, keeps its context `locked` or `free` for others that submit | `locked` |
 //! | `exit` | a call after the driver's teardown at exit: `abort`s the process, or is `refuse`d | `abort` |
 //!
-//! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA publishes neither time slices nor
-//! costs of changes for desktops and servers (its forum says so, topic 188437). What is known of each:
+//! The defaults of `slice` to `room` are **unverified**: none was recorded on a GPU, and NVIDIA
+//! publishes neither time slices nor costs of changes for desktops and servers (its forum says so,
+//! topic 188437). What is known of each:
 //!
 //! - `slice`: 2 ms is the order of magnitude that is reported. For its DRIVE platform NVIDIA recommends at most 1.5 ms for
 //!   applications of low priority and 2 ms for those of medium priority, and the shortest that can be set is 1 ms ("Setting the
@@ -40,7 +41,8 @@ use std::fmt;
 pub const VARIABLE: &str = "SOFTGPU";
 /// The most devices one machine has.
 pub const MAX_DEVICES: u32 = 16;
-/// The default of `slice` (ns), unverified. NVIDIA documents no value; 2 ms is the order of magnitude reported for its default time slice.
+/// The default of `slice` (ns), unverified. NVIDIA documents no value; 2 ms is the order of
+/// magnitude reported for its default time slice.
 pub const SLICE: u64 = 2_000_000;
 /// Physical memory is handed out in pages of this size.
 pub const PAGE: u64 = 2 << 20;
@@ -68,11 +70,14 @@ pub struct Spec {
     pub seed: u64,
     /// How many operations more the memory of a dead process stays taken.
     pub linger: u32,
-    /// The longest a context holds the multiprocessors while others want them (ns). The default is unverified.
+    /// The longest a context holds the multiprocessors while others want them (ns). The default is
+    /// unverified.
     pub slice: u64,
-    /// How long they stand still when a context follows one that has no more work (ns). The default is unverified.
+    /// How long they stand still when a context follows one that has no more work (ns). The default
+    /// is unverified.
     pub switch: u64,
-    /// How long they stand still when a context follows one that has work left (ns). The default is unverified.
+    /// How long they stand still when a context follows one that has work left (ns). The default is
+    /// unverified.
     pub preempt: u64,
     /// Time a launch takes on the host (ns). The default is unverified.
     pub launch: u64,
@@ -80,7 +85,8 @@ pub struct Spec {
     pub load: u64,
     /// When an event is passed that no work comes before. The default is unverified.
     pub stamp: Stamp,
-    /// What a thread that waits for room in a stream, or loads a module, keeps from others. The default is unverified.
+    /// What a thread that waits for room in a stream, or loads a module, keeps from others. The
+    /// default is unverified.
     pub room: Room,
     /// What a call comes to that is made after the driver's teardown.
     pub exit: Exit,

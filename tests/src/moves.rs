@@ -1,4 +1,5 @@
-//! The client `moves` under turns that a test deals: what a program sets, copies, records and asks, and what the library says of it.
+//! The client `moves` under turns that a test deals: what a program sets, copies, records and asks,
+//! and what the library says of it.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::Request;
@@ -8,7 +9,8 @@ use crate::{Dealer, Gpu, Guest, until};
 
 /// No look at what is idle comes before this (ns).
 const LATE: u64 = 20_000_000_000;
-/// A window so large (ns) that no kernel of these tests gets a mark for its length, on a loaded machine either.
+/// A window so large (ns) that no kernel of these tests gets a mark for its length, on a loaded
+/// machine either.
 const WINDOW: u64 = 4_000_000_000;
 
 /// A program, its daemon and its GPU.
@@ -23,7 +25,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// On a machine like `spec`; the first epoch is 1, and open. Stream 1 blocks, stream 2 does not, stream 3 is for values.
+    /// On a machine like `spec`; the first epoch is 1, and open. Stream 1 blocks, stream 2 does
+    /// not, stream 3 is for values.
     #[track_caller]
     pub fn new(spec: &str) -> Self {
         let gpu = Gpu::new(spec);
@@ -37,7 +40,8 @@ impl Scene {
         scene
     }
 
-    /// The same once kernels of a microsecond have been measured, so that none gets a mark of its own.
+    /// The same once kernels of a microsecond have been measured, so that none gets a mark of its
+    /// own.
     #[track_caller]
     pub fn measured(spec: &str) -> Self {
         let mut scene = Self::new(spec);
@@ -58,7 +62,8 @@ impl Scene {
         }
     }
 
-    /// Opens this epoch, while nobody else works: then what is measured counts. What is at rest is looked at late.
+    /// Opens this epoch, while nobody else works: then what is measured counts. What is at rest is
+    /// looked at late.
     pub fn opens(&self, epoch: u64) {
         self.dealer.deal(&Turn {
             idle_after: LATE,
@@ -74,8 +79,8 @@ impl Scene {
         self.dealer.hears(&drained(epoch));
     }
 
-    /// Asks a stream 200 times whether it is done, in which time marks that are passed would be found. It is not, and nothing was said
-    /// to be drained.
+    /// Asks a stream 200 times whether it is done, in which time marks that are passed would be
+    /// found. It is not, and nothing was said to be drained.
     #[track_caller]
     pub fn is_not_drained(&mut self, epoch: u64, ask: &str) {
         let mut said = Vec::new();

@@ -1,5 +1,5 @@
-//! A double of the folder in which an MPS control daemon and its clients meet: the files that one leaves there, with the sockets
-//! listening. It knows nothing of what clients say.
+//! A double of the folder in which an MPS control daemon and its clients meet: the files that one
+//! leaves there, with the sockets listening. It knows nothing of what clients say.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
-//! Real processes of several containers on a shared device: nobody waits for a turn, who is ahead gives way, and a process
-//! that dies, stops or never finishes takes nothing from the others. How much each gets is asserted in virtual time
-//! (`shim-daemon/core/tests/together_*.rs`), here it is printed.
+//! Real processes of several containers on a shared device: nobody waits for a turn, who is ahead
+//! gives way, and a process that dies, stops or never finishes takes nothing from the others. How
+//! much each gets is asserted in virtual time (`shim-daemon/core/tests/together_*.rs`), here it is
+//! printed.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Large memsets and copies within a device pass the gate as kernels do. Small ones, copies from and to the host, and what a capture
-//! records, do not; and a turn does not end later because of a copy to the host. Under turns that a test deals.
+//! Large memsets and copies within a device pass the gate as kernels do. Small ones, copies from
+//! and to the host, and what a capture records, do not; and a turn does not end later because of a
+//! copy to the host. Under turns that a test deals.
 
 use gpushare_tests::moves::{Scene, wanted};
 use gpushare_tests::until;

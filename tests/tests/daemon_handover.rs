@@ -74,8 +74,8 @@ fn hand_over(spec: &str, giving: Giving) -> Vec<Duration> {
     taken
 }
 
-/// Each wait told each of its states once: the waiting program's has three at most, and one that takes the
-/// place of a program that ended asks for its context and in steps, which wait as well.
+/// Each wait told each of its states once: the waiting program's has three at most, and one that
+/// takes the place of a program that ended asks for its context and in steps, which wait as well.
 fn told_once(daemon: &Daemon) {
     let waits = daemon.commands().follow(1024);
     let marker = daemon.container("last", &[]);

@@ -27,7 +27,8 @@ impl Scene {
         Self::on("")
     }
 
-    /// A driver that a call may leave by a jump: what it holds while it waits would be held for ever (`room=locked`).
+    /// A driver that a call may leave by a jump: what it holds while it waits would be held for
+    /// ever (`room=locked`).
     fn without_locks() -> Self {
         Self::on("room=free")
     }

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own. Measured 459, three of them
-/// locked; 65 of them are what makes a call safe that never returns (ADR 35).
+/// Instructions a pair of cuMemAlloc and cuMemFree within credit may add to the driver's own.
+/// Measured 459, three of them locked; 65 of them are what makes a call safe that never returns
+/// (ADR 35).
 const ALLOC_AND_FREE: i64 = 475;
 /// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,022; 4,138 while what is
 /// reserved was read three times and an event recorded behind each free.
@@ -24,19 +25,23 @@ const GRAPH: i64 = 32;
 const INFO: i64 = 350;
 /// The same for a cuStreamSynchronize while nothing binds. Measured 19.
 const WAIT: i64 = 24;
-/// The same for a cuLaunchKernel while another tenant may be at work on the device, without and with yielding.
+/// The same for a cuLaunchKernel while another tenant may be at work on the device, without and
+/// with yielding.
 const CONTENDED: i64 = 1_500;
-/// The same for a cuEventQuery or a cuEventRecord while nothing binds: frameworks poll. Measured 7 and 8.
+/// The same for a cuEventQuery or a cuEventRecord while nothing binds: frameworks poll. Measured 7
+/// and 8.
 const SEEN: i64 = 9;
-/// The same for a memset or copy of less than 1 MiB, and for one from or to the host. Measured 7 to 10.
+/// The same for a memset or copy of less than 1 MiB, and for one from or to the host. Measured 7 to
+/// 10.
 const MOVE: i64 = 12;
 /// The same for a memset of 1 MiB or more, which is inside the gate meanwhile. Measured 35.
 const BULK: i64 = 40;
 /// How far two counts of one path may lie apart: rounding, and what the library's own threads do meanwhile.
 const NOISE: i64 = 1;
 
-/// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program. Measured 2,224 (6,363 when the
-/// tables of names held pointers, 2,821 while each hook held one to its own).
+/// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program.
+/// Measured 2,224 (6,363 when the tables of names held pointers, 2,821 while each hook held one to
+/// its own).
 const RELOCATIONS: usize = 2_400;
 
 const ROUNDS: u64 = 21_000;
@@ -88,7 +93,8 @@ fn bench() -> &'static Bench {
     })
 }
 
-/// Compiles beside the final name and renames: each test is a process of its own, and others may be using it.
+/// Compiles beside the final name and renames: each test is a process of its own, and others may be
+/// using it.
 fn compile(source: &Path, to: &Path, flags: &[&str]) {
     let fresh = to.with_extension(std::process::id().to_string());
     let mut cc = Command::new("cc");

@@ -1,5 +1,5 @@
-//! Clients of an MPS control daemon: MPS shares their compute, so they take no turns; their memory stays bound. With a double of the
-//! daemon's folder; the software GPU shares nothing by MPS.
+//! Clients of an MPS control daemon: MPS shares their compute, so they take no turns; their memory
+//! stays bound. With a double of the daemon's folder; the software GPU shares nothing by MPS.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -120,7 +120,8 @@ fn a_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
         let gpu = Gpu::new("");
         let alone = Alone::on(&gpu);
         let mps = Mps::start();
-        // The flag would set the percentage: here it is said by hand, as to a program that `run` did not start.
+        // The flag would set the percentage: here it is said by hand, as to a program that `run`
+        // did not start.
         let mut command = alone.command(&["--sm-limit", "10"], "env".as_ref());
         if percent.is_none() {
             command.args(["-u", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]);

@@ -1,7 +1,9 @@
-//! What a program waits for or finds complete is known to be complete, without a mark: by events, by questions, by synchronous copies.
-//! And nothing is taken for complete that is not. Under turns that a test deals.
+//! What a program waits for or finds complete is known to be complete, without a mark: by events,
+//! by questions, by synchronous copies. And nothing is taken for complete that is not. Under turns
+//! that a test deals.
 //!
-//! Each scene makes marks useless: behind the kernel its stream waits for a value, and a mark behind that is not passed.
+//! Each scene makes marks useless: behind the kernel its stream waits for a value, and a mark
+//! behind that is not passed.
 
 use gpushare_tests::moves::Scene;
 use gpushare_tests::until;

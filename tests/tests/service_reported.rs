@@ -1,5 +1,6 @@
-//! What a process tells the daemon of its work in the usage page: how much was completed, and for how long some was pending. Held
-//! against the software GPU's own books, under turns that a test deals by hand.
+//! What a process tells the daemon of its work in the usage page: how much was completed, and for
+//! how long some was pending. Held against the software GPU's own books, under turns that a test
+//! deals by hand.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -54,7 +55,8 @@ fn waits(guest: &mut Guest) {
     assert_eq!(guest.ask("sync 1"), "sync 0");
 }
 
-/// Runs so many kernels in rows of `row`, waiting for each row, and returns what the library and what the books say they took.
+/// Runs so many kernels in rows of `row`, waiting for each row, and returns what the library and
+/// what the books say they took.
 fn runs(
     gpu: &Gpu,
     dealer: &Dealer,

@@ -1,5 +1,6 @@
-//! Yielding of a real program, under turns that a test deals by hand: while another tenant may be at work, a little is submitted and
-//! all of it is complete before more is. The software GPU's own books show it. No launch waits without an end.
+//! Yielding of a real program, under turns that a test deals by hand: while another tenant may be
+//! at work, a little is submitted and all of it is complete before more is. The software GPU's own
+//! books show it. No launch waits without an end.
 
 use std::sync::atomic::Ordering;
 
@@ -32,7 +33,8 @@ fn shared(epoch: u64, contended: bool, slice: u64) -> Turn {
 /// A gap so short is none (ns): the device goes on with what was queued.
 const GAP: u64 = 2 * US;
 
-/// The software GPU's books of the device: the stretches of time in which it worked without a pause.
+/// The software GPU's books of the device: the stretches of time in which it worked without a
+/// pause.
 struct Books {
     observer: Observer,
     place: u64,

@@ -1,4 +1,5 @@
-//! A tenant that comes and goes: one process after the other in the same container, with a pause as long as each lives.
+//! A tenant that comes and goes: one process after the other in the same container, with a pause as
+//! long as each lives.
 
 use super::clock;
 use super::log::{Log, Visit};

@@ -11,7 +11,8 @@ pub(crate) struct Comparison {
     pub(crate) name: String,
     /// Useful time of all tenants together, per time.
     pub(crate) useful: Pair,
-    /// Part of the time in which the device worked, by its own books; none of a GPU that does not tell.
+    /// Part of the time in which the device worked, by its own books; none of a GPU that does not
+    /// tell.
     pub(crate) used: Option<Pair>,
     /// The sum of rates; none where tenants were not measured alone.
     pub(crate) rates: Option<Pair>,
@@ -33,7 +34,8 @@ pub(crate) struct Tenant {
     pub(crate) device: Pair,
     /// What it asks for, if it makes requests at a pace of its own.
     pub(crate) asked: Option<f64>,
-    /// With gpushare, how far it is from its share, in percentage points; none where it is not weights alone that decide.
+    /// With gpushare, how far it is from its share, in percentage points; none where it is not
+    /// weights alone that decide.
     pub(crate) error_pp: Option<f64>,
     /// Time that requests waited beyond their own length (ns), for tenants that wait for each.
     pub(crate) wait_p50: Option<Pair>,
@@ -43,7 +45,8 @@ pub(crate) struct Tenant {
     pub(crate) missed: Option<Pair>,
     /// Bytes copied to the device a second, of one that copies.
     pub(crate) copied: Option<Pair>,
-    /// Of one that comes and goes: what its processes had in their first 100 ms of what they asked for, the middle one.
+    /// Of one that comes and goes: what its processes had in their first 100 ms of what they asked
+    /// for, the middle one.
     pub(crate) newcomer: Option<Pair>,
 }
 
@@ -119,7 +122,8 @@ impl Comparison {
     }
 }
 
-/// Of several pairs of runs, each the comparisons of one experiment by GPU: the middle of each figure.
+/// Of several pairs of runs, each the comparisons of one experiment by GPU: the middle of each
+/// figure.
 pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
     let first = pairs.first().cloned().unwrap_or_default();
     let kept = first.into_iter().enumerate().map(|(at, mut kept)| {

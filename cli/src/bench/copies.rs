@@ -1,5 +1,5 @@
-//! The second stream of a tenant that computes and copies: a thread with a stream of its own, which moves pinned host memory to the
-//! device at an even pace, as a data loader does.
+//! The second stream of a tenant that computes and copies: a thread with a stream of its own, which
+//! moves pinned host memory to the device at an even pace, as a data loader does.
 
 use super::clock;
 use super::tenant::{COPY_EVERY, Tenant, ns};

@@ -1,5 +1,6 @@
-//! A worker whose kernels wait on the device for their peers on the next GPU: a thread for each of its GPUs. The peers are its own
-//! threads, or, for a tenant with a job, the other tenants of that job, in containers of their own.
+//! A worker whose kernels wait on the device for their peers on the next GPU: a thread for each of
+//! its GPUs. The peers are its own threads, or, for a tenant with a job, the other tenants of that
+//! job, in containers of their own.
 
 use super::pact::Pact;
 use super::tenant::Tenant;

@@ -1,4 +1,5 @@
-//! Tenants of one job: each a container on a GPU of its own, whose kernels wait for each other's. They meet on a file that all of them map.
+//! Tenants of one job: each a container on a GPU of its own, whose kernels wait for each other's.
+//! They meet on a file that all of them map.
 
 use super::tenant::Tenant;
 use crate::failure::Failure;

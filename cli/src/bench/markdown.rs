@@ -1,4 +1,5 @@
-//! Comparisons as one table in Markdown: a row for each experiment, and one for each of its tenants.
+//! Comparisons as one table in Markdown: a row for each experiment, and one for each of its
+//! tenants.
 
 use super::compare::{Comparison, Pair, Tenant, whole};
 
@@ -8,7 +9,8 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// The whole text. `what` is the device and the host; measured for so many seconds, in so many pairs of runs.
+/// The whole text. `what` is the device and the host; measured for so many seconds, in so many
+/// pairs of runs.
 pub(crate) fn table(
     what: &str,
     (seconds, pairs): (u64, u32),

@@ -46,7 +46,8 @@ pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) ->
     inside.map(|(_, bytes)| bytes).sum()
 }
 
-/// What a tenant that comes and goes had in the first 100 ms of its processes, of what it asked for then.
+/// What a tenant that comes and goes had in the first 100 ms of its processes, of what it asked for
+/// then.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Newcomer {
     /// Processes that began within the span.

@@ -41,7 +41,8 @@ impl Experiment {
 /// Name, what it shows, tenants.
 pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// Those of shares, caps and turns, and of programs that leave gaps between kernels; more are in [`together::PRESETS`].
+/// Those of shares, caps and turns, and of programs that leave gaps between kernels; more are in
+/// [`together::PRESETS`].
 const PRESETS: [Row; 23] = [
     (
         "equal",

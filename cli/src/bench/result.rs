@@ -23,8 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) tenants: Vec<Row>,
     /// Useful time: what the tenants' completed kernels take alone, of all tenants, per time.
     pub(crate) useful: f64,
-    /// The sum of rates: what each tenant completed of what it completed alone, added up. One: sharing costs nothing and gains nothing
-    /// for tenants that each fill the device.
+    /// The sum of rates: what each tenant completed of what it completed alone, added up. One:
+    /// sharing costs nothing and gains nothing for tenants that each fill the device.
     pub(crate) rates: Option<f64>,
     /// Part of the time that nobody had the device, where each tenant has it to itself.
     pub(crate) idle: Option<f64>,
@@ -124,8 +124,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Whether tenants have the device in turns of gpushare's. Where they share it, and in the driver's own turns, kernels
-    /// overlap, and ends say nothing of beginnings.
+    /// Whether tenants have the device in turns of gpushare's. Where they share it, and in the
+    /// driver's own turns, kernels overlap, and ends say nothing of beginnings.
     fn in_turns(&self) -> bool {
         self.gpushare && self.changes.is_none()
     }

@@ -95,14 +95,16 @@ pub(crate) struct Tenant {
     pub(crate) depth: u32,
     /// Kernels of a graph.
     pub(crate) nodes: u32,
-    /// Bytes of one copy of pinned host memory to the device; zero: it copies nothing. A tenant with kernels makes one
-    /// every [`COPY_EVERY`] on a second stream.
+    /// Bytes of one copy of pinned host memory to the device; zero: it copies nothing. A tenant
+    /// with kernels makes one every [`COPY_EVERY`] on a second stream.
     #[serde(rename = "copy_bytes")]
     pub(crate) copy: u64,
-    /// For so long there is a process of the tenant, then for as long there is none, and so on; zero: always.
+    /// For so long there is a process of the tenant, then for as long there is none, and so on;
+    /// zero: always.
     #[serde(rename = "churn_ns", serialize_with = "nanoseconds")]
     pub(crate) churn: Duration,
-    /// Tenants with the same job are on one GPU each, and their kernels wait for each other; empty: none.
+    /// Tenants with the same job are on one GPU each, and their kernels wait for each other; empty:
+    /// none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) job: String,
 }
@@ -142,7 +144,8 @@ impl Default for Tenant {
 }
 
 impl Tenant {
-    /// How long one launch has the multiprocessors (ns): a kernel, or a whole graph. A copy does not have them.
+    /// How long one launch has the multiprocessors (ns): a kernel, or a whole graph. A copy does
+    /// not have them.
     pub(crate) fn launch_ns(&self) -> u64 {
         match self.mode {
             Mode::Graph | Mode::Decode => ns(self.kernel) * u64::from(self.nodes),
@@ -159,8 +162,8 @@ impl Tenant {
         }
     }
 
-    /// The part of a device's time that its requests take, if they come at a pace of its own and not as fast as
-    /// they can.
+    /// The part of a device's time that its requests take, if they come at a pace of its own and
+    /// not as fast as they can.
     pub(crate) fn asks(&self) -> Option<f64> {
         let requests = u64::from(self.launches()) * u64::from(self.procs);
         let asks = (self.launch_ns() * requests) as f64 / ns(self.every).max(1) as f64;

@@ -1,5 +1,5 @@
-//! The daemon's books: how many turns each container had, and how often it had not drained when it should have; on a
-//! shared device, how often it was held, and how often the device's mode changed.
+//! The daemon's books: how many turns each container had, and how often it had not drained when it
+//! should have; on a shared device, how often it was held, and how often the device's mode changed.
 
 use crate::daemon;
 use gpushare_protocol::wire::{Regime, ShareRow, SharingRow};
@@ -29,7 +29,8 @@ pub(crate) fn look() -> Books {
     books
 }
 
-/// How often a device's mode changed from one look to another; `None` where it is dealt in turns, or no daemon says.
+/// How often a device's mode changed from one look to another; `None` where it is dealt in turns,
+/// or no daemon says.
 pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option<u64> {
     let row = |books: &Books| {
         let mut rows = books.devices.iter();

@@ -21,7 +21,8 @@ const SYSTEMD: &str = "/run/systemd/system";
 const ENABLED: [&str; 2] = ["/etc/systemd/system", "/run/systemd/system"];
 /// The daemon's unit.
 const UNIT: &str = "gpushared.service";
-/// The uid that a user namespace shows for users it does not map: root's folder, seen from inside one.
+/// The uid that a user namespace shows for users it does not map: root's folder, seen from inside
+/// one.
 const NOBODY: u32 = 65_534;
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -168,7 +168,8 @@ impl Ground {
             Self::Daemon(session) => {
                 if wanted > short.limit {
                     patience.beyond += 1;
-                    // Only a daemon could say that siblings have died: without one the limit is reached.
+                    // Only a daemon could say that siblings have died: without one the limit is
+                    // reached.
                     if patience.beyond > BEYOND || !session.is_connected() {
                         return false;
                     }

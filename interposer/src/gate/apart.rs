@@ -1,8 +1,11 @@
-//! Operations whose time says nothing of how long their kind takes: the first one of a function or graph, which may load or compile its
-//! module, and one that waits in its stream for a copy to or from the host, another stream, or a host function.
+//! Operations whose time says nothing of how long their kind takes: the first one of a function or
+//! graph, which may load or compile its module, and one that waits in its stream for a copy to or
+//! from the host, another stream, or a host function.
 //!
-//! Such an operation is noted as one that waits, and no estimate learns from the batch that holds it. What is remembered are small tags in sets of four places: no lock, no allocation, and nothing that a fork could leave locked. A tag that gave way to
-//! another one costs at most a lesson, learned too often or once too little.
+//! Such an operation is noted as one that waits, and no estimate learns from the batch that holds
+//! it. What is remembered are small tags in sets of four places: no lock, no allocation, and
+//! nothing that a fork could leave locked. A tag that gave way to another one costs at most a
+//! lesson, learned too often or once too little.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +28,8 @@ struct Tags<const SETS: usize> {
     next: AtomicUsize,
 }
 
-/// Functions and graphs that this process has launched while something bound: 32 KiB, which are touched only then.
+/// Functions and graphs that this process has launched while something bound: 32 KiB, which are
+/// touched only then.
 static LAUNCHED: Tags<1024> = Tags::new();
 /// Streams whose next operation waits for something that is no operation of the gate's.
 static WAITING: Tags<64> = Tags::new();
@@ -101,8 +105,9 @@ pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
 }
 
-/// An operation of `key` has been launched. Whether its time teaches how long its kind takes. A launch beside others pays
-/// for this each time: what is remembered is changed only where it has to be.
+/// An operation of `key` has been launched. Whether its time teaches how long its kind takes. A
+/// launch beside others pays for this each time: what is remembered is changed only where it has to
+/// be.
 pub(super) fn launched(lane: &Lane, key: u64) -> bool {
     let (first, waited) = (is_first(lane, key), waits(lane));
     if first {
@@ -124,9 +129,10 @@ pub(crate) fn forget() {
     ERA.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Something that takes long, and is no work of the multiprocessors, is about to go into `stream`: a copy from or to the host, a host
-/// function. What the stream holds gets its mark first, so that it is known to be complete before that is. With `later`, the call does
-/// not wait for it, and the stream's next operation does.
+/// Something that takes long, and is no work of the multiprocessors, is about to go into `stream`:
+/// a copy from or to the host, a host function. What the stream holds gets its mark first, so that
+/// it is known to be complete before that is. With `later`, the call does not wait for it, and the
+/// stream's next operation does.
 pub(crate) fn comes(stream: Ordered, later: bool) {
     if !super::is_bound() || !stream.runs() {
         return;

@@ -1,9 +1,11 @@
-//! What the program itself finds out, taken as knowledge of the gate's: which work is complete without a mark behind it.
+//! What the program itself finds out, taken as knowledge of the gate's: which work is complete
+//! without a mark behind it.
 //!
-//! An event is known by what it stands behind: a stream, and how far submission had come. That holds until it is recorded again, in
-//! whatever way. So an event is unknown from the begin of a recording to its end; when it was recorded while everything was free, since
-//! when nothing was noted; and for ever where others than the program's threads may record it: another process, or a graph. Whoever waits
-//! for an event that is recorded meanwhile learns nothing. Why: ADR 64.
+//! An event is known by what it stands behind: a stream, and how far submission had come. That
+//! holds until it is recorded again, in whatever way. So an event is unknown from the begin of a
+//! recording to its end; when it was recorded while everything was free, since when nothing was
+//! noted; and for ever where others than the program's threads may record it: another process, or a
+//! graph. Whoever waits for an event that is recorded meanwhile learns nothing. Why: ADR 64.
 //!
 //! No lock of ours is held while the driver is called.
 
@@ -87,7 +89,8 @@ pub(crate) fn event_shared(event: CUevent) {
     events.shared.insert(event);
 }
 
-/// What the stream has been given so far; `None` where that cannot be told, or nothing binds on its device.
+/// What the stream has been given so far; `None` where that cannot be told, or nothing binds on its
+/// device.
 fn submitted_to(stream: Ordered) -> Option<Before> {
     let here = streams::locate(stream)?;
     let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
@@ -123,7 +126,8 @@ fn recording(
     answer
 }
 
-/// The program records `event` in `stream` by `call`. In a capture, with `external`, it becomes a node of the graph.
+/// The program records `event` in `stream` by `call`. In a capture, with `external`, it becomes a
+/// node of the graph.
 pub(crate) fn recording_in(
     event: CUevent,
     stream: Ordered,
@@ -159,7 +163,8 @@ pub(crate) fn recording_in_context(
     recording(event, before, call)
 }
 
-/// The program records `event` behind everything in a green context by `call`. `None`: one that nobody saw made.
+/// The program records `event` behind everything in a green context by `call`. `None`: one that
+/// nobody saw made.
 pub(crate) fn recording_in_green(
     event: CUevent,
     green: Option<Green>,
@@ -203,7 +208,8 @@ pub(crate) fn asking_stream(stream: Ordered, call: impl FnOnce() -> CUresult) ->
     answer
 }
 
-/// The program copies by `call`, on the default stream `stream`, and the driver returns only when all work before the copy is complete.
+/// The program copies by `call`, on the default stream `stream`, and the driver returns only when
+/// all work before the copy is complete.
 pub(crate) fn copying(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     if !super::is_bound() {
         return call();

@@ -4,21 +4,24 @@
 //! long as it was seen not to be complete, and at most until it was. A mean above that interval moves to its end, one below it to its
 //! middle, but to twice its beginning at most, and one within not at all.
 //!
-//! While other tenants work on the device that teaches nothing. Then single operations are timed, by an event before and one behind them,
-//! and the lower quartile of the last times counts: the others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
+//! While other tenants work on the device that teaches nothing. Then single operations are timed,
+//! by an event before and one behind them, and the lower quartile of the last times counts: the
+//! others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
 
 /// Ways a key can be stored; of more keys with one hash the one that was learned least gives way.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 256 KiB, made when first used.
 const SETS: usize = 1024;
-/// From so many measurements on a mean is believed, and so many operations of a key are timed at first.
+/// From so many measurements on a mean is believed, and so many operations of a key are timed at
+/// first.
 const LEARNED: u8 = 3;
 /// Times of single operations that are kept of a key, and from how many on they count.
 const SAMPLES: usize = 8;
-/// From so long on (ns) a time by events is exact: what they add by themselves does not matter. Shorter operations are measured better
-/// by marks behind many of them, while nobody else works.
+/// From so long on (ns) a time by events is exact: what they add by themselves does not matter.
+/// Shorter operations are measured better by marks behind many of them, while nobody else works.
 const EXACT: u64 = 50_000;
-/// No time by events is believed from here on (ns): another tenant may have had a slice of the device meanwhile.
+/// No time by events is believed from here on (ns): another tenant may have had a slice of the
+/// device meanwhile.
 const BELIEVED: u64 = 2_000_000;
 /// Of a key one operation in so many is timed by events, beside its first ones.
 const TIMED: u32 = 256;
@@ -224,7 +227,8 @@ impl Estimates {
         ops < LEARNED.into() || ops.is_multiple_of(every)
     }
 
-    /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work (`contended`) nothing else teaches.
+    /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work
+    /// (`contended`) nothing else teaches.
     pub(super) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
         let Some(short) = u32::try_from(ns)
             .ok()

@@ -1,5 +1,5 @@
-//! Marks: events of ours behind work in the program's streams, asked instead of waited for, and without timing but for the few that
-//! stand with another one around a single operation.
+//! Marks: events of ours behind work in the program's streams, asked instead of waited for, and
+//! without timing but for the few that stand with another one around a single operation.
 //!
 //! A capture must not notice: whoever asks or records does so in [`Relaxed`] mode, and a mark is put into a stream only through
 //! [`streams::marking`], which keeps captures, destructions and marks apart. A context that has failed or is destroyed answers with that:
@@ -48,7 +48,8 @@ pub(super) struct Start {
     pub(super) gap: u64,
 }
 
-/// A time is believed though the device may have waited for the program for so long meanwhile (ns), or for one part in so many of it.
+/// A time is believed though the device may have waited for the program for so long meanwhile (ns),
+/// or for one part in so many of it.
 const GAPS: (u64, u64) = (50_000, 16);
 
 /// What became of a mark.
@@ -92,20 +93,22 @@ impl Asker {
         match unsafe { driver::cuEventQuery(mark.event) } {
             CUresult::SUCCESS => true,
             CUresult::NOT_READY => false,
-            // A capture began before the mark was in its stream, and took it: it will never be passed. What the stream holds beside
-            // was marked before the capture began.
+            // A capture began before the mark was in its stream, and took it: it will never be
+            // passed. What the stream holds beside was marked before the capture began.
             CUresult::CAPTURED_EVENT => true,
             why => is_over(why) || report(why),
         }
     }
 
-    /// How long the operation between a mark and its start took (ns), with its key, if that can be said.
+    /// How long the operation between a mark and its start took (ns), with its key, if that can be
+    /// said.
     pub(super) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
         let mut milliseconds = 0.0_f32;
         let (from, to) = (start.event, mark.event);
-        // SAFETY: events of ours, known only while their context lives, and an out parameter that outlives the call.
+        // SAFETY: events of ours, known only while their context lives, and an out parameter that
+        // outlives the call.
         unsafe { driver::cuEventElapsedTime(&raw mut milliseconds, from, to) }
             .ok()
             .ok()?;
@@ -160,7 +163,8 @@ impl Mark {
             .into_iter()
             .chain([self.event])
         {
-            // SAFETY: an event of ours, known only while its context lives; it is not used after this.
+            // SAFETY: an event of ours, known only while its context lives; it is not used after
+            // this.
             let _ = unsafe { driver::cuEventDestroy_v2(event) };
         }
     }
@@ -324,7 +328,8 @@ fn make(context: CUcontext, flags: CUevent_flags) -> Result<Mark, CUresult> {
 }
 
 impl Mark {
-    /// The mark behind an operation of `key` that `start` is before. The device may have waited for the program for so long between.
+    /// The mark behind an operation of `key` that `start` is before. The device may have waited for
+    /// the program for so long between.
     pub(super) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
         let event = start.event;
         let start = Some(Start { event, key, gap });

@@ -7,7 +7,8 @@ use gpushare_protocol::page::lease::{LEAD, LeaseState, NO_DEADLINE, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(super) const IDLE_AFTER: u64 = 500_000;
-/// Where tenants share the device, half the time after which a holder is first looked at (ns), and how often that is doubled.
+/// Where tenants share the device, half the time after which a holder is first looked at (ns), and
+/// how often that is doubled.
 const FIRST_LOOK: u64 = 1_000_000;
 const FIRST_LOOKS: u32 = 16;
 /// The longest time between two looks whether a holder is idle, in units of the time after which it is.

@@ -6,11 +6,12 @@
 
 use core::ffi::{c_int, c_ulong};
 
-/// By how much a sleep may be longer than asked for (ns): the least there is. 0 would mean the system's usual slack.
+/// By how much a sleep may be longer than asked for (ns): the least there is. 0 would mean the
+/// system's usual slack.
 const LEAST: c_ulong = 1;
 
-/// While this lives, the calling thread's sleeps end when they should, as exactly as the system allows. A thread that leaves by
-/// a jump keeps that.
+/// While this lives, the calling thread's sleeps end when they should, as exactly as the system
+/// allows. A thread that leaves by a jump keeps that.
 #[derive(Debug)]
 pub(super) struct Exact(Option<c_ulong>);
 

@@ -10,7 +10,8 @@ use crate::hooks::Ordered;
 /// What is launched, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// A kernel of one shape: a hash of its function's address and of grid, block and shared memory.
+    /// A kernel of one shape: a hash of its function's address and of grid, block and shared
+    /// memory.
     Kernel(u64),
     /// A graph: the address of its executable.
     Graph(usize),

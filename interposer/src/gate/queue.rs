@@ -110,7 +110,8 @@ impl From<()> for Sample {
 #[derive(Debug)]
 pub(super) struct School<'a> {
     pub(super) estimates: &'a mut Estimates,
-    /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while some may be.
+    /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while
+    /// some may be.
     pub(super) alone_since: u64,
 }
 

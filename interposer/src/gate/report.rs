@@ -1,9 +1,11 @@
-//! What the daemon reads of a device's work in this process: how much of it was completed, and for how
-//! long some was pending. Pure: it is told facts and times, and answers with the words of the usage line.
+//! What the daemon reads of a device's work in this process: how much of it was completed, and for
+//! how long some was pending. Pure: it is told facts and times, and answers with the words of the
+//! usage line.
 
 use gpushare_protocol::page::pending::PendingWord;
 
-/// Completed service of which the last part counts as lately (ns): beyond it, what was counted is halved.
+/// Completed service of which the last part counts as lately (ns): beyond it, what was counted is
+/// halved.
 const LATELY: u64 = 50_000_000;
 /// Service counts as known while at least four of these five parts are of measured kinds.
 const PARTS: (u64, u64) = (4, 5);
@@ -47,8 +49,8 @@ impl Report {
         }
     }
 
-    /// How things stand at `now`: whether something is under way, whether a launch waits, and until when
-    /// something is known to have been under way.
+    /// How things stand at `now`: whether something is under way, whether a launch waits, and until
+    /// when something is known to have been under way.
     pub(super) fn stands(&mut self, now: u64, under_way: bool, waits: bool, ended: u64) {
         if waits {
             self.waited = now;
@@ -66,7 +68,8 @@ impl Report {
         self.since.is_some()
     }
 
-    /// Whether less than four fifths of what was completed lately was of measured kinds, or nothing was.
+    /// Whether less than four fifths of what was completed lately was of measured kinds, or nothing
+    /// was.
     fn is_guessed(&self) -> bool {
         let (measured, guessed) = self.lately;
         let all = measured.saturating_add(guessed);

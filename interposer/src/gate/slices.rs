@@ -1,7 +1,9 @@
-//! Yielding: while another tenant works on the device, a little is submitted, and nothing more before all
-//! of it is complete. Only a device without any work of this process switches to another one's at once.
+//! Yielding: while another tenant works on the device, a little is submitted, and nothing more
+//! before all of it is complete. Only a device without any work of this process switches to another
+//! one's at once.
 //!
-//! Pure: it is told what is submitted and when nothing is under way, and says whether a launch goes.
+//! Pure: it is told what is submitted and when nothing is under way, and says whether a launch
+//! goes.
 
 /// The least time that a full slice is waited for (ns), however little was submitted.
 const STUCK: u64 = 5_000_000;
@@ -50,8 +52,9 @@ impl Slices {
         self.full = None;
     }
 
-    /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be submitted at a time? `left` is what
-    /// everything under way is expected to take still. `None`: it goes, if nothing else is in its way.
+    /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be
+    /// submitted at a time? `left` is what everything under way is expected to take still. `None`:
+    /// it goes, if nothing else is in its way.
     pub(super) fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
         if self.has_room(now, slice, expected) {
             return None;

@@ -20,7 +20,8 @@ pub(super) const BATCH_OPS: u32 = 64;
 pub(super) const BATCH_AGE: u64 = 5_000_000;
 /// Work that takes longer than expected by so little (ns) does so because expectations are not exact.
 const SLIGHTLY: u64 = 100_000;
-/// Streams without work that are remembered to wait: a program with more of them at once learns a little too much.
+/// Streams without work that are remembered to wait: a program with more of them at once learns a
+/// little too much.
 const MOST_WAITS: usize = 64;
 
 /// What holds while the gate is open.
@@ -137,7 +138,8 @@ impl<M> Window<M> {
         self.submitted_one(now, bounds, lane, key, Expected { ns, known })
     }
 
-    /// An operation that was admitted for `expected` was submitted to `lane`. `true` if a mark belongs behind it.
+    /// An operation that was admitted for `expected` was submitted to `lane`. `true` if a mark
+    /// belongs behind it.
     pub(super) fn submitted_one(
         &mut self,
         now: u64,
@@ -182,7 +184,8 @@ impl<M> Window<M> {
         self.estimates.submit(key)
     }
 
-    /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches nothing.
+    /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches
+    /// nothing.
     pub(super) fn contends(&mut self, now: u64, contended: bool) {
         if contended {
             self.alone_since = u64::MAX;
@@ -191,7 +194,8 @@ impl<M> Window<M> {
         }
     }
 
-    /// The next operation in `lane` waits for something else than the device: what it takes until it is complete teaches nothing.
+    /// The next operation in `lane` waits for something else than the device: what it takes until
+    /// it is complete teaches nothing.
     pub(super) fn waits(&mut self, lane: Lane) {
         if let Some(queue) = self.known(lane) {
             queue.waits = true;

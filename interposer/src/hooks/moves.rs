@@ -1,7 +1,9 @@
-//! Memsets and copies. What is large and stays within a device passes the gate as a kernel does. What comes from or goes to the host does
-//! not: copy engines move it. Work may wait for it, and it for work, which the gate is told.
+//! Memsets and copies. What is large and stays within a device passes the gate as a kernel does.
+//! What comes from or goes to the host does not: copy engines move it. Work may wait for it, and it
+//! for work, which the gate is told.
 //!
-//! While everything is free a small one, and each one with an end on the host, is the driver's own behind one load and its size.
+//! While everything is free a small one, and each one with an end on the host, is the driver's own
+//! behind one load and its size.
 //!
 //! # Safety
 //! The driver is called with the program's own arguments; of a description only what says where, how much and from where to where is read,
@@ -21,12 +23,14 @@ use crate::gate::{self, Key, Work, apart, awaited};
 use crate::table::{self, Kind};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 
-/// What works on so many bytes of a device counts. Below, even a device that moves 300 GB/s, with a read and a write for each byte, is done
-/// in 7 us; that is about what the call takes on the host with what the program does between two of them. So smaller ones cannot keep a
-/// device busy, and each would cost more to note than it takes.
+/// What works on so many bytes of a device counts. Below, even a device that moves 300 GB/s, with a
+/// read and a write for each byte, is done in 7 us; that is about what the call takes on the host
+/// with what the program does between two of them. So smaller ones cannot keep a device busy, and
+/// each would cost more to note than it takes.
 pub(super) const BULK: usize = 1 << 20;
 
-/// NVIDIA's programming guide counts copies of at most so much from the host among the calls that return before the device is done.
+/// NVIDIA's programming guide counts copies of at most so much from the host among the calls that
+/// return before the device is done.
 const SENT_ALONG: usize = 64 << 10;
 
 /// [`Key::Other`] of a memset: this, and the logarithm of its size.
@@ -58,8 +62,9 @@ struct Move {
     now: bool,
 }
 
-/// Exports hooks of memsets and copies. A row is `fn name | twin (args) -> CUresult [bytes] = |of| what;`: `of` makes a stream of a handle,
-/// as the function understands it, and `what` is a [`Move`]. `[SMALL; bytes]`: while everything is free its size does not matter.
+/// Exports hooks of memsets and copies. A row is `fn name | twin (args) -> CUresult [bytes] = |of|
+/// what;`: `of` makes a stream of a handle, as the function understands it, and `what` is a
+/// [`Move`]. `[SMALL; bytes]`: while everything is free its size does not matter.
 macro_rules! moves {
     ($(fn $name:ident $(| $twin:ident)? ($($args:tt)*) -> CUresult [$($bytes:tt)*] = |$of:ident| $what:expr;)*) => {
         $(

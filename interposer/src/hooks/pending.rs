@@ -1,5 +1,6 @@
-//! Events, questions and host functions: what tells the gate which work is complete, and what work waits for that is not the gate's.
-//! While everything is free each of them is the driver's own, behind one load.
+//! Events, questions and host functions: what tells the gate which work is complete, and what work
+//! waits for that is not the gate's. While everything is free each of them is the driver's own,
+//! behind one load.
 //!
 //! # Safety
 //! The driver is called with the program's own arguments; what it wrote is read only after it has said so, and of a graph's node only what
@@ -259,7 +260,8 @@ fn noted(params: *const CUgraphNodeParams) {
     if params.is_null() {
         return;
     }
-    // SAFETY: the program's own argument, which the driver is about to read; the type says which member is there.
+    // SAFETY: the program's own argument, which the driver is about to read; the type says which
+    // member is there.
     let event = unsafe {
         match (*params).type_ {
             CUgraphNodeType::EVENT_RECORD => (*params).anon.eventRecord.event,

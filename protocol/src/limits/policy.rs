@@ -196,7 +196,8 @@ pub(super) fn run_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), Li
     Ok(())
 }
 
-/// A name as containers have them. It can be kept anywhere: where nothing is steered, a gang needs nothing.
+/// A name as containers have them. It can be kept anywhere: where nothing is steered, a gang needs
+/// nothing.
 pub(super) fn gang(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     if set.whose == Whose::Default {
         let accepted = "GPUSHARE_GANG in the environment of the containers of one job";

@@ -148,8 +148,9 @@ impl ControlDevice {
         }
     }
 
-    /// Stores a turn: the bounds, then the word. For the daemon, which raises `changes` and wakes afterwards. A `Closed`
-    /// turn leaves deadline, window and slice as they are, so that nobody takes a close for an extension.
+    /// Stores a turn: the bounds, then the word. For the daemon, which raises `changes` and wakes
+    /// afterwards. A `Closed` turn leaves deadline, window and slice as they are, so that nobody
+    /// takes a close for an extension.
     pub fn publish(&self, turn: &Turn) {
         if turn.word.state() != LeaseState::Closed {
             self.deadline.store(turn.deadline, Ordering::Relaxed);

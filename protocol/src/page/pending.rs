@@ -2,8 +2,9 @@
 
 /// Since when work is pending, and whether what it takes was measured.
 ///
-/// The time is `CLOCK_MONOTONIC` in nanoseconds without its lowest bit, 0 while nothing is pending. The
-/// lowest bit says that less than four fifths of the service completed lately was of measured kinds.
+/// The time is `CLOCK_MONOTONIC` in nanoseconds without its lowest bit, 0 while nothing is pending.
+/// The lowest bit says that less than four fifths of the service completed lately was of measured
+/// kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingWord(u64);
 

@@ -15,8 +15,9 @@ pub struct SharingRow {
     pub changes: u64,
     /// The same in the last minute.
     pub lately: u32,
-    /// By how many thousandths of the time the service that all tenants were billed for is above it, lately and while
-    /// somebody had work pending all the time; negative if below. `None` while that was for less than a second.
+    /// By how many thousandths of the time the service that all tenants were billed for is above
+    /// it, lately and while somebody had work pending all the time; negative if below. `None` while
+    /// that was for less than a second.
     pub off: Option<i32>,
 }
 

@@ -73,7 +73,8 @@ pub struct ContainerSpec {
     pub gang: Option<Gang>,
 }
 
-/// Containers whose kernels wait for each other, on whatever devices. A name of one user's gang is not another's.
+/// Containers whose kernels wait for each other, on whatever devices. A name of one user's gang is
+/// not another's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gang {
     /// Whose it is; `None` for the machine's own user.

@@ -1,6 +1,6 @@
-//! Gangs on devices that are shared: never told to submit in slices, closed and opened on all their devices at once, for
-//! a short time, and only while they are ahead on all of them. Two devices that divide their time evenly among all that
-//! is open, in virtual time.
+//! Gangs on devices that are shared: never told to submit in slices, closed and opened on all their
+//! devices at once, for a short time, and only while they are ahead on all of them. Two devices
+//! that divide their time evenly among all that is open, in virtual time.
 
 #[path = "node/bare.rs"]
 mod bare;
@@ -245,7 +245,8 @@ impl Rig {
     }
 }
 
-/// A gang on both devices with 30 % of the first, of which a neighbour has 70; on the second there is `second`.
+/// A gang on both devices with 30 % of the first, of which a neighbour has 70; on the second there
+/// is `second`.
 fn ahead_on_the_first(second: Option<(u16, u16)>) -> (Rig, ContainerId, ContainerId) {
     let mut rig = Rig::new();
     let own = second.map_or_else(Compute::default, |(own, _)| part(own));
@@ -313,7 +314,8 @@ fn a_gang_is_closed_for_50_ms_at_most_and_open_for_as_long() {
     );
 }
 
-/// What a gang that is closed again and again had on the first device, and what it was billed for there.
+/// What a gang that is closed again and again had on the first device, and what it was billed for
+/// there.
 fn billed(spins: bool) -> (u64, u64) {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));

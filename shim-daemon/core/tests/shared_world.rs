@@ -63,7 +63,8 @@ fn says(
     });
 }
 
-/// Time passes in which the pages are read whenever the world asks: each process had so many thousandths of it, and works.
+/// Time passes in which the pages are read whenever the world asks: each process had so many
+/// thousandths of it, and works.
 fn work(node: &mut Node, time: Nanos, parts: &[(ProcessId, u64)]) {
     let end = node.now + time;
     let begin = node.now;

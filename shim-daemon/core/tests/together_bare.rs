@@ -1,5 +1,6 @@
-//! The bare driver in virtual time: several tenants on one device without anybody who steers them. These figures are what
-//! steering is compared with. They also show that the model does what softgpu did with real processes (`gpushare bench share
+//! The bare driver in virtual time: several tenants on one device without anybody who steers them.
+//! These figures are what steering is compared with. They also show that the model does what
+//! softgpu did with real processes (`gpushare bench share
 //! --bare` on two cores), whose figures stand beside them.
 //! They are printed: `cargo test -p gpushare-core --test together_bare -- --nocapture`.
 #![allow(

@@ -1,4 +1,5 @@
-//! What the brain says of a shared device: whether bills agree with the clock, and how often the mode changed.
+//! What the brain says of a shared device: whether bills agree with the clock, and how often the
+//! mode changed.
 
 mod together;
 

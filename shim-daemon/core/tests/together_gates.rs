@@ -1,4 +1,5 @@
-//! The gates of the model that tests of steering use: windows, slices, closed gates, and what the daemon is told.
+//! The gates of the model that tests of steering use: windows, slices, closed gates, and what the
+//! daemon is told.
 #![allow(clippy::float_arithmetic, reason = "figures for people")]
 
 mod together;

@@ -1,5 +1,5 @@
-//! Tenants that tell the daemon what is not so: what that gains them, and what it costs others. In virtual time.
-//! Figures: `cargo test -p gpushare-core --test together_liars -- --nocapture`.
+//! Tenants that tell the daemon what is not so: what that gains them, and what it costs others. In
+//! virtual time. Figures: `cargo test -p gpushare-core --test together_liars -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 mod together;

@@ -23,7 +23,8 @@ fn fifth() -> Program {
 
 #[test]
 fn three_servers_beside_a_trainer_get_what_they_ask() {
-    // Operations of 500 us and three of 200 us do not fit into a period of 1 ms: one server has every second period.
+    // Operations of 500 us and three of 200 us do not fit into a period of 1 ms: one server has
+    // every second period.
     for (kernel, least) in [(200, 90.0), (500, 49.0)] {
         for slice in SLICES {
             let programs = [Program::queue(kernel * US), fifth(), fifth(), fifth()];
@@ -67,8 +68,9 @@ fn a_server_of_a_higher_class_leaves_a_deep_queue_the_rest() {
     }
 }
 
-/// A driver that has given a slice L of operations of length k to the trainer lets a server with requests of s in between
-/// after min(k, L): it gets s / (s + min(k, L)) and no more, whatever is yielded. Above its 30 % it asks for nothing.
+/// A driver that has given a slice L of operations of length k to the trainer lets a server with
+/// requests of s in between after min(k, L): it gets s / (s + min(k, L)) and no more, whatever is
+/// yielded. Above its 30 % it asks for nothing.
 #[test]
 fn a_server_beside_longer_kernels_gets_up_to_the_stated_limit() {
     for slice in SLICES {
@@ -93,7 +95,8 @@ fn random_arrivals_beside_a_deep_queue_are_served() {
         let programs = [trainer(), Program::poisson(MS, 300 * US)];
         let pair = Case::new(what, &programs).slice(slice).pair();
         at_least(what, pair.steered.tenants[1].of_asked(), 95.0);
-        // Requests that come while one runs wait in line: with 30 % asked and 800 us a request the line is long.
+        // Requests that come while one runs wait in line: with 30 % asked and 800 us a request the
+        // line is long.
         let bare = pair.bare.tenants[1].wait(999);
         let steered = pair.steered.tenants[1].wait(999);
         assert!(steered <= bare.min(100 * MS), "p99.9 {steered}");
@@ -126,7 +129,8 @@ fn a_rare_short_request_never_escalates() {
     }
 }
 
-/// What a newcomer has had `after` it came, of what it asked meanwhile, percent; in the 100 ms behind that.
+/// What a newcomer has had `after` it came, of what it asked meanwhile, percent; in the 100 ms
+/// behind that.
 fn newcomer<B: Steering>(rig: &mut Rig<B>, program: Program, after: u64) -> f64 {
     let at = rig.now();
     let tenant = rig.add(program.from(at).until(at + 2 * S));

@@ -1,5 +1,5 @@
-//! What tenants that always have work are promised: their shares, their caps and their guarantees, in virtual time.
-//! Figures: `cargo test -p gpushare-core --test together_promises -- --nocapture`.
+//! What tenants that always have work are promised: their shares, their caps and their guarantees,
+//! in virtual time. Figures: `cargo test -p gpushare-core --test together_promises -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 mod together;
@@ -69,9 +69,10 @@ fn estimates_off_by_four_percent_cost_no_more_than_one_and_a_half_points() {
     }
 }
 
-/// By itself it keeps the device busy for s = 50 us of every 95: that is what it can use of its half of the time. It has one
-/// operation ahead, so beside operations of k the driver gives it one for each of those: s / (s + k), which is the limit
-/// for k of more than 140 us. More would take gaps on the device.
+/// By itself it keeps the device busy for s = 50 us of every 95: that is what it can use of its
+/// half of the time. It has one operation ahead, so beside operations of k the driver gives it one
+/// for each of those: s / (s + k), which is the limit for k of more than 140 us. More would take
+/// gaps on the device.
 #[test]
 fn a_launch_bound_tenant_beside_a_deep_queue_has_what_it_can_use() {
     let launch_bound = Program::sync(50 * US, 20 * US);

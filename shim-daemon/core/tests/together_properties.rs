@@ -1,5 +1,5 @@
-//! What holds for any mix of tenants on a shared device, in virtual time: random programs, weights and seeds.
-//! Figures: `cargo test -p gpushare-core --test together_properties -- --nocapture`.
+//! What holds for any mix of tenants on a shared device, in virtual time: random programs, weights
+//! and seeds. Figures: `cargo test -p gpushare-core --test together_properties -- --nocapture`.
 #![allow(
     clippy::float_arithmetic,
     clippy::print_stdout,
@@ -11,8 +11,9 @@ mod together;
 
 use together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
 
-/// A tenant that fills the gaps, or the one that others are held for, has nothing to do any more: those are held until
-/// the next look, which is 900 us later and up to 50 us late, and then wake up.
+/// A tenant that fills the gaps, or the one that others are held for, has nothing to do any more:
+/// those are held until the next look, which is 900 us later and up to 50 us late, and then wake
+/// up.
 const IDLE_BOUND: u64 = MS;
 const RUNS: u64 = 200;
 
@@ -31,7 +32,8 @@ fn with_gaps(rng: &mut Rng) -> Program {
     }
 }
 
-/// Two to four tenants, one at least that always has work. Requests sum to the whole where there are any.
+/// Two to four tenants, one at least that always has work. Requests sum to the whole where there
+/// are any.
 fn mix(seed: u64) -> Case {
     let mut rng = Rng(seed);
     let mut programs = vec![queue(&mut rng)];
@@ -136,8 +138,8 @@ fn in_any_mix_nobody_starves_and_the_device_is_not_idle() {
     assert!(most_changes <= 12, "{most_changes} in 2.5 s");
 }
 
-/// A tenant that goes idle ends all steering, and one that comes back begins it: up two steps and down at once. Pauses too
-/// short for that make the calm longer that a lower mode needs.
+/// A tenant that goes idle ends all steering, and one that comes back begins it: up two steps and
+/// down at once. Pauses too short for that make the calm longer that a lower mode needs.
 #[test]
 fn mode_changes_are_bounded() {
     for (on, off, most) in [(300, 700, 3 * 60), (300, 15, 40), (30, 15, 40)] {
@@ -154,7 +156,8 @@ fn mode_changes_are_bounded() {
     }
 }
 
-/// How far tenants that always have work are behind their part of what the device gave, at any time.
+/// How far tenants that always have work are behind their part of what the device gave, at any
+/// time.
 #[test]
 fn the_lag_of_the_backlogged_is_bounded() {
     let mut furthest = 0.0_f64;

@@ -23,8 +23,8 @@ fn server() -> Program {
     Program::every(MS, 300 * US)
 }
 
-/// Of the useful time of the bare driver at least 95 %, with changes of contexts at a cost 90 %; waits at most twice as
-/// long.
+/// Of the useful time of the bare driver at least 95 %, with changes of contexts at a cost 90 %;
+/// waits at most twice as long.
 fn loses_nothing(what: &str, programs: &[Program]) {
     for slice in SLICES {
         let case = Case::new(what, programs).slice(slice);

@@ -1,4 +1,5 @@
-//! A tenant that was stopped, or is stuck, says for ever that it has work pending: the others go on.
+//! A tenant that was stopped, or is stuck, says for ever that it has work pending: the others go
+//! on.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,8 +34,8 @@ fn is_open(device: &DeviceTime, at: u64) -> bool {
     lease.kind != LeaseKind::Closed
 }
 
-/// For how much of ten seconds a tenant of 20 % is open, per thousand, beside one of 80 % that says that work of its
-/// is pending and completes none.
+/// For how much of ten seconds a tenant of 20 % is open, per thousand, beside one of 80 % that says
+/// that work of its is pending and completes none.
 fn open_beside_a_stopped_one(drained: bool) -> u64 {
     let mut device = DeviceTime::new(LeasePolicy::default());
     joined(&mut device, 0, 1, 80);

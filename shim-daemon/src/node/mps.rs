@@ -1,4 +1,5 @@
-//! Processes that are MPS clients: MPS shares their compute, and keeps their part of it as it was when they started.
+//! Processes that are MPS clients: MPS shares their compute, and keeps their part of it as it was
+//! when they started.
 
 use gpushare_core::ProcessId;
 use gpushare_protocol::wire::{ErrorCode, WireError};

@@ -1,4 +1,5 @@
-//! A stream that is full: the thread that submits waits with its context's lock held, so others that need the lock wait too.
+//! A stream that is full: the thread that submits waits with its context's lock held, so others
+//! that need the lock wait too.
 //!
 //! # Safety
 //! One promise: a test's handles of the driver may cross threads.

@@ -22,7 +22,8 @@ fn later(begin: CUevent, end: CUevent) -> f32 {
     get(0.0, |out| cuEventElapsedTime(out, begin, end))
 }
 
-/// What a pair of events says of a kernel of 100 us between them, beside a context that always has work.
+/// What a pair of events says of a kernel of 100 us between them, beside a context that always has
+/// work.
 fn pair() -> f32 {
     start();
     spin(free_stream(), HOUR);
@@ -47,7 +48,8 @@ fn a_pair_of_events_tells_the_wait_too_where_events_are_passed_at_once() {
     alone(name, "stamp=any", || assert!(pair() > 0.1));
 }
 
-/// How much later than a kernel of another context's, which has the device until its end, an event in an idle stream is passed.
+/// How much later than a kernel of another context's, which has the device until its end, an event
+/// in an idle stream is passed.
 fn idle() -> f32 {
     start();
     let (busy, over) = (free_stream(), event());

@@ -1,4 +1,5 @@
-//! What the driver says of sharing by MPS, with the socket of a control daemon in its environment and without.
+//! What the driver says of sharing by MPS, with the socket of a control daemon in its environment
+//! and without.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
 use std::os::unix::net::UnixListener;

@@ -175,10 +175,10 @@ impl Context {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context's lock. A call that submits holds it, also while it waits for room in its stream, and
-    /// so does a call that loads a module. Calls of other threads that submit in this context, in
-    /// whatever stream, or destroy an event or a stream, wait for it. Queries and waits for work do not
-    /// take it. `None` where SPEC says that calls hold nothing (`room=free`).
+    /// The context's lock. A call that submits holds it, also while it waits for room in its
+    /// stream, and so does a call that loads a module. Calls of other threads that submit in this
+    /// context, in whatever stream, or destroy an event or a stream, wait for it. Queries and waits
+    /// for work do not take it. `None` where SPEC says that calls hold nothing (`room=free`).
     pub fn hold(&self) -> Option<MutexGuard<'_, ()>> {
         (self.device.spec().room == Room::Locked)
             .then(|| self.submits.lock().unwrap_or_else(PoisonError::into_inner))

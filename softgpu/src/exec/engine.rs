@@ -76,7 +76,8 @@ pub(super) struct Node {
     pending: usize,
     /// The latest end among those that are.
     ready: u64,
-    /// What ended then was this context's on an engine, so it has one: an event behind that is passed at once.
+    /// What ended then was this context's on an engine, so it has one: an event behind that is
+    /// passed at once.
     on_engine: bool,
     pub(super) after: Vec<OpId>,
     dependents: Vec<OpId>,

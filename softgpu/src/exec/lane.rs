@@ -73,8 +73,9 @@ impl Lane {
         }
     }
 
-    /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then: the context has the engine,
-    /// or nobody has; else it is passed when the context's next turn begins. To be followed by [`claim`](Self::claim).
+    /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then:
+    /// the context has the engine, or nobody has; else it is passed when the context's next turn
+    /// begins. To be followed by [`claim`](Self::claim).
     pub(super) fn pass(&mut self, turns: &Turns<'_>, op: OpId, at: u64) -> bool {
         turns.run(at, self.seat);
         if !turns.is_others(self.seat, at) {
@@ -120,8 +121,8 @@ impl Lane {
         })
     }
 
-    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations that ended then, and
-    /// the events that were passed. To be followed by [`claim`](Self::claim).
+    /// Lets happen what [`next_event`](Self::next_event) announced for `at`; returns the operations
+    /// that ended then, and the events that were passed. To be followed by [`claim`](Self::claim).
     pub(super) fn step(&mut self, turns: &Turns<'_>, at: u64) -> Vec<OpId> {
         self.advance(at);
         let mut ended = Vec::new();

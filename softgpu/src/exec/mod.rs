@@ -1,8 +1,10 @@
 //! Streams, events and the queue of submitted work.
 //!
-//! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does. [`engine`] keeps the timeline, that is
-//! when the hardware would begin and end it; [`lane`] is one engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and
-//! in which legal order effects happen; [`threads`] are what runs behind the application's back. [`model`] is the round robin alone, for tests of others.
+//! [`submit`] is the one way in: an [`Op`] says what it is, what it costs and what it does.
+//! [`engine`] keeps the timeline, that is when the hardware would begin and end it; [`lane`] is one
+//! engine as one context sees it, [`turns`] whose turn it is there; [`apply`] decides when and in
+//! which legal order effects happen; [`threads`] are what runs behind the application's back.
+//! [`model`] is the round robin alone, for tests of others.
 
 mod apply;
 mod bell;

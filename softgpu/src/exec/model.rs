@@ -1,11 +1,13 @@
 //! The round robin of one engine in virtual time, for tests of software that schedules work on it.
 //!
-//! A [`RoundRobin`] is one engine of one device. Contexts take a [`Seat`], submit operations, and share the engine in time
-//! slices. The caller says what time it is. The rule is not written here: the turns come from the log that the devices of
-//! this crate use between processes ([`turns`](super::turns)), and each seat is a [`Lane`] as in the timeline of a process.
-//! What this model shows is therefore what `libcuda.so.1` of softgpu does when no thread is late.
+//! A [`RoundRobin`] is one engine of one device. Contexts take a [`Seat`], submit operations, and
+//! share the engine in time slices. The caller says what time it is. The rule is not written here:
+//! the turns come from the log that the devices of this crate use between processes
+//! ([`turns`](super::turns)), and each seat is a [`Lane`] as in the timeline of a process. What
+//! this model shows is therefore what `libcuda.so.1` of softgpu does when no thread is late.
 //!
-//! One seat has one queue: its operations run one after the other, as in one stream. All times are nanoseconds.
+//! One seat has one queue: its operations run one after the other, as in one stream. All times are
+//! nanoseconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,8 @@ pub struct Seat(pub usize);
 /// A stretch of time that the engine gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// The context that had the engine; `None` while the engine changed from one context to another.
+    /// The context that had the engine; `None` while the engine changed from one context to
+    /// another.
     pub seat: Option<Seat>,
     /// When the stretch began (ns).
     pub from: u64,
@@ -75,7 +78,8 @@ pub struct RoundRobin {
     now: u64,
     last_op: OpId,
     ended: Vec<Ended>,
-    /// The place in the log of turns, and the moment, up to which [`advance`](Self::advance) has told what was given.
+    /// The place in the log of turns, and the moment, up to which [`advance`](Self::advance) has
+    /// told what was given.
     told: (u64, u64),
 }
 
@@ -95,7 +99,8 @@ impl RoundRobin {
         }
     }
 
-    /// Adds a context; `None` if the engine has no seat left (240 in all). A seat is never used again.
+    /// Adds a context; `None` if the engine has no seat left (240 in all). A seat is never used
+    /// again.
     pub fn sit(&mut self) -> Option<Seat> {
         let place = Turns::new(&self.words, ALL_LIVE, self.pace).sit(1)?;
         self.contexts.push(Context {
@@ -112,8 +117,8 @@ impl RoundRobin {
         self.now
     }
 
-    /// Submits an operation of `ns` (at least 1) in `seat` now. It follows what the seat has queued without a pause.
-    /// Returns its number, which no other operation of this engine has.
+    /// Submits an operation of `ns` (at least 1) in `seat` now. It follows what the seat has queued
+    /// without a pause. Returns its number, which no other operation of this engine has.
     pub fn submit(&mut self, seat: Seat, ns: u64) -> u64 {
         self.last_op += 1;
         let turns = Turns::new(&self.words, ALL_LIVE, self.pace);
@@ -128,7 +133,8 @@ impl RoundRobin {
         self.last_op
     }
 
-    /// Drops what waits in `seat`, as at the death of its process. The operation that runs goes on to its end.
+    /// Drops what waits in `seat`, as at the death of its process. The operation that runs goes on
+    /// to its end.
     pub fn abandon(&mut self, seat: Seat) {
         let context = &mut self.contexts[seat.0];
         context.waiting.clear();
@@ -142,13 +148,15 @@ impl RoundRobin {
         context.lane.left(self.now) + context.waiting_ns
     }
 
-    /// When the engine next does something by itself: a turn begins or ends, or an operation is complete. `None`: never,
-    /// unless something is submitted. To step from one such moment to the next misses no end of an operation.
+    /// When the engine next does something by itself: a turn begins or ends, or an operation is
+    /// complete. `None`: never, unless something is submitted. To step from one such moment to the
+    /// next misses no end of an operation.
     pub fn next(&self) -> Option<u64> {
         self.next_step().map(|(at, _)| at)
     }
 
-    /// When everything queued in `seat` will be complete if nobody submits anything more; `None` if nothing is queued.
+    /// When everything queued in `seat` will be complete if nobody submits anything more; `None` if
+    /// nothing is queued.
     pub fn complete(&self, seat: Seat) -> Option<u64> {
         let mut ahead = self.clone();
         while ahead.left(seat) > 0 {
@@ -161,8 +169,9 @@ impl RoundRobin {
         None
     }
 
-    /// Lets time pass until `to`. Returns what the engine gave from the last call's `to` until this one's, in order of
-    /// time, each as long as it was without a pause. Times in which nobody had the engine are left out.
+    /// Lets time pass until `to`. Returns what the engine gave from the last call's `to` until this
+    /// one's, in order of time, each as long as it was without a pause. Times in which nobody had
+    /// the engine are left out.
     pub fn advance(&mut self, to: u64) -> Vec<Given> {
         let mut given = Vec::new();
         while let Some((at, index)) = self.next_step().filter(|(at, _)| *at <= to) {

@@ -368,7 +368,8 @@ impl<'a> Turns<'a> {
         None
     }
 
-    /// Whether the engine is another seat's at `moment`, or changes to one. The end of a turn belongs to it, too.
+    /// Whether the engine is another seat's at `moment`, or changes to one. The end of a turn
+    /// belongs to it, too.
     pub(super) fn is_others(&self, seat: usize, moment: u64) -> bool {
         let (end, _) = self.last();
         let turns = (end.saturating_sub(LOG as u64 / 2)..end).rev();
@@ -384,7 +385,8 @@ impl<'a> Turns<'a> {
         moment < to && holder != Holder::Nobody && holder != Holder::Seat(seat) && !own(before)
     }
 
-    /// The turn behind `place`, whoever's: who has it, when it begins and when it ends. `None` if the log ends at `place`.
+    /// The turn behind `place`, whoever's: who has it, when it begins and when it ends. `None` if
+    /// the log ends at `place`.
     pub(super) fn behind(&self, place: u64) -> Option<(Holder, u64, u64)> {
         let turn = |at| Turn::of(self.at(at).load(Ordering::Acquire));
         (place < self.place()).then(|| {

@@ -87,7 +87,8 @@ impl Module {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
             *memory = Some(CodeMemory::take(self.context.device())?);
-            // Under both locks: others that need this module wait, and others that submit in its context.
+            // Under both locks: others that need this module wait, and others that submit in its
+            // context.
             let _held = self.context.hold();
             std::thread::sleep(Duration::from_nanos(self.context.device().spec().load));
         }

@@ -4,7 +4,8 @@ use super::{Gpu, Stream, check};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-/// Pinned host memory, and device memory of the same size that it is copied to. Both live as long as the process.
+/// Pinned host memory, and device memory of the same size that it is copied to. Both live as long
+/// as the process.
 #[derive(Debug)]
 pub struct Cargo<'gpu> {
     host: super::Handle,

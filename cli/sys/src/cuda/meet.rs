@@ -20,7 +20,8 @@ const PAGE: usize = 4096;
 /// One word in each line of 64 bytes.
 const LINE: usize = 16;
 
-/// Further ahead than any value that a peer waits for while it works: half of what signed differences tell apart.
+/// Further ahead than any value that a peer waits for while it works: half of what signed
+/// differences tell apart.
 const FAR: u32 = 1 << 30;
 
 /// A page of this process on which up to [`Board::PLACES`] devices say how far they are: the value of the last [`Stream::meet`] each has run,
@@ -36,7 +37,8 @@ impl Board {
     /// Devices that find a place on it.
     pub const PLACES: usize = PAGE / 4 / LINE;
 
-    /// The first page of a file, which several processes have. It stays mapped as long as the process lives.
+    /// The first page of a file, which several processes have. It stays mapped as long as the
+    /// process lives.
     ///
     /// # Errors
     /// One sentence; a file that is shorter than a page is refused.
@@ -49,12 +51,13 @@ impl Board {
         // SAFETY: a new mapping at an address of the kernel's choice. It is never unmapped.
         let mapped = unsafe { mmap(None, page, rights, MapFlags::MAP_SHARED, file, 0) };
         let words = mapped.map_err(|error| failed(&error))?.cast::<Words>();
-        // SAFETY: a whole page at a page's boundary, mapped for ever; other processes change it by atomic stores of words only.
+        // SAFETY: a whole page at a page's boundary, mapped for ever; other processes change it by
+        // atomic stores of words only.
         Ok(Self(unsafe { words.as_ref() }))
     }
 
-    /// Says for `place` that it is further than anybody waits for, as one that works no more: its stream is empty, and peers that
-    /// launched more go on.
+    /// Says for `place` that it is further than anybody waits for, as one that works no more: its
+    /// stream is empty, and peers that launched more go on.
     pub fn leave(&self, place: usize, last: u32) {
         if let Some(word) = self.0.0.get(place * LINE) {
             word.store(last.wrapping_add(FAR), Ordering::SeqCst);

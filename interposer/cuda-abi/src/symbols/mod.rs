@@ -153,14 +153,17 @@ pub enum Charge {
 pub enum Gate {
     /// Kernels and graphs: held back while another container has its turn.
     Launch,
-    /// Makes or ends a stream, begins, joins or ends a capture, records or asks an event, asks a stream, or calls the host from a
-    /// stream: followed, not held back.
+    /// Makes or ends a stream, begins, joins or ends a capture, records or asks an event, asks a
+    /// stream, or calls the host from a stream: followed, not held back.
     Follow,
-    /// Memsets, and copies that may stay within one device: where they do and are large, held back as launches.
+    /// Memsets, and copies that may stay within one device: where they do and are large, held back
+    /// as launches.
     Bulk,
-    /// Copies between host and device: not held back; known, because work waits for them and they wait for work.
+    /// Copies between host and device: not held back; known, because work waits for them and they
+    /// wait for work.
     Transfer,
-    /// Stream memory operations, uploads, batches of copies: to be held back once memory can be moved off the device.
+    /// Stream memory operations, uploads, batches of copies: to be held back once memory can be
+    /// moved off the device.
     Copy,
     /// Moves managed memory, or says where it should be: as copies.
     Prefetch,

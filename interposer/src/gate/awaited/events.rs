@@ -80,7 +80,8 @@ impl Events {
         serial
     }
 
-    /// The recording `serial` has returned; the event stands behind `before`, unless another one began meanwhile.
+    /// The recording `serial` has returned; the event stands behind `before`, unless another one
+    /// began meanwhile.
     pub(super) fn end(&mut self, event: CUevent, serial: u64, before: Option<Before>) {
         let is_shared = self.shared.contains(&event);
         let Some(known) = self.known.get_mut(&event) else {

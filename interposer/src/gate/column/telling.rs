@@ -1,4 +1,5 @@
-//! What the daemon is shown of a device's work, and what the page says of it since the gate thread last looked.
+//! What the daemon is shown of a device's work, and what the page says of it since the gate thread
+//! last looked.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,8 @@ pub(super) fn is_shared(turn: &Turn) -> bool {
 }
 
 impl Column {
-    /// The daemon's page says what holds, or nobody does. What was held until now is not paid here: the daemon charges for it.
+    /// The daemon's page says what holds, or nobody does. What was held until now is not paid here:
+    /// the daemon charges for it.
     pub(in crate::gate) fn is_led_by(&self, page: Option<&'static ControlDevice>, now: u64) {
         let mut inner = self.lock();
         if page.is_some() {
@@ -35,7 +37,8 @@ impl Column {
         inner.mirror.want()
     }
 
-    /// After anything that may have ended or begun something: tells the daemon, and those who wait for an empty device.
+    /// After anything that may have ended or begun something: tells the daemon, and those who wait
+    /// for an empty device.
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
         let service = inner.window.take_service();
         inner.report.completed(service.measured, service.guessed);
@@ -64,8 +67,9 @@ impl Column {
         }
     }
 
-    /// The gate has opened for the first time: work that nobody noted gets marks, so that it is known when it ends. Launches that are
-    /// still inside may come behind them; a close marks again.
+    /// The gate has opened for the first time: work that nobody noted gets marks, so that it is
+    /// known when it ends. Launches that are still inside may come behind them; a close marks
+    /// again.
     pub(super) fn glance(&self, turn: &Turn) {
         if !is_shared(turn) || !self.lock().wants_glance() {
             return;
@@ -77,12 +81,14 @@ impl Column {
 }
 
 impl Inner {
-    /// Whether work may be under way that nobody noted, and marks behind it were not tried for in vain for long.
+    /// Whether work may be under way that nobody noted, and marks behind it were not tried for in
+    /// vain for long.
     pub(super) fn wants_glance(&self) -> bool {
         self.unseen && self.glances < GLANCES
     }
 
-    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it was opened with.
+    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it
+    /// was opened with.
     pub(super) fn refresh(&mut self, now: u64) {
         let shared = self.page.filter(|_| self.bounds.deadline == NO_DEADLINE);
         let Some(page) = shared else {
@@ -97,7 +103,8 @@ impl Inner {
         self.bounds.window = if window == 0 { WINDOW } else { window };
     }
 
-    /// Whether everything should be complete, and there are marks to ask: what comes now may come after a pause.
+    /// Whether everything should be complete, and there are marks to ask: what comes now may come
+    /// after a pause.
     pub(super) fn may_have_paused(&self, now: u64) -> bool {
         self.page.is_some()
             && now.saturating_sub(self.looked) >= PAUSE

@@ -1,8 +1,9 @@
 //! Waiting until a device has nothing of this process's under way: short, exact and at little cost.
 //!
-//! Of the threads that wait, one looks at the marks; it sleeps until they should be passed. The others sleep until it is done, and are
-//! woken one after another: whoever is admitted wakes the next one, who is admitted too or looks from then on. A looker may never come
-//! back, by a jump: so it is believed only until shortly after its next look is due. Why: ADR 66.
+//! Of the threads that wait, one looks at the marks; it sleeps until they should be passed. The
+//! others sleep until it is done, and are woken one after another: whoever is admitted wakes the
+//! next one, who is admitted too or looks from then on. A looker may never come back, by a jump: so
+//! it is believed only until shortly after its next look is due. Why: ADR 66.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,17 +15,21 @@ use crate::gate::futex;
 use crate::gate::nap::Exact;
 use crate::gate::slices::Full;
 
-/// How long after the expected end the first look is (ns): marks are passed a little later than what is before them.
+/// How long after the expected end the first look is (ns): marks are passed a little later than
+/// what is before them.
 const BEHIND: u64 = 12_000;
 /// The shortest and the longest time between two looks at work that should be complete (ns).
 const LOOKS: (u64, u64) = (20_000, 100_000);
 /// The shortest sleep (ns), and how little too early a look is not slept for.
 const SHORTEST: u64 = 5_000;
-/// A sleep that ends later than that (ns) does so because the machine is busy, and teaches no more than this.
+/// A sleep that ends later than that (ns) does so because the machine is busy, and teaches no more
+/// than this.
 const MOST_LATE: u64 = 50_000;
-/// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait any more.
+/// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait
+/// any more.
 const LONGEST: u64 = 5_000_000;
-/// Looks become rarer as it takes longer: one part in so many of the time that it has taken too long.
+/// Looks become rarer as it takes longer: one part in so many of the time that it has taken too
+/// long.
 const LATE_LOOKS: u64 = 16;
 /// How long after its next look is due a looker is not believed to come any more (ns).
 const LOST: u64 = 1_000_000;
@@ -34,7 +39,8 @@ const LOST: u64 = 1_000_000;
 pub(super) struct Sleepers {
     /// Until when somebody is known to look.
     looker_until: u64,
-    /// Times that somebody went to sleep without looking, and how many of these are known to be over.
+    /// Times that somebody went to sleep without looking, and how many of these are known to be
+    /// over.
     slept: u64,
     awake: u64,
     /// By how much sleeps lately ended too late (ns): they are made so much shorter.
@@ -89,7 +95,8 @@ impl Column {
         inner.slices.ask(now, inner.slice, expected, left)
     }
 
-    /// Waits outside the gate until nothing is under way, or nobody needs it any more. `thread` is the calling one's number.
+    /// Waits outside the gate until nothing is under way, or nobody needs it any more. `thread` is
+    /// the calling one's number.
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
             // A capture is in the way, perhaps: nobody would know when it is over.
@@ -166,7 +173,8 @@ impl Column {
         is_marked()
     }
 
-    /// Wakes one of those who sleep while another one looks, if there are any. It is called with the lock held, but few wait for it.
+    /// Wakes one of those who sleep while another one looks, if there are any. It is called with
+    /// the lock held, but few wait for it.
     pub(super) fn wake_sleeper(&self, inner: &mut Inner) {
         let sleepers = &mut inner.sleepers;
         if sleepers.slept == sleepers.awake {

@@ -31,13 +31,14 @@ impl<M> Window<M> {
         let expected = expected.ns;
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
-        // The first operation of a turn is always one that fits, however long: otherwise it would never run.
+        // The first operation of a turn is always one that fits, however long: otherwise it would
+        // never run.
         let enough = bounds.is_step() || end > bounds.deadline;
         if now >= bounds.deadline || (self.began && enough) {
             return Answer::Land;
         }
-        // What is under way when the gate closes is a window and one operation, or a long operation and half a window: enough for
-        // the device not to run dry while a thread wakes.
+        // What is under way when the gate closes is a window and one operation, or a long operation
+        // and half a window: enough for the device not to run dry while a thread wakes.
         let room = if expected <= bounds.window {
             bounds.window
         } else {
@@ -57,7 +58,8 @@ impl<M> Window<M> {
         Answer::Go(self.reserve(expected))
     }
 
-    /// As [`admit_one`](Self::admit_one) where no deadline holds and so little is under way that nothing has to be worked out.
+    /// As [`admit_one`](Self::admit_one) where no deadline holds and so little is under way that
+    /// nothing has to be worked out.
     pub(in crate::gate) fn admit_at_once(
         &mut self,
         bounds: Bounds,

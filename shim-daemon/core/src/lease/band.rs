@@ -1,10 +1,13 @@
-//! Gangs on shared devices: what works on several devices and waits for itself there is closed and opened as one.
+//! Gangs on shared devices: what works on several devices and waits for itself there is closed and
+//! opened as one.
 //!
-//! A *band* is a container with processes on several devices, or all containers of one named gang. A kernel of it may
-//! occupy its device until a peer on another device has run. So no device closes its part of a band alone: each says
-//! what it wishes, and a band is closed on all its devices or on none. A kernel whose peer was not launched before the
-//! gates closed keeps its device busy until they open again, so a band is closed for a short time only, and then open for
-//! as long. One that has not had more than its share on one of its devices is not closed because it is ahead on another.
+//! A *band* is a container with processes on several devices, or all containers of one named gang.
+//! A kernel of it may occupy its device until a peer on another device has run. So no device closes
+//! its part of a band alone: each says what it wishes, and a band is closed on all its devices or
+//! on none. A kernel whose peer was not launched before the gates closed keeps its device busy
+//! until they open again, so a band is closed for a short time only, and then open for as long. One
+//! that has not had more than its share on one of its devices is not closed because it is ahead on
+//! another.
 
 use super::regime::DeviceTime;
 use super::shared::{Part, Wish};
@@ -13,7 +16,8 @@ use crate::spec::Gang;
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest a band is closed because it is ahead or others rank higher. A cap closes it for as long as it says.
+/// The longest a band is closed because it is ahead or others rank higher. A cap closes it for as
+/// long as it says.
 const LONGEST: Nanos = Nanos::millis(50);
 
 /// The shortest it is open in between: each time it closes a peer may be left waiting.

@@ -1,9 +1,9 @@
 //! Compute leases: whose turn it is on a device, for how long, and what a turn costs.
 //!
-//! The daemon stores each container's [`Lease`] in its control page; the clients' gates obey it. A device is shared: all
-//! work at the same time and the daemon steers (`shared`). Or it is dealt in exclusive turns, where the settings say so
-//! ([`DeviceTime`]): then a container works only inside its lease, its gates report when they have drained, and
-//! [`Schedule`] deals the turns:
+//! The daemon stores each container's [`Lease`] in its control page; the clients' gates obey it. A
+//! device is shared: all work at the same time and the daemon steers (`shared`). Or it is dealt in
+//! exclusive turns, where the settings say so ([`DeviceTime`]): then a container works only inside
+//! its lease, its gates report when they have drained, and [`Schedule`] deals the turns:
 //!
 //! * A turn costs all the time from its grant until the last process has drained: what was denied to others, whatever
 //!   was done with it. Who takes more than its turn owes it (`clock`, `billing`).

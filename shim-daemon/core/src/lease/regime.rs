@@ -1,7 +1,7 @@
 //! One device's time: shared, or dealt in exclusive turns.
 //!
-//! A device is [`Shared`] unless the node's settings say turns. Whatever the regime, its clients see one control page and
-//! epochs that only rise.
+//! A device is [`Shared`] unless the node's settings say turns. Whatever the regime, its clients
+//! see one control page and epochs that only rise.
 
 use super::schedule::{Input, Output, Schedule};
 use super::shared::{Mode, Part, Shared, Work};
@@ -118,7 +118,8 @@ impl DeviceTime {
         }
     }
 
-    /// When `advance` is wanted if nothing happens before. A shared device wants [samples](Self::next_sample) only.
+    /// When `advance` is wanted if nothing happens before. A shared device wants
+    /// [samples](Self::next_sample) only.
     pub fn next_timeout(&self) -> Option<Nanos> {
         match &self.shared {
             Some(_) => None,
@@ -201,7 +202,8 @@ impl DeviceTime {
         }
     }
 
-    /// Goes over to the other regime. What the processes have under way goes on beside the first turn.
+    /// Goes over to the other regime. What the processes have under way goes on beside the first
+    /// turn.
     fn change(&mut self, now: Nanos, sharing: Sharing) {
         self.outputs
             .extend(std::iter::from_fn(|| match &mut self.shared {

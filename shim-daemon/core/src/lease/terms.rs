@@ -59,7 +59,8 @@ pub enum Sharing {
     Turns,
 }
 
-/// The driver's time slice where nobody measured it: softgpu's; drivers are said to use 1 or 2 ms. Unverified.
+/// The driver's time slice where nobody measured it: softgpu's; drivers are said to use 1 or 2 ms.
+/// Unverified.
 const SLICE: Nanos = Nanos::millis(2);
 
 /// The node's settings for compute.
@@ -121,10 +122,12 @@ impl Default for LeasePolicy {
     }
 }
 
-/// The least weight of a container without a request of its own, when others' requests leave nothing: one percent.
+/// The least weight of a container without a request of its own, when others' requests leave
+/// nothing: one percent.
 const LEAST_WEIGHT: u64 = 10;
 
-/// Of each class, how many thousandths its containers request, and how many of them request nothing.
+/// Of each class, how many thousandths its containers request, and how many of them request
+/// nothing.
 pub(super) fn requests(
     all: impl Iterator<Item = (u16, Option<Permille>)>,
 ) -> BTreeMap<u16, (u64, u64)> {
@@ -139,7 +142,8 @@ pub(super) fn requests(
     requests
 }
 
-/// A container's weight among those of its class, of whom so many thousandths are requested, and so many containers have no request.
+/// A container's weight among those of its class, of whom so many thousandths are requested, and so
+/// many containers have no request.
 pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {
     request.map_or_else(
         || (1000_u64.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
@@ -150,8 +154,8 @@ pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) ->
 /// A container's priority, share and weight.
 pub(super) type Terms = (u16, Compute, u64);
 
-/// Its part in thousandths while `all` want the device: by weight among the highest class, less what lower ones are guaranteed; else what it is
-/// guaranteed itself. Never more than its cap.
+/// Its part in thousandths while `all` want the device: by weight among the highest class, less
+/// what lower ones are guaranteed; else what it is guaranteed itself. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     let requests =
         |(_, compute, _): &Terms| compute.request.map_or(0, |part| u64::from(part.get()));

@@ -35,8 +35,8 @@ pub struct SharingView {
     pub changes: u64,
     /// The same in the last minute.
     pub lately: u32,
-    /// By how many thousandths of the time all bills together are above it, lately, while somebody always had work
-    /// pending; negative if below. `None` while there was too little of that.
+    /// By how many thousandths of the time all bills together are above it, lately, while somebody
+    /// always had work pending; negative if below. `None` while there was too little of that.
     pub off: Option<i32>,
 }
 

@@ -5,7 +5,8 @@ use crate::ids::ContainerId;
 use crate::lease::Band;
 
 impl World {
-    /// Somebody came to a device or left it (`came` is who came): finds out anew which bands there are.
+    /// Somebody came to a device or left it (`came` is who came): finds out anew which bands there
+    /// are.
     pub(super) fn form_bands(&mut self, came: Option<ContainerId>) {
         let mut bands = self.bands.all();
         // After those it may have left.

@@ -91,8 +91,8 @@ impl World {
         }
     }
 
-    /// The devices whose processes' pages are to be read at `now`, each with those processes. What they say comes back as
-    /// [`Event::Served`](crate::Event::Served).
+    /// The devices whose processes' pages are to be read at `now`, each with those processes. What
+    /// they say comes back as [`Event::Served`](crate::Event::Served).
     pub fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
         let due = self.schedules.iter().filter(|(_, device)| {
             let next = device.next_sample();

@@ -81,10 +81,11 @@ pub struct Node {
     /// Print what happens (set `NODE_TRACE`).
     trace: bool,
     pub decided: u64,
-    /// What the pages of processes on shared devices say: anything. Without it nobody says anything.
+    /// What the pages of processes on shared devices say: anything. Without it nobody says
+    /// anything.
     pub claims: Option<Rng>,
-    /// When they were read last, and how long after that they are read at the earliest: the daemon is late, so that
-    /// hours of a node take seconds.
+    /// When they were read last, and how long after that they are read at the earliest: the daemon
+    /// is late, so that hours of a node take seconds.
     read: Nanos,
     pub read_every: Nanos,
     next: u64,

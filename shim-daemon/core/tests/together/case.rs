@@ -159,7 +159,8 @@ impl Pair {
         100.0 * self.steered.all_useful() / self.bare.all_useful()
     }
 
-    /// Asserts that no request of a tenant waits more than twice as long as on the bare driver, at the 99th percentile.
+    /// Asserts that no request of a tenant waits more than twice as long as on the bare driver, at
+    /// the 99th percentile.
     pub fn assert_waits(&self, what: &str) {
         let tenants = self.bare.tenants.iter().zip(&self.steered.tenants);
         for (at, (bare, steered)) in tenants.enumerate() {

@@ -111,7 +111,8 @@ impl Client {
         }
     }
 
-    /// Whether a request of its program is open: it could use the device, or would if its launch were over.
+    /// Whether a request of its program is open: it could use the device, or would if its launch
+    /// were over.
     pub fn is_open(&self) -> bool {
         !matches!(self.thread, Thread::Sleeps | Thread::Ends) || !self.flying.is_empty()
     }

@@ -7,11 +7,13 @@ use super::{Sample, US, rng::Rng};
 pub enum Pattern {
     /// Launches without a wait, at most so many ahead of the device.
     Queue(usize),
-    /// One request in each period of so many ns. Periods in which the one before still runs have none.
+    /// One request in each period of so many ns. Periods in which the one before still runs have
+    /// none.
     Every(u64),
     /// The next request comes so many ns after the one before is complete.
     Sync(u64),
-    /// Requests at random, so many ns apart in the mean. Those that come while one runs wait in line.
+    /// Requests at random, so many ns apart in the mean. Those that come while one runs wait in
+    /// line.
     Poisson(u64),
 }
 

@@ -23,7 +23,8 @@ pub struct TenantReport {
 }
 
 impl TenantReport {
-    /// The wait that `thousandths` of the requests did not exceed: 500, 990, 999 (ns). 0 if there was no request.
+    /// The wait that `thousandths` of the requests did not exceed: 500, 990, 999 (ns). 0 if there
+    /// was no request.
     pub fn wait(&self, thousandths: usize) -> u64 {
         let at = (self.waits.len() * thousandths).div_ceil(1_000);
         self.waits.get(at.saturating_sub(1)).copied().unwrap_or(0)

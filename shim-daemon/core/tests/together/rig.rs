@@ -217,7 +217,8 @@ impl<B: Steering> Rig<B> {
         self.attend(at);
     }
 
-    /// Does what follows from what a client has become: its thread may pass, or it has something to say.
+    /// Does what follows from what a client has become: its thread may pass, or it has something to
+    /// say.
     fn attend(&mut self, at: usize) {
         let (now, idle_after) = (self.now(), self.idle_after);
         let client = &mut self.clients[at];

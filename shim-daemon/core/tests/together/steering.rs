@@ -12,8 +12,9 @@ pub struct Who {
 pub enum Gate {
     /// Everything.
     Free,
-    /// Work in flight of at most `window` ns by estimate. With a `slice`, and while `contended`: at most so much (ns, by
-    /// estimate) before all that was submitted is complete. An operation that is longer than a bound goes alone.
+    /// Work in flight of at most `window` ns by estimate. With a `slice`, and while `contended`: at
+    /// most so much (ns, by estimate) before all that was submitted is complete. An operation that
+    /// is longer than a bound goes alone.
     Open {
         window: u64,
         slice: Option<u64>,
@@ -31,8 +32,8 @@ pub struct Sample {
     pub service: u64,
     /// Time in which work was pending, up to the last time that none was (cumulative ns).
     pub busy: u64,
-    /// Since when work has been pending; `None` if none is. Work is pending while it is submitted and not complete, or while
-    /// a launch waits at the gate.
+    /// Since when work has been pending; `None` if none is. Work is pending while it is submitted
+    /// and not complete, or while a launch waits at the gate.
     pub pending: Option<u64>,
     /// Less than 80 % of the service is of operations whose length was measured.
     pub guessed: bool,
@@ -50,9 +51,11 @@ pub trait Steering {
     fn idle(&mut self, now: u64, who: Who);
     /// A launch waits at a closed gate. Said once each time that the gate is closed.
     fn wanted(&mut self, _now: u64, _who: Who) {}
-    /// A closed process has nothing submitted any more. Said once each time that the gate is closed.
+    /// A closed process has nothing submitted any more. Said once each time that the gate is
+    /// closed.
     fn drained(&mut self, _now: u64, _who: Who) {}
-    /// The moment that [`next`](Self::next) named has come. `samples` are of all processes that have not ended, by number.
+    /// The moment that [`next`](Self::next) named has come. `samples` are of all processes that
+    /// have not ended, by number.
     fn tick(&mut self, now: u64, samples: &[Sample]);
     /// When to tick next.
     fn next(&self) -> Option<u64>;

@@ -10,8 +10,9 @@
 //! | `saxpy` | `float a, const float *x, float *y, uint64 n` |
 //! | `checksum` | `const uint8 *src, uint64 n, uint64 *out`: FNV-1a, 64 bit |
 //!
-//! All but `spin_grid` do their whole work whatever the grid, as a grid-stride loop does, on real bytes: every range is checked first, and a wrong
-//! address loses the context with 700, a misaligned one with 716.
+//! All but `spin_grid` do their whole work whatever the grid, as a grid-stride loop does, on real
+//! bytes: every range is checked first, and a wrong address loses the context with 700, a
+//! misaligned one with 716.
 
 pub(crate) mod access;
 mod checksum;
@@ -96,7 +97,8 @@ impl Builtin {
         Some((*offsets.get(index)?, *self.params.get(index)?))
     }
 
-    /// How long a launch of `blocks` blocks with these parameters takes on memory that moves `bw` bytes per second (ns).
+    /// How long a launch of `blocks` blocks with these parameters takes on memory that moves `bw`
+    /// bytes per second (ns).
     pub fn duration(&'static self, params: &Params, blocks: u64, bw: u64) -> u64 {
         match (self.weight)(&Args {
             builtin: self,

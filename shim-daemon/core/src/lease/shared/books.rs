@@ -1,8 +1,10 @@
-//! Whether what a shared device's tenants are billed agrees with the clock, and how often its mode changed lately.
+//! Whether what a shared device's tenants are billed agrees with the clock, and how often its mode
+//! changed lately.
 //!
-//! Bills are claims: what completed operations take alone, by their processes' estimates. While somebody has work pending
-//! at an open gate all the time, the device has no gap but the pauses of those that yield, so the bills of all should add
-//! up to the time. Where they do not, estimates are off, or work goes past the gates.
+//! Bills are claims: what completed operations take alone, by their processes' estimates. While
+//! somebody has work pending at an open gate all the time, the device has no gap but the pauses of
+//! those that yield, so the bills of all should add up to the time. Where they do not, estimates
+//! are off, or work goes past the gates.
 
 use super::Shared;
 use super::tenant::{Done, Gate};
@@ -10,8 +12,8 @@ use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A span counts while somebody that is open is pending for so many thousandths of it: whether two that are pending for
-/// less are so at the same time is not known.
+/// A span counts while somebody that is open is pending for so many thousandths of it: whether two
+/// that are pending for less are so at the same time is not known.
 const ALWAYS: u64 = 990;
 /// Nothing is said before so much time was counted.
 const LEAST: Nanos = Nanos::secs(1);
@@ -19,7 +21,8 @@ const LEAST: Nanos = Nanos::secs(1);
 const MOST: Nanos = Nanos::secs(10);
 /// For how long a change of mode is remembered.
 const MINUTE: Nanos = Nanos::secs(60);
-/// No more changes are remembered: a minute of one in each sample of a device on which somebody is held.
+/// No more changes are remembered: a minute of one in each sample of a device on which somebody is
+/// held.
 const CHANGES: usize = 60_000;
 
 /// See the module's page.
@@ -35,7 +38,8 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// In `span` tenants with open gates were pending for so many thousandths, and all were billed so much.
+    /// In `span` tenants with open gates were pending for so many thousandths, and all were billed
+    /// so much.
     fn note(&mut self, span: Nanos, pending: &[u64], billed: u64) {
         let busiest = pending.iter().max().copied().unwrap_or(0);
         if busiest < ALWAYS {
@@ -50,7 +54,8 @@ impl Books {
         }
     }
 
-    /// By how many thousandths of the time the bills are above it; negative if below. `None`: too little was counted.
+    /// By how many thousandths of the time the bills are above it; negative if below. `None`: too
+    /// little was counted.
     fn off(&self) -> Option<i32> {
         if self.clock < LEAST.0 {
             return None;
@@ -100,7 +105,8 @@ impl Shared {
         self.books.changed(self.now, self.steering.changes);
     }
 
-    /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are off the clock.
+    /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are
+    /// off the clock.
     pub(crate) fn audited(&self, now: Nanos) -> (u32, Option<i32>) {
         (self.books.changes_since(now), self.books.off())
     }

@@ -1,8 +1,10 @@
-//! A gang's tenant on a shared device: never told to submit in slices, and closed only where its gang is closed.
+//! A gang's tenant on a shared device: never told to submit in slices, and closed only where its
+//! gang is closed.
 //!
-//! A tenant in slices waits until all its streams are empty, and the streams of a gang may be empty only after a peer on
-//! another device has run. So what this device alone would do with such a tenant is a *wish*, which [`Bands`] weighs
-//! against what its other devices say. [`Bands`]: super::super::band::Bands
+//! A tenant in slices waits until all its streams are empty, and the streams of a gang may be empty
+//! only after a peer on another device has run. So what this device alone would do with such a
+//! tenant is a *wish*, which [`Bands`] weighs against what its other devices say. [`Bands`]:
+//! super::super::band::Bands
 
 use super::Shared;
 use super::tenant::Gate;
@@ -34,7 +36,8 @@ pub(super) struct Bond {
 pub(crate) struct Part {
     /// What the device would do with it.
     pub(crate) wish: Option<Wish>,
-    /// Others ask for the device, and it is not ahead there by as much as others have to be behind to be helped.
+    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
+    /// to be helped.
     pub(crate) behind: bool,
 }
 

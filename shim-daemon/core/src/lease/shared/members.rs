@@ -90,7 +90,8 @@ impl Shared {
         self.reweigh();
     }
 
-    /// Deals the weights of each class: a request is its own weight, the rest is shared equally by those without.
+    /// Deals the weights of each class: a request is its own weight, the rest is shared equally by
+    /// those without.
     fn reweigh(&mut self) {
         let terms = |tenant: &Tenant| (tenant.class, tenant.compute.request);
         let requests = requests(self.tenants.values().map(terms));
@@ -148,7 +149,8 @@ impl Shared {
         all
     }
 
-    /// Says of each tenant that shares the device and has a process without a gate that this one is not steered.
+    /// Says of each tenant that shares the device and has a process without a gate that this one is
+    /// not steered.
     fn tell_ungated(&mut self) {
         if self.tenants.len() < 2 {
             return;

@@ -1,12 +1,13 @@
 //! A device that its tenants share at the same time.
 //!
-//! All gates are open and the driver's own time slicing fills the gaps. Every other millisecond, while several tenants
-//! are active, the daemon samples what each one got (`service`). A tenant that is pending and behind its share makes the
-//! others first *yield*, then *hold* (`steer`): where the one behind is open, closing those ahead suffices, and no
-//! handoff is needed. Nobody's gaps idle the device.
+//! All gates are open and the driver's own time slicing fills the gaps. Every other millisecond,
+//! while several tenants are active, the daemon samples what each one got (`service`). A tenant
+//! that is pending and behind its share makes the others first *yield*, then *hold* (`steer`):
+//! where the one behind is open, closing those ahead suffices, and no handoff is needed. Nobody's
+//! gaps idle the device.
 //!
-//! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`], [`Shared::sample`] when
-//! [`Shared::next_sample`] has come, [`Shared::poll`].
+//! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`],
+//! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
 
 mod books;
 mod check;

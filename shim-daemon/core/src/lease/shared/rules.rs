@@ -5,19 +5,21 @@ use crate::time::Nanos;
 /// See the module's page. Times are spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// The driver's time slice, L: how long a context keeps the device while others have work queued.
+    /// The driver's time slice, L: how long a context keeps the device while others have work
+    /// queued.
     pub(super) slice: Nanos,
 }
 
 impl Rules {
     /// Time between two samples while several tenants are active.
     pub(super) const TICK: Nanos = Nanos::millis(2);
-    /// The same while a tenant is held: it is open again within a millisecond of the device becoming idle, with a look
-    /// that is late and a thread that wakes up.
+    /// The same while a tenant is held: it is open again within a millisecond of the device
+    /// becoming idle, with a look that is late and a thread that wakes up.
     pub(super) const TICK_HELD: Nanos = Nanos::micros(900);
     /// A tenant counts as pending for so long after it was seen so: two ticks and their jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
-    /// Unused lag fades within this time of not asking: what a tenant did not want is not owed to it.
+    /// Unused lag fades within this time of not asking: what a tenant did not want is not owed to
+    /// it.
     pub(super) const FADE: Nanos = Nanos::millis(20);
     /// A debt fades by one part in so many of the time in which its tenant asks for nothing.
     pub(super) const PARDON: i64 = 100;
@@ -25,24 +27,26 @@ impl Rules {
     pub(super) const MOST: Nanos = Nanos::secs(1);
     /// How long it must be calm before a mode is relaxed, at first and at most.
     pub(super) const QUIET: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(8));
-    /// Nobody is held for a tenant that has completed nothing for so long: it may have been stopped, and the device would be idle.
+    /// Nobody is held for a tenant that has completed nothing for so long: it may have been
+    /// stopped, and the device would be idle.
     pub(super) const SILENT: Nanos = Nanos::millis(250);
     /// How long it is watched whether a tenant that completes nothing has the device at all.
     pub(super) const STUCK: Nanos = Nanos::millis(20);
-    /// A tenant's books are compared with the clock after so much time alone. One that claims too little is not helped
-    /// for so long.
+    /// A tenant's books are compared with the clock after so much time alone. One that claims too
+    /// little is not helped for so long.
     pub(super) const VERDICT: Nanos = Nanos::millis(10);
     pub(super) const DOUBTED: Nanos = Nanos::secs(4);
     /// How long a tenant may be of unknown service in its life before its claims count as they are.
     pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
-    /// A device is saturated while somebody is pending for at least so many thousandths of the time. On one
-    /// that is not, everybody gets what it asks for, sooner or later: nobody is behind.
+    /// A device is saturated while somebody is pending for at least so many thousandths of the
+    /// time. On one that is not, everybody gets what it asks for, sooner or later: nobody is
+    /// behind.
     pub(super) const SATURATED: u64 = 950;
-    /// What a client needs to notice that its streams have run empty and to submit again: a median of
-    /// 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
+    /// What a client needs to notice that its streams have run empty and to submit again: a median
+    /// of 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
     const BUBBLE: Nanos = Nanos::micros(50);
-    /// The part of the device's time, in thousandths, that such pauses may cost where kernels are shorter
-    /// than a slice: usually, and while one that leaves gaps is far behind.
+    /// The part of the device's time, in thousandths, that such pauses may cost where kernels are
+    /// shorter than a slice: usually, and while one that leaves gaps is far behind.
     const PAUSES: (u64, u64) = (30, 125);
 
     /// Lag from which the others yield.
@@ -65,8 +69,8 @@ impl Rules {
         Nanos(self.slice.0 * 10)
     }
 
-    /// Work that completes nothing for so long is billed by time: one operation takes longer than the
-    /// driver lets it run at once, so an estimate would not say what it had.
+    /// Work that completes nothing for so long is billed by time: one operation takes longer than
+    /// the driver lets it run at once, so an estimate would not say what it had.
     pub(super) fn silent(&self) -> Nanos {
         Nanos(self.slice.0 * 4)
     }

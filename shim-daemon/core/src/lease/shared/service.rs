@@ -1,9 +1,10 @@
 //! What each tenant had and what it should have had, from one sample to the next.
 //!
-//! A bill is what completed operations take alone, so the bills of a span are what the device did in it, whatever the
-//! driver mixed. What a tenant should have had is its part of all bills of its class, while it was pending: the lags of
-//! a class sum to nothing. Operations longer than the driver lets run at once complete too seldom to be billed so; after
-//! four slices without a completion a tenant is billed its even part of the time, as the driver's round robin gives it.
+//! A bill is what completed operations take alone, so the bills of a span are what the device did
+//! in it, whatever the driver mixed. What a tenant should have had is its part of all bills of its
+//! class, while it was pending: the lags of a class sum to nothing. Operations longer than the
+//! driver lets run at once complete too seldom to be billed so; after four slices without a
+//! completion a tenant is billed its even part of the time, as the driver's round robin gives it.
 
 use super::rules::{Rules, signed};
 use super::tenant::{Done, Gate, Stuck, Tenant};
@@ -73,7 +74,8 @@ pub(super) fn settle(
     bills
 }
 
-/// Nobody owes what nobody is owed any more: the debts of a class are no more than what its tenants are behind.
+/// Nobody owes what nobody is owed any more: the debts of a class are no more than what its tenants
+/// are behind.
 fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
     let lags = |tenants: &BTreeMap<ContainerId, Tenant>, sign: i64| -> i128 {
         let of_class = tenants.values().filter(|tenant| tenant.class == class);
@@ -92,7 +94,8 @@ fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
     }
 }
 
-/// What is believed of what the pages say: a tenant that is stuck has nothing pending until it completes something.
+/// What is believed of what the pages say: a tenant that is stuck has nothing pending until it
+/// completes something.
 fn believed(
     tenants: &mut BTreeMap<ContainerId, Tenant>,
     done: &BTreeMap<ContainerId, Done>,
@@ -194,8 +197,8 @@ struct Claim {
     had: u64,
 }
 
-/// What each should have had of `all`: its part while it was pending; and who was not pending all the time is not in debt
-/// for what lies within its part of the whole time.
+/// What each should have had of `all`: its part while it was pending; and who was not pending all
+/// the time is not in debt for what lies within its part of the whole time.
 fn dues(claims: &[Claim], all: u64) -> Vec<u64> {
     // All weights, each as far as its tenant was pending.
     let asked: u64 = claims

@@ -1,7 +1,7 @@
 //! Whether the tenants run together, the others yield to one that is behind, or are held for it.
 //!
-//! Modes rise one step at a time and fall after a calm that grows while they rise again soon. What each tenant's gate is
-//! told follows from the mode and from who is behind, at every sample.
+//! Modes rise one step at a time and fall after a calm that grows while they rise again soon. What
+//! each tenant's gate is told follows from the mode and from who is behind, at every sample.
 
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
@@ -110,7 +110,8 @@ impl Steering {
         }
     }
 
-    /// What the gates of all tenants should be. `active` are those that can be steered and are not idle.
+    /// What the gates of all tenants should be. `active` are those that can be steered and are not
+    /// idle.
     pub(super) fn steer(
         &mut self,
         tenants: &BTreeMap<ContainerId, Tenant>,
@@ -156,8 +157,9 @@ impl Steering {
         gates
     }
 
-    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most lag, one that leaves gaps
-    /// before those that do not: beside it the one of those with the most lag fills the gaps.
+    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most
+    /// lag, one that leaves gaps before those that do not: beside it the one of those with the most
+    /// lag fills the gaps.
     fn case(
         &self,
         pending: &[(ContainerId, &Tenant)],
@@ -274,8 +276,9 @@ impl Steering {
     }
 }
 
-/// Beside a tenant that leaves gaps somebody keeps the device busy: of those that work a dense one, the least ahead. It
-/// stays that for as long as it is no more than a slice further ahead than another.
+/// Beside a tenant that leaves gaps somebody keeps the device busy: of those that work a dense one,
+/// the least ahead. It stays that for as long as it is no more than a slice further ahead than
+/// another.
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
     let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };

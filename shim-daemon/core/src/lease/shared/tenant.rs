@@ -54,8 +54,9 @@ pub(super) struct Done {
     pub(super) guessed: bool,
 }
 
-/// Whether a tenant says that work of its is pending that does not run: its process was stopped, or waits for something
-/// other than the device. Its neighbours then have the device's whole time while it should have its part.
+/// Whether a tenant says that work of its is pending that does not run: its process was stopped, or
+/// waits for something other than the device. Its neighbours then have the device's whole time
+/// while it should have its part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stuck {
     pub(super) is: bool,
@@ -64,20 +65,22 @@ pub(super) struct Stuck {
     others: Nanos,
 }
 
-/// Whether a tenant's books agree with the clock: while nobody else may run, what completes takes the time that passes.
-/// Nobody yields or is held for a tenant that claims less than half of it.
+/// Whether a tenant's books agree with the clock: while nobody else may run, what completes takes
+/// the time that passes. Nobody yields or is held for a tenant that claims less than half of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// Nobody else might run at the last sample.
     alone: bool,
-    /// So much time it has been alone without a break since the last verdict, and what it claimed of it (ns).
+    /// So much time it has been alone without a break since the last verdict, and what it claimed
+    /// of it (ns).
     time: u64,
     claimed: u64,
     until: Nanos,
 }
 
 impl Doubt {
-    /// What was done in the last `span`, at the end of which nobody else might run or somebody might.
+    /// What was done in the last `span`, at the end of which nobody else might run or somebody
+    /// might.
     pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
         if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
             self.time += span.0;
@@ -116,7 +119,8 @@ pub(super) struct Tenant {
     pub(super) passed_over: i64,
     /// Nanoseconds billed by time for operations that are not complete.
     pub(super) advance: u64,
-    /// How long it has been pending without completing anything, and whether that is billed by time.
+    /// How long it has been pending without completing anything, and whether that is billed by
+    /// time.
     pub(super) silent: Nanos,
     pub(super) by_time: bool,
     pub(super) stuck: Stuck,
@@ -129,7 +133,8 @@ pub(super) struct Tenant {
     /// Service had, and time in which nothing was pending, lately: both halved now and then.
     pub(super) solo: u64,
     pub(super) think: u64,
-    /// The part of the time it is pending, lately, in thousandths; and how many samples that is a mean of.
+    /// The part of the time it is pending, lately, in thousandths; and how many samples that is a
+    /// mean of.
     pub(super) presence: u64,
     pub(super) samples: u64,
     /// It was pending at the last sample.
@@ -213,7 +218,8 @@ impl Tenant {
         self.bond.is_some_and(|bond| bond.shut)
     }
 
-    /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer that was not launched.
+    /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer
+    /// that was not launched.
     pub(super) fn spins(&self) -> bool {
         self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
     }
@@ -239,19 +245,21 @@ impl Tenant {
         all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
     }
 
-    /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for nothing where it allows
-    /// nothing.
+    /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for
+    /// nothing where it allows nothing.
     pub(super) fn asks(&self, pending: u64) -> u64 {
         if self.dry { 0 } else { pending }
     }
 
-    /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps meanwhile.
+    /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps
+    /// meanwhile.
     pub(super) fn goes_first(&self, rules: &Rules) -> bool {
         !self.is_dense() && self.silent < Rules::SILENT && self.behind() >= rules.calm_below()
     }
 
-    /// Bills its cap for `span`: the service, or while it is alone the time in flight. Time that was billed for an operation
-    /// is not billed again as its service. That is at most the time since the last end of an operation, and a sample's.
+    /// Bills its cap for `span`: the service, or while it is alone the time in flight. Time that
+    /// was billed for an operation is not billed again as its service. That is at most the time
+    /// since the last end of an operation, and a sample's.
     pub(super) fn pay_cap(
         &mut self,
         span: Nanos,
@@ -302,8 +310,8 @@ impl Tenant {
         self.held = self.held + Nanos(bill);
     }
 
-    /// While it completes nothing: whether others had so much of the time (`others` of `span`) that it cannot have had half of
-    /// its even part. `beside` is who was pending, in thousandths.
+    /// While it completes nothing: whether others had so much of the time (`others` of `span`) that
+    /// it cannot have had half of its even part. `beside` is who was pending, in thousandths.
     pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
         if self.silent == Nanos::ZERO || self.gate == Gate::Shut || beside < 1500 {
             return;
@@ -315,7 +323,8 @@ impl Tenant {
         stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
     }
 
-    /// Keeps its lag within what is remembered. Who leaves gaps can be owed no more than starts a hold.
+    /// Keeps its lag within what is remembered. Who leaves gaps can be owed no more than starts a
+    /// hold.
     pub(super) fn bound(&mut self, rules: &Rules) {
         let most = if self.is_dense() {
             signed(Rules::MOST)
