@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls;
+use crate::driver::ordered::Ordered;
 use crate::guest::fork::ForkLocal;
 
 /// A capture that a hook saw begin.
@@ -161,6 +162,16 @@ pub(crate) fn none_seen() -> bool {
     CAPTURES
         .get()
         .is_none_or(|captures| captures.count.load(Ordering::Acquire) == 0)
+}
+
+/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
+/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
+pub(crate) fn may_wait() -> bool {
+    if none_seen() {
+        !Ordered::legacy(CUstream::NULL).records()
+    } else {
+        !by_this_thread()
+    }
 }
 
 /// Whether the calling thread has a capture under way.

@@ -1,18 +1,14 @@
 //! Devices: the driver's ordinal, the UUID, and the column of the usage page.
 //!
 //! A device is what its UUID says. The ordinal depends on `CUDA_VISIBLE_DEVICES`, so it never leaves the process.
-//!
-//! # Safety
-//! `unsafe` calls the driver with out parameters that outlive the calls.
-#![allow(unsafe_code, reason = "asks the driver for its devices")]
 
 use core::ffi::c_char;
 
-use gpushare_cuda_abi::cuda::{CUdevice, CUresult, CUuuid};
+use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::account::{self, StartError, Visible};
 use crate::driver::calls;
+use crate::guest::fork::ForkLocal;
 
 /// A device of the container: its column in the usage page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,40 +30,60 @@ impl DeviceKey {
     }
 }
 
+/// The key of each device that the program sees, by ordinal; empty until the account is open.
+static KEYS: ForkLocal<Vec<Option<DeviceKey>>> = ForkLocal::new();
+
+/// The account is open: `columns` has the column of each device, by ordinal.
+pub(crate) fn know(columns: &[usize]) {
+    let keys = columns.iter().map(|column| DeviceKey::of_column(*column));
+    KEYS.set(keys.collect());
+}
+
 /// The device the program knows by `ordinal`.
 pub(crate) fn of_ordinal(ordinal: CUdevice) -> Option<DeviceKey> {
-    account::column(usize::try_from(ordinal).ok()?).and_then(DeviceKey::of_column)
+    *KEYS.get()?.get(usize::try_from(ordinal).ok()?)?
 }
 
 /// The ordinal the program knows a device by.
 pub(crate) fn ordinal_of(device: DeviceKey) -> Option<CUdevice> {
-    CUdevice::try_from(account::ordinal(device.index())?).ok()
+    let mut keys = KEYS.get()?.iter();
+    CUdevice::try_from(keys.position(|key| *key == Some(device))?).ok()
+}
+
+/// One device the program sees, in the order it sees them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visible {
+    /// UUID in memory order.
+    pub(crate) uuid: [u8; 16],
+    /// Physical bytes.
+    pub(crate) capacity: u64,
+}
+
+/// Why the devices are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// There are more of them than a container has columns.
+    Many(usize),
+    /// The driver's function failed with this code.
+    Driver(&'static str, u32),
 }
 
 /// All devices the driver shows this process, in its order.
-pub(crate) fn enumerate() -> Result<Vec<Visible>, StartError> {
-    let mut count = 0;
-    // SAFETY: an out parameter that outlives the call.
-    said("cuDeviceGetCount", unsafe {
-        calls::cuDeviceGetCount(&raw mut count)
-    })?;
+///
+/// # Errors
+/// [`Unknown`].
+pub(crate) fn enumerate() -> Result<Vec<Visible>, Unknown> {
+    let count = said("cuDeviceGetCount", calls::device_count())?;
     let count = usize::try_from(count).unwrap_or(0);
     if count > MAX_DEVICES {
-        return Err(StartError::Devices(count));
+        return Err(Unknown::Many(count));
     }
     (0..).take(count).map(visible).collect()
 }
 
-fn visible(ordinal: i32) -> Result<Visible, StartError> {
-    let (mut device, mut capacity) = (0, 0);
-    // SAFETY: out parameters that outlive the calls; the device is one the driver has just named.
-    unsafe {
-        said("cuDeviceGet", calls::cuDeviceGet(&raw mut device, ordinal))?;
-        said(
-            "cuDeviceTotalMem_v2",
-            calls::cuDeviceTotalMem_v2(&raw mut capacity, device),
-        )?;
-    }
+fn visible(ordinal: i32) -> Result<Visible, Unknown> {
+    let device = said("cuDeviceGet", calls::device(ordinal))?;
+    let capacity = said("cuDeviceTotalMem_v2", calls::total_memory(device))?;
     Ok(Visible {
         uuid: uuid(device)?,
         capacity: capacity as u64,
@@ -75,21 +91,15 @@ fn visible(ordinal: i32) -> Result<Visible, StartError> {
 }
 
 /// The UUID. `_v2`, where the driver has it, names the MIG instance rather than the card it is part of.
-fn uuid(device: CUdevice) -> Result<[u8; 16], StartError> {
-    let mut uuid = CUuuid { bytes: [0; 16] };
-    // SAFETY: out parameters that outlive the calls.
-    let answer = unsafe {
-        match calls::cuDeviceGetUuid_v2(&raw mut uuid, device) {
-            CUresult::NOT_FOUND => calls::cuDeviceGetUuid(&raw mut uuid, device),
-            answer => answer,
-        }
+fn uuid(device: CUdevice) -> Result<[u8; 16], Unknown> {
+    let uuid = match calls::device_uuid(device) {
+        Err(CUresult::NOT_FOUND) => calls::card_uuid(device),
+        answer => answer,
     };
-    said("cuDeviceGetUuid", answer)?;
+    let uuid = said("cuDeviceGetUuid", uuid)?;
     Ok(uuid.bytes.map(c_char::cast_unsigned))
 }
 
-fn said(function: &'static str, answer: CUresult) -> Result<(), StartError> {
-    answer
-        .ok()
-        .map_err(|code| StartError::Driver(function, code.0))
+fn said<T>(function: &'static str, answer: Result<T, CUresult>) -> Result<T, Unknown> {
+    answer.map_err(|code| Unknown::Driver(function, code.0))
 }

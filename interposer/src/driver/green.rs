@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUgreenCtx, CUstream};
 
 use crate::driver::calls;
-use crate::holdings::objects::Map;
+use crate::guest::map::Map;
 
 /// A green context.
 #[derive(Clone, Copy, Debug)]

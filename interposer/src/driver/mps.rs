@@ -1,13 +1,9 @@
 //! Whether this process is a client of NVIDIA's Multi-Process Service. Then its gates stay open:
 //! MPS shares its compute. Memory is accounted as ever.
-//!
-//! # Safety
-//! `unsafe` calls two functions of the driver, which has started, with the addresses of locals.
-#![allow(unsafe_code, reason = "asks the driver")]
 
 use std::ffi::OsString;
 
-use gpushare_cuda_abi::cuda::{CUdevice, CUdevice_attribute};
+use gpushare_cuda_abi::cuda::CUdevice_attribute;
 use gpushare_protocol::mps::{self, ACTIVE_THREADS, Facts, PIPE_DIRECTORY};
 
 use crate::driver::calls;
@@ -45,14 +41,7 @@ pub(crate) fn keeps(cap: u64) -> bool {
 
 /// What the driver says of its first device; `None` where it does not know the question.
 fn drivers_word() -> Option<bool> {
-    let (mut device, mut enabled) = (CUdevice::default(), 0);
-    // SAFETY: the result is written to a local.
-    let got = unsafe { calls::cuDeviceGet(&raw mut device, 0) };
-    if !got.is_success() {
-        return None;
-    }
-    let asked = CUdevice_attribute::MPS_ENABLED;
-    // SAFETY: as above.
-    let got = unsafe { calls::cuDeviceGetAttribute(&raw mut enabled, asked, device) };
-    got.is_success().then_some(enabled != 0)
+    let device = calls::device(0).ok()?;
+    let enabled = calls::device_attribute(CUdevice_attribute::MPS_ENABLED, device).ok()?;
+    Some(enabled != 0)
 }

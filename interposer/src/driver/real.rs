@@ -16,7 +16,33 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::nvml::nvmlReturn_t;
 use gpushare_cuda_abi::symbols;
+
+use crate::guest::linker;
+
+/// A C status code that says that the driver has no such function.
+pub(crate) trait Missing {
+    /// It.
+    const MISSING: Self;
+}
+
+impl Missing for CUresult {
+    const MISSING: Self = Self::NOT_FOUND;
+}
+
+impl Missing for nvmlReturn_t {
+    const MISSING: Self = Self::FUNCTION_NOT_FOUND;
+}
+
+/// A name with its NUL as a C string, for the macros of this crate.
+pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a C name holds no NUL"),
+    }
+}
 
 /// `dlsym` and the real thing behind ours.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -278,8 +304,7 @@ fn find_dlsym() -> Option<*mut c_void> {
         let in_place = |version: &&'static CStr| {
             // SAFETY: a live or special handle and static strings.
             let found = unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), version.as_ptr()) };
-            (!found.is_null() && !ptr::eq(found, crate::resolve::dlsym::dlsym as *const c_void))
-                .then_some(found)
+            (!found.is_null() && !linker::is_ours(found)).then_some(found)
         };
         if handle.is_null() {
             return None;

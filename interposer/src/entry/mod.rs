@@ -10,12 +10,13 @@
 
 pub(crate) mod state;
 
-use core::ffi::{CStr, c_void};
+use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_cuda_abi::nvml::nvmlReturn_t;
 
+pub(crate) use crate::driver::real::c_name;
 use crate::driver::real::{Row, Slot};
 use crate::entry::state::{Aside, Need};
 use crate::gate;
@@ -134,14 +135,6 @@ fn walled<R: Status>(body: impl FnOnce() -> R) -> R {
         core::mem::forget(panic);
         R::BROKEN
     })
-}
-
-/// A name with its NUL as a C string, for the macros of this crate.
-pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
-        Ok(name) => name,
-        Err(_) => panic!("a C name holds no NUL"),
-    }
 }
 
 /// Declares hooks: `fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult = alloc;`

@@ -166,7 +166,7 @@ fn prepare() -> Phase {
 
 /// Joins the container, once the driver can tell its devices.
 fn open_account() -> Phase {
-    match crate::account::start() {
+    match crate::account::start(crate::gate::wake) {
         Ok(()) => Phase::Active,
         Err(error) => refuse(&error),
     }

@@ -53,7 +53,6 @@ use crate::guest::{barrier, clock, exit, futex};
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
-pub(crate) use report::Words;
 pub(crate) use thread::{follow_leases, wake};
 use word::{ANY_SLOW, COLUMNS, FENCED, NOT_READY, Record, Word};
 
@@ -166,12 +165,7 @@ pub(crate) fn started() {
         FENCED
     };
     GATE.word.change(NOT_READY, fenced);
-    exit::watch();
-}
-
-/// The process ends: the gate thread stops calling the driver, launches pass. Those that wait now are not made ([`Passage`]).
-pub(crate) fn leave() {
-    thread::stop();
+    exit::watch(thread::stop);
 }
 
 /// The gate of a forked child, before its first call. Stores only.

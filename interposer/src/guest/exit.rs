@@ -15,7 +15,6 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::gate;
 use crate::guest::fork::ForkLocal;
 
 unsafe extern "C" {
@@ -27,8 +26,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Whether the handler is registered. In a forked child that begins CUDA anew, behind that driver's handler once more.
-static WATCHING: ForkLocal<AtomicBool> = ForkLocal::new();
+/// A handler that is registered, and what it calls.
+#[derive(Debug)]
+struct Watch {
+    registered: AtomicBool,
+    stop: fn(),
+}
+
+/// In a forked child that begins CUDA anew, behind that driver's handler once more.
+static WATCHING: ForkLocal<Watch> = ForkLocal::new();
 /// The handler has run.
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
@@ -37,12 +43,14 @@ thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Registers the handler. Called when the driver has been initialised.
-pub(crate) fn watch() {
-    if WATCHING
-        .get_or(AtomicBool::default)
-        .swap(true, Ordering::AcqRel)
-    {
+/// Registers the handler, which has `stop` stop this library's own threads. Called when the driver
+/// has been initialised.
+pub(crate) fn watch(stop: fn()) {
+    let watch = WATCHING.get_or(|| Watch {
+        registered: AtomicBool::new(false),
+        stop,
+    });
+    if watch.registered.swap(true, Ordering::AcqRel) {
         return;
     }
     // SAFETY: the function is of this library, which is never unloaded.
@@ -53,8 +61,10 @@ pub(crate) fn watch() {
 
 extern "C" fn leave(_: *mut c_void) {
     // In a forked child that has not begun CUDA anew there is nothing to stop.
-    if WATCHING.get().is_some() && !LEAVING.swap(true, Ordering::SeqCst) {
-        gate::leave();
+    if let Some(watch) = WATCHING.get()
+        && !LEAVING.swap(true, Ordering::SeqCst)
+    {
+        (watch.stop)();
     }
 }
 

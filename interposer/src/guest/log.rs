@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-use crate::session::identity;
+use crate::guest::descriptor::identity;
 
 /// Where lines go, -1 for nowhere.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);

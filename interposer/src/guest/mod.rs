@@ -3,10 +3,12 @@
 pub(crate) mod background;
 pub(crate) mod barrier;
 pub(crate) mod clock;
+pub(crate) mod descriptor;
 pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod frames;
 pub(crate) mod futex;
 pub(crate) mod linker;
 pub(crate) mod log;
+pub(crate) mod map;
 pub(crate) mod nap;

@@ -16,10 +16,10 @@ use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext,
 use crate::driver::ordered::{Ordered, StreamId};
 use crate::holdings::arena;
 use crate::holdings::events;
+use crate::holdings::graph_memory;
 use crate::holdings::lanes::{Batch, Key, Lane, Lanes, Later, Marked};
 use crate::holdings::layout::Mark;
 use crate::holdings::pools;
-use crate::hooks::graph;
 
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
@@ -102,7 +102,7 @@ fn follow_all() {
         freed();
     }
     pools::each(&arena::follow);
-    graph::each(&arena::follow);
+    graph_memory::each(&arena::follow);
 }
 
 /// Notes that something was freed in a stream's order, which the calling thread's own call uses.

@@ -15,10 +15,10 @@ use crate::driver::ordered::StreamId;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames;
 use crate::holdings::arena::{self, Arena};
+use crate::holdings::early;
 use crate::holdings::frees;
+use crate::holdings::graph_memory;
 use crate::holdings::pools;
-use crate::hooks::early;
-use crate::hooks::graph;
 
 /// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -189,7 +189,7 @@ fn trim(device: DeviceKey) {
         }
     };
     pools::each(&trim);
-    graph::each(&trim);
+    graph_memory::each(&trim);
 }
 
 /// Whether `bytes` would fit if all frees under way were complete.
@@ -208,7 +208,7 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
         }
     };
     pools::each(&add);
-    graph::each(&add);
+    graph_memory::each(&add);
     let left = standing
         .charged
         .saturating_sub(unused.into_inner())

@@ -17,6 +17,7 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::streams;
 use crate::entry::hooks;
+use crate::gate;
 use crate::holdings::frees;
 use crate::holdings::objects::Map;
 use crate::holdings::overhead;
@@ -97,14 +98,21 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
     answer
 }
 
+/// Has the daemon make room for a context on `device`; the gate follows the leases from then on.
+fn opened(device: DeviceKey, patience: &Deadline) -> Result<(), CUresult> {
+    account::open(device, patience)?;
+    gate::follow_leases();
+    Ok(())
+}
+
 /// Makes a context by `call`: what the driver said, and what that took. `Err` if the device has no room for one.
 fn begun(
     device: Option<DeviceKey>,
     call: impl Fn() -> CUresult,
 ) -> Result<(CUresult, i64), CUresult> {
     let patience = Deadline::new();
-    if let Some(refused) = device.and_then(|device| account::open(device, &patience).err()) {
-        return Err(refused.into());
+    if let Some(device) = device {
+        opened(device, &patience)?;
     }
     Ok(overhead::measured(device, || match device {
         // What a context takes is known to the daemon alone.
@@ -176,10 +184,10 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
         let is_news = PRIMARY
             .with(u64::from(device.cast_unsigned()), |_| ())
             .is_none();
-        let refused =
-            is_news.then(|| account::open(device::of_ordinal(device)?, &Deadline::new()).err());
-        if let Some(refused) = refused.flatten() {
-            return refused.into();
+        let device_here = device::of_ordinal(device).filter(|_| is_news);
+        if let Some(refused) = device_here.and_then(|device| opened(device, &Deadline::new()).err())
+        {
+            return refused;
         }
         return remembered(device, context, call());
     }

@@ -6,7 +6,6 @@ mod array_refusal;
 mod array_size;
 mod binding;
 mod context;
-pub(crate) mod early;
 mod external;
 pub(crate) mod graph;
 mod graph_size;
@@ -31,9 +30,8 @@ mod vmm;
 
 use core::ffi::CStr;
 
-use crate::driver::captures;
-use crate::driver::ordered::Ordered;
 use crate::entry::Hook;
+pub(crate) use crate::holdings::early;
 
 /// Every family's rows. A new family is one more line here.
 const FAMILIES: &[&[Hook]] = &[
@@ -71,16 +69,6 @@ const COUNT: usize = {
 
 /// Every hook, sorted by symbol.
 static ALL: [Hook; COUNT] = sorted();
-
-/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
-/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
-pub(crate) fn may_wait() -> bool {
-    if captures::none_seen() {
-        !Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
-    } else {
-        !captures::by_this_thread()
-    }
-}
 
 /// The hook of exactly this symbol.
 pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {

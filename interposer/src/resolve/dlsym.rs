@@ -22,6 +22,7 @@ use core::ffi::{c_char, c_void};
 /// As the C function: `name` points to a string, `handle` is a live handle or one of the special ones.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
+#[cfg_attr(test, allow(dead_code, reason = "tests export nothing"))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     naked_asm!(
@@ -58,6 +59,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 /// As the C function: `name` points to a string, `handle` is a live handle or one of the special ones.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
+#[cfg_attr(test, allow(dead_code, reason = "tests export nothing"))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     naked_asm!(

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::account;
+use crate::driver::captures;
 use crate::driver::device::DeviceKey;
 use crate::guest::linker;
 
@@ -163,7 +164,7 @@ fn would_wait(device: DeviceKey, bytes: u64) -> bool {
         let limit = standing.limit.unwrap_or(u64::MAX);
         standing.charged.saturating_add(bytes) <= limit
     });
-    fits && super::may_wait()
+    fits && captures::may_wait()
 }
 
 /// Whether the process frees a cache after an out-of-memory: it was seen to, or its allocator is PyTorch's.

@@ -70,14 +70,14 @@ impl Drop for Descriptor {
 
 /// A descriptor that a forked child does not keep: it is the parent's connection, or the parent's page.
 #[derive(Debug)]
-pub(super) struct ParentsOnly {
+pub(crate) struct ParentsOnly {
     number: AtomicI32,
     inode: AtomicU64,
 }
 
 impl ParentsOnly {
     /// None yet.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             number: AtomicI32::new(-1),
             inode: AtomicU64::new(0),
@@ -85,13 +85,13 @@ impl ParentsOnly {
     }
 
     /// From now on this one.
-    pub(super) fn set(&self, descriptor: &Descriptor) {
+    pub(crate) fn set(&self, descriptor: &Descriptor) {
         self.inode.store(descriptor.identity.1, Ordering::Relaxed);
         self.number.store(descriptor.number, Ordering::Release);
     }
 
     /// Closes it, in a forked child's fork handler: two system calls.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let number = self.number.swap(-1, Ordering::AcqRel);
         let inode = self.inode.load(Ordering::Relaxed);
         if number >= 0 && identity(number).is_ok_and(|(_, now)| now == inode) {
