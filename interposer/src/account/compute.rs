@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ground::Ground;
 use super::join::Membership;
+use crate::driver::mps;
 use crate::gate::Words;
-use crate::mps;
 use crate::session::Session;
 
 /// All of a device, in thousandths: a cap that does not bind.

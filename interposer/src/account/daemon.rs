@@ -13,8 +13,9 @@ use super::ground::Ground;
 use super::grow;
 use super::join::{Membership, Own, StartError};
 use super::process;
-use crate::views::Shown;
-use crate::{device, session};
+use crate::account::views::Shown;
+use crate::driver::device;
+use crate::session;
 
 /// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's.
 ///

@@ -21,7 +21,7 @@ use super::ground::Ground;
 use super::killpoint;
 use super::lock::{self, Unavailable};
 use super::process::{self, Identity};
-use crate::views::Shown;
+use crate::account::views::Shown;
 
 /// Ancestors looked at: more than any sane tree is deep.
 const ANCESTORS: usize = 64;

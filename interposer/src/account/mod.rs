@@ -1,6 +1,6 @@
 //! The account of a container: what its processes hold, and whether they may have more.
 //!
-//! [`start`] joins the container once. After that [`charge`] books bytes before the driver is asked and [`release`] gives them back
+//! [`start`] joins the container once. After that [`charge()`] books bytes before the driver is asked and [`release`] gives them back
 //! after the driver did: one compare-and-swap each on a word of this process's own, as long as its credit lasts. More credit
 //! comes from [`grow`], under the container lock. A process that dies leaves a word that says what it held; others take it back
 //! once the driver has ([`limbo`]).
@@ -28,6 +28,7 @@ mod slots;
 mod stale;
 #[cfg(test)]
 mod tests;
+pub(crate) mod views;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -36,10 +37,10 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
-use crate::device::{self, DeviceKey};
-use crate::fork::ForkLocal;
+use crate::account::views::Shown;
+use crate::driver::device::{self, DeviceKey};
+use crate::guest::fork::ForkLocal;
 use crate::session::{Bound, Session, Waiting};
-use crate::views::Shown;
 use ground::Ground;
 
 pub(crate) use crate::session::Deadline;
@@ -145,7 +146,7 @@ pub(crate) fn can_wait() -> bool {
 
 /// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
 pub(crate) fn after_fork_in_child() {
-    crate::fork::forget_parent();
+    crate::guest::fork::forget_parent();
     file::drop_parents_lock();
     crate::session::after_fork_in_child();
 }

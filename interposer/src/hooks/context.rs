@@ -8,14 +8,19 @@ use core::ffi::c_int;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::{frees, reclaim};
 use crate::account::{self, Deadline};
-use crate::captures::unnoticed;
-use crate::device::{self, DeviceKey};
+use crate::driver::calls;
+use crate::driver::captures;
+use crate::driver::captures::unnoticed;
+use crate::driver::contexts;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::green;
+use crate::driver::streams;
 use crate::entry::hooks;
-use crate::gate::streams;
-use crate::objects::Map;
-use crate::{captures, contexts, driver, green, overhead};
+use crate::holdings::frees;
+use crate::holdings::objects::Map;
+use crate::holdings::overhead;
+use crate::holdings::reclaim;
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -119,7 +124,7 @@ fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
     let ended = |answer: CUresult| {
         let mut current = CUcontext::NULL;
         // SAFETY: an out parameter that outlives the call.
-        let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
+        let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
         answer.is_success() && known && current != context
     };
     // SAFETY: the program's own argument.
@@ -197,7 +202,7 @@ fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: out parameters that outlive the call.
     let answer = unnoticed(|| unsafe {
-        driver::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
+        calls::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
     });
     answer.is_success() && active != 0
 }

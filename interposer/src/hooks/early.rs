@@ -10,8 +10,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::device::DeviceKey;
-use crate::{account, linker};
+use crate::account;
+use crate::driver::device::DeviceKey;
+use crate::guest::linker;
 
 /// The library of PyTorch's caching allocator, as the dynamic linker names it.
 const TORCH: &[u8] = b"libc10_cuda.so";
@@ -112,7 +113,7 @@ fn told<R>(change: impl FnOnce(&mut Told) -> R) -> R {
 
 /// Notes that the program has freed memory.
 #[inline]
-pub(super) fn freed() {
+pub(crate) fn freed() {
     FREES.store(
         FREES.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
@@ -121,7 +122,7 @@ pub(super) fn freed() {
 
 /// Notes that this thread asks for memory.
 #[inline]
-pub(super) fn begins(device: DeviceKey, bytes: u64) {
+pub(crate) fn begins(device: DeviceKey, bytes: u64) {
     if WATCHED.load(Ordering::Relaxed) != 0 {
         begins_watched(device, bytes);
     }
@@ -140,7 +141,7 @@ fn begins_watched(device: DeviceKey, bytes: u64) {
 
 /// Notes that this thread's request has run out of memory.
 #[cold]
-pub(super) fn ran_out(device: DeviceKey, bytes: u64) {
+pub(crate) fn ran_out(device: DeviceKey, bytes: u64) {
     let frees = FREES.load(Ordering::Relaxed);
     told(|told| told.ran_out((device, bytes), frees));
 }
@@ -148,7 +149,7 @@ pub(super) fn ran_out(device: DeviceKey, bytes: u64) {
 /// Whether this thread's request, which would wait now, is refused instead. Not where the answer would be
 /// the same without a wait, and not while the process holds nothing that it could give back.
 #[cold]
-pub(super) fn refuses(device: DeviceKey, bytes: u64) -> bool {
+pub(crate) fn refuses(device: DeviceKey, bytes: u64) -> bool {
     if account::holds(device) == 0 || !would_wait(device, bytes) || !caches() {
         return false;
     }

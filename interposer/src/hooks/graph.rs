@@ -15,21 +15,21 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::arena::{self, Arena, Held, Promise};
-use super::frees::{self, Freed};
-use super::graph_size::{Sizes, size_up};
-use super::ordered::Ordered;
-use super::reclaim::{self, Found};
-use super::refusal;
-use super::turns::{Turn, Turns};
 use crate::account::{self, Charge, Deadline};
-use crate::captures::unnoticed;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
-use crate::fork::ForkLocal;
 use crate::gate::{self, Work};
-use crate::objects::Map;
+use crate::guest::fork::ForkLocal;
+use crate::holdings::arena::{self, Arena, Held, Promise};
+use crate::holdings::frees::{self, Freed};
+use crate::holdings::objects::Map;
+use crate::holdings::reclaim::{self, Found};
+use crate::holdings::turns::{Turn, Turns};
+use crate::hooks::graph_size::{Sizes, size_up};
+use crate::hooks::refusal;
 
 hooks! {
     fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error: *mut CUgraphNode,
@@ -99,7 +99,7 @@ impl GraphMemory {
         let ordinal = device::ordinal_of(self.device)?;
         // SAFETY: these attributes are 64 bits wide.
         let answer = unnoticed(|| unsafe {
-            driver::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut value).cast())
+            calls::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut value).cast())
         });
         answer.is_success().then_some(value)
     }
@@ -125,7 +125,7 @@ impl Arena for GraphMemory {
     fn trim(&self) {
         if let Some(ordinal) = device::ordinal_of(self.device) {
             // SAFETY: a device of the program's. What is in use stays.
-            let _ = unnoticed(|| unsafe { driver::cuDeviceGraphMemTrim(ordinal) });
+            let _ = unnoticed(|| unsafe { calls::cuDeviceGraphMemTrim(ordinal) });
         }
     }
 }
@@ -228,7 +228,7 @@ fn instantiating(
             let asked = ask(&raw mut tried, flags & !upload);
             if asked.is_success() {
                 // SAFETY: the driver has just made it, and the program has not seen it.
-                let _ = unsafe { driver::cuGraphExecDestroy(tried) };
+                let _ = unsafe { calls::cuGraphExecDestroy(tried) };
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
@@ -263,7 +263,7 @@ fn unsized_up(
         return answer;
     }
     // SAFETY: the driver has just made it, and the program has not seen it.
-    let _ = unsafe { driver::cuGraphExecDestroy(*exec) };
+    let _ = unsafe { calls::cuGraphExecDestroy(*exec) };
     failed
 }
 

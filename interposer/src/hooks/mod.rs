@@ -1,25 +1,20 @@
 //! The hooked functions, one family a file, and the one table of them all.
 
 mod allocate;
-mod arena;
 mod array;
 mod array_refusal;
 mod array_size;
 mod binding;
 mod context;
-mod early;
-mod events;
+pub(crate) mod early;
 mod external;
-mod frees;
-mod graph;
+pub(crate) mod graph;
 mod graph_size;
 mod info;
 mod init;
 mod ipc;
-mod lanes;
 mod launch;
 mod launch_legacy;
-mod layout;
 mod linear;
 mod lookup;
 mod managed;
@@ -27,23 +22,18 @@ mod module;
 mod moves;
 mod nvml;
 mod nvml_lists;
-mod ordered;
 mod pending;
 mod pool;
-mod pools;
-mod reclaim;
 mod refusal;
 mod stream;
 mod sync;
-mod turns;
 mod vmm;
 
 use core::ffi::CStr;
 
-use crate::captures;
+use crate::driver::captures;
+use crate::driver::ordered::Ordered;
 use crate::entry::Hook;
-
-pub(crate) use ordered::Ordered;
 
 /// Every family's rows. A new family is one more line here.
 const FAMILIES: &[&[Hook]] = &[

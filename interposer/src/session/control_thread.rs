@@ -14,7 +14,10 @@ use gpushare_protocol::wire::{Reply, Request, decode};
 use super::register::{self, Failed};
 use super::socket::{self, Connection};
 use super::{PAUSES, SOCKET, Session, apart, pages};
-use crate::{account, background, gate, log};
+use crate::account;
+use crate::gate;
+use crate::guest::background;
+use crate::guest::log;
 
 /// How long a new daemon may take over one answer. The container lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);

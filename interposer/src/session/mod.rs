@@ -33,7 +33,7 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 
-use crate::fork::ForkLocal;
+use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use descriptor::ParentsOnly;

@@ -9,7 +9,7 @@ use gpushare_protocol::wire::{
 
 use super::descriptor::Descriptor;
 use super::socket::{self, Connection};
-use crate::mps;
+use crate::driver::mps;
 
 /// What a registration gave.
 #[derive(Debug)]
