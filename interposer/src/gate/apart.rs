@@ -11,11 +11,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::column::Column;
-use super::marks::Relaxed;
-use super::window::Lane;
-use super::{awaited, column, drain, streams};
-use crate::hooks::Ordered;
+use super::{awaited, column, drain};
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
+use crate::gate::column::Column;
+use crate::gate::marks::Relaxed;
+use crate::gate::window::Lane;
 
 /// Places of a set.
 const WAYS: usize = 4;

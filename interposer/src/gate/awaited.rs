@@ -19,12 +19,14 @@ use gpushare_cuda_abi::cuda::{
 
 mod events;
 
-use super::window::Lane;
-use super::{apart, clock, column, drain, streams};
-use crate::contexts;
-use crate::fork::ForkLocal;
-use crate::green::{self, Green};
-use crate::hooks::Ordered;
+use super::{apart, column, drain};
+use crate::driver::contexts;
+use crate::driver::green::{self, Green};
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
+use crate::gate::window::Lane;
+use crate::guest::clock;
+use crate::guest::fork::ForkLocal;
 use events::{Before, Covers, Events};
 
 static EVENTS: ForkLocal<Mutex<Events>> = ForkLocal::new();

@@ -12,21 +12,22 @@ use gpushare_cuda_abi::cuda::{
 };
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::column::{self, Column, Timing, Told};
-use super::estimate::Expected;
-use super::futex::Bed;
-use super::window::Lane;
-use super::{Key, Passage, Place, apart, awaited, clock, thread};
-use crate::contexts::{self, Here};
-use crate::exit;
-use crate::green::{self, Green};
-use crate::hooks::Ordered;
+use super::{Key, Passage, Place, apart, awaited, thread};
+use crate::driver::contexts::{self, Here};
+use crate::driver::green::{self, Green};
+use crate::driver::ordered::Ordered;
+use crate::gate::column::{self, Column, Timing, Told};
+use crate::gate::estimate::Expected;
+use crate::gate::window::Lane;
+use crate::guest::clock;
+use crate::guest::exit;
+use crate::guest::futex::Bed;
 use crate::session::Notice;
 
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
 const PATIENCE: u64 = 10_000_000_000;
 /// A wait of the program's that took so long (ns) was for work that ended only then.
-pub(super) const BLOCKED: u64 = 20_000;
+pub(crate) const BLOCKED: u64 = 20_000;
 
 /// One admitted launch.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ thread_local! {
 }
 
 /// A number of the calling thread's own while it lives, never 0.
-pub(super) fn thread_number() -> usize {
+pub(crate) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
@@ -147,14 +148,14 @@ impl Admitted {
 }
 
 /// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
-pub(super) fn context_going(context: CUcontext) {
+pub(crate) fn context_going(context: CUcontext) {
     for column in column::all() {
         column.context_going(context);
     }
 }
 
 /// What was about to go has gone, or not.
-pub(super) fn context_went(context: CUcontext, gone: bool) {
+pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
     }
@@ -164,21 +165,21 @@ pub(super) fn context_went(context: CUcontext, gone: bool) {
 }
 
 /// A stream is about to be destroyed: the driver finishes in its own time what it holds.
-pub(super) fn stream_going(here: Here, stream: CUstream) {
+pub(crate) fn stream_going(here: Here, stream: CUstream) {
     if let Some(column) = column::of(here.device.index()) {
         column.stream_going(lane_of(here.handle, stream, false));
     }
 }
 
 /// Nothing marks the stream any more; its handle may soon be another's.
-pub(super) fn stream_gone(stream: CUstream) {
+pub(crate) fn stream_gone(stream: CUstream) {
     for column in column::all() {
         column.stream_gone(stream);
     }
 }
 
 /// A green context is about to be destroyed: the driver finishes in its own time what its default stream holds.
-pub(super) fn green_going(green: &Green) {
+pub(crate) fn green_going(green: &Green) {
     let primary = contexts::of(green.primary);
     if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
         column.stream_going(Lane::of_green(green));
@@ -186,7 +187,7 @@ pub(super) fn green_going(green: &Green) {
 }
 
 /// A stream is about to capture.
-pub(super) fn capture_begins(here: Here, stream: Ordered) {
+pub(crate) fn capture_begins(here: Here, stream: Ordered) {
     if let Some(column) = column::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
         column.capture_begins(lane);
@@ -194,7 +195,7 @@ pub(super) fn capture_begins(here: Here, stream: Ordered) {
 }
 
 /// Whether anything may ever bind in this process.
-pub(super) fn may_bind() -> bool {
+pub(crate) fn may_bind() -> bool {
     !column::all().is_empty()
 }
 

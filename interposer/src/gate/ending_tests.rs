@@ -1,7 +1,7 @@
 //! How a turn's end is foreseen: which launch is its last, and when what is under way will be complete.
 
-use super::window::Bounds;
-use super::window_tests::{BOUNDS, Bench, LANE, MS, US};
+use crate::gate::window::Bounds;
+use crate::gate::window_tests::{BOUNDS, Bench, LANE, MS, US};
 
 /// A turn that ends at `deadline`.
 fn until(deadline: u64) -> Bounds {

@@ -2,7 +2,9 @@
 
 use gpushare_protocol::page::lease::{LEAD, LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use super::mirror::{AT_ONCE, Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
+use crate::gate::mirror::{
+    AT_ONCE, Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER,
+};
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::estimate::{Estimates, Mix, Service};
-use crate::green::Green;
+use crate::driver::green::Green;
+use crate::gate::estimate::{Estimates, Mix, Service};
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,17 +18,19 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::cap::{Bucket, Duty};
-use super::column::{self, Column};
-use super::futex::{Bed, wake_all};
-use super::marks::Relaxed;
-use super::mirror::{AT_ONCE, Act, NEVER, Stand};
-use super::{barrier, clock};
 use crate::account::{self, Compute};
-use crate::fork::ForkLocal;
-use crate::frames;
+use crate::gate::cap::{Bucket, Duty};
+use crate::gate::column::{self, Column};
+use crate::gate::marks::Relaxed;
+use crate::gate::mirror::{AT_ONCE, Act, NEVER, Stand};
+use crate::guest::background;
+use crate::guest::barrier;
+use crate::guest::clock;
+use crate::guest::exit;
+use crate::guest::fork::ForkLocal;
+use crate::guest::frames;
+use crate::guest::futex::{Bed, wake_all};
 use crate::session::Notice;
-use crate::{background, exit};
 
 /// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
 const LONGEST: u64 = 1_000_000_000;

@@ -9,10 +9,10 @@ use gpushare_protocol::page::lease::Turn;
 
 mod admission;
 
-use super::estimate::{Estimates, Expected, Service};
-pub(super) use super::queue::Lane;
-pub(super) use super::queue::Sample;
-use super::queue::{Queue, School, Seen};
+use crate::gate::estimate::{Estimates, Expected, Service};
+pub(super) use crate::gate::queue::Lane;
+pub(super) use crate::gate::queue::Sample;
+use crate::gate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
 pub(super) const BATCH_OPS: u32 = 64;

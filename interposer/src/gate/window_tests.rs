@@ -2,7 +2,7 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
+use crate::gate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const US: u64 = 1_000;

@@ -7,11 +7,11 @@
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
-use super::frees;
 use crate::account;
 use crate::entry::hooks;
 use crate::gate;
 use crate::gate::drain::{Awaited, Wait};
+use crate::holdings::frees;
 
 hooks! {
     #[wait]

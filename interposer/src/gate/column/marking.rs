@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
 use super::{Column, clock, streams};
+use crate::driver::green;
 use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
 use crate::gate::mirror::Stand;
 use crate::gate::window::{BATCH_AGE, Lane};
-use crate::green;
 
 /// An operation that is timed: the event before it.
 #[derive(Debug)]
