@@ -5,7 +5,7 @@
 use crate::units::{Bytes, GIB, KIB, MIB, TIB};
 use std::fmt;
 
-/// What our own grammar takes, for messages.
+/// Sizes that our own grammar accepts, for messages.
 pub const ACCEPTED: &str = "bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), 4G or 4GB (powers of ten), \
      decimals (1.5GiB), or a part of the device (50%); more than zero, upper and lower case as written here";
 

@@ -73,8 +73,8 @@ pub struct Device {
     pub uuid: [AtomicU64; 2],
     /// Nonzero once a process has claimed the column.
     pub claimed: AtomicU32,
-    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): what a process is told is free then never rises
-    /// by others' doing. Zero in pages of minor 1.
+    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): the free memory
+    /// that a process is told then never rises because of others. Zero in pages of minor 1.
     pub by_request: AtomicU32,
     /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
     pub limit: AtomicU64,
@@ -95,17 +95,20 @@ pub struct Device {
     /// then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
     pub empty_at: AtomicU64,
     reserved_before_watch: [AtomicU64; 14],
-    /// Whether a remembered sum of all charges is still right. On a line that nothing else writes. Processes of minor 1 do not
-    /// tell it their charges, so who remembers looks anew after a millisecond at most all the same.
+    /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
+    /// Processes of minor 1 do not tell it their charges, so a remembered sum is computed anew
+    /// after a millisecond at most.
     pub watch: Watch,
     reserved: [AtomicU64; 7],
 }
 
-/// Who a slot belongs to. Written by its claimer under the container lock, after the slot's lock byte is held.
+/// The owner of a slot. Written by its claimer under the container lock, after the slot's lock byte
+/// is held.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
-    /// Nonzero while the slot is taken; it is dead if nobody holds its [`lock_byte`]. Written last.
+    /// Nonzero while the slot is taken; it is dead if no process holds its [`lock_byte`]. Written
+    /// last.
     pub taken: AtomicU32,
     /// Process id in the process's own namespace.
     pub pid: AtomicU32,
@@ -225,8 +228,8 @@ impl Page {
     /// Views a mapping as a page. Any bytes are a valid page; [`Page::check`] says whether it is one of ours.
     ///
     /// # Safety
-    /// `base` points to [`PAGE_BYTES`] bytes, page-aligned, readable and writable, which stay mapped for `'a` and
-    /// are accessed by nobody but through atomics.
+    /// `base` points to [`PAGE_BYTES`] bytes, page-aligned, readable and writable, which stay
+    /// mapped for `'a` and are accessed only through atomics.
     pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
         // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic integer, for which all
         // bit patterns are valid.
@@ -332,7 +335,7 @@ impl Device {
         self.claimed.store(1, Ordering::Release);
     }
 
-    /// Gives the column back: nobody uses the device. For the container lock's holder.
+    /// Gives the column back: no process uses the device. For the container lock's holder.
     pub fn vacate(&self) {
         self.claimed.store(0, Ordering::Release);
     }

@@ -23,11 +23,11 @@ pub const LEAD: u64 = 300_000;
 /// Times [`ControlDevice::turn`] reads again when the daemon wrote meanwhile.
 const RETRIES: usize = 8;
 
-/// What a container may do on a device.
+/// The state of a container's lease on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LeaseState {
-    /// Nobody else is registered there and no cap binds: no bounds, no marks.
+    /// No other container is registered there and no cap binds: no bounds, no completion events.
     Free = 0,
     /// It holds the device until the deadline, with bounded work in flight.
     Open = 1,
@@ -37,8 +37,9 @@ pub enum LeaseState {
 
 /// The lease in one word: `epoch << 2 | state`.
 ///
-/// The epoch rises with every grant and whenever a deadline moves later, so that what was said of an earlier turn is told
-/// from news; a deadline that moves earlier keeps it. `Closed` carries the epoch it closes, 0 before the first grant.
+/// The epoch rises with every grant and whenever a deadline moves later, so that a report about an
+/// earlier turn is recognised; a deadline that moves earlier keeps it. `Closed` carries the epoch
+/// it closes, 0 before the first grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseWord(u64);
 
@@ -71,8 +72,9 @@ impl LeaseWord {
         self.0 >> 2
     }
 
-    /// What the container may do. A state of a later minor reads as `Open`, never as `Closed`: a library never stops its
-    /// program for a word it does not understand, and the bounds beside the word still hold.
+    /// The state. A state of a later minor reads as `Open`, never as `Closed`: a library never
+    /// stops its program for a word it does not understand, and the bounds beside the word still
+    /// hold.
     pub const fn state(self) -> LeaseState {
         match self.0 & 3 {
             0 => LeaseState::Free,

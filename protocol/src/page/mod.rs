@@ -6,7 +6,8 @@
 //!
 //! 1. `charged <= credit` in every word, by compare-and-swap;
 //! 2. credit is raised only under the container lock, and then the sum of credit stays within the limit;
-//! 3. anybody who holds the lock may lower another's credit as far as its charged bytes, and no further.
+//! 3. the holder of the lock may lower another's credit as far as its charged bytes, and no
+//!    further.
 //!
 //! So a container's charges stay within its limit whatever its processes race, and a process that dies leaves
 //! nothing to repair: its words say what it held. No lock lives in the page; see [`lock_byte`].

@@ -1,13 +1,14 @@
 //! The word {charged, credit}: what one process holds and may hold on one device, in units of 512 bytes.
 //!
-//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The process that owns the word charges
-//! and releases; whoever holds the container lock may also [`Word::reclaim`] credit that is not used. A daemon that lowers a limit
-//! below what is charged may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged without the
-//! lock, and what is released is no credit.
+//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The
+//! process that owns the word charges and releases; the holder of the container lock may also
+//! [`Word::reclaim`] credit that is not used. A daemon that lowers a limit below what is charged
+//! may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged
+//! without the lock, and what is released is no credit.
 
 use super::sync::{AtomicU64, Ordering};
 
-/// One process's standing on one device. All-zero memory is a valid, empty word.
+/// One process's charges and credit on one device. All-zero memory is a valid, empty word.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Word(AtomicU64);
@@ -17,7 +18,7 @@ pub struct Word(AtomicU64);
 pub struct Split {
     /// Booked before the driver was asked.
     pub charged: u32,
-    /// May be booked without asking anybody.
+    /// May be booked without asking.
     pub credit: u32,
 }
 
@@ -44,7 +45,8 @@ impl Split {
         }
     }
 
-    /// What the word stands for in a sum that must not pass a limit: its credit, and in a bound word what is charged above that.
+    /// The word's value in a sum that must not pass a limit: its credit, and in a bound word what
+    /// is charged above that.
     pub const fn held(self) -> u32 {
         if self.charged > self.credit {
             self.charged
@@ -174,8 +176,9 @@ impl Word {
         .unwrap_or(0)
     }
 
-    /// Takes all credit, also what is charged on: nothing more can be charged before credit is raised under the container lock, and
-    /// what is released meanwhile is gone. For a daemon whose tenant is above its limit.
+    /// Takes all credit, also the credit under existing charges: nothing more can be charged before
+    /// credit is raised under the container lock, and what is released meanwhile is gone. For a
+    /// daemon whose tenant is above its limit.
     pub fn bind(&self) {
         let bound = self.update(|now| {
             if now.credit == 0 {
@@ -188,7 +191,8 @@ impl Word {
         let _ = bound;
     }
 
-    /// Empties the word of a process that is gone, and says what it held. For the container lock's holder.
+    /// Empties the word of a process that is gone, and returns what it held. For the container
+    /// lock's holder.
     pub fn clear(&self) -> Split {
         Split::unpack(self.0.swap(0, Ordering::SeqCst))
     }

@@ -1,10 +1,11 @@
-//! What the commands (`run`, `ps`, `set`, `events`, `devices`) say to the daemon on its control socket.
+//! Messages between the commands (`run`, `ps`, `set`, `events`, `devices`) and the daemon, on its
+//! control socket.
 
 use super::error::WireError;
 use super::page::{Cursor, Listing, Rows};
 use serde::{Deserialize, Serialize};
 
-/// What a command asks.
+/// Requests of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Control {
@@ -26,7 +27,7 @@ pub enum Control {
     Set {
         /// The container's name.
         container: String,
-        /// What changes.
+        /// The changes.
         changes: Vec<(String, String)>,
     },
     /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the connection ends.
@@ -36,8 +37,8 @@ pub enum Control {
     },
     /// How the devices' time is shared. Since minor 1. Answered by [`ControlReply::Shares`].
     Shares,
-    /// Keep a container that exists, as who created it does, and hear of its end: for `run` whose daemon was followed by
-    /// another. Since minor 1. Answered as [`Control::Create`].
+    /// Keep a container that exists, as its creator does, and be told of its end: for `run` whose
+    /// daemon was followed by another. Since minor 1. Answered as [`Control::Create`].
     Attach {
         /// The container's name.
         container: String,
@@ -46,14 +47,14 @@ pub enum Control {
     Ends,
     /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
     Page {
-        /// What is listed.
+        /// The list.
         of: Listing,
         /// Where the page begins.
         from: Cursor,
     },
 }
 
-/// What the daemon answers a command.
+/// Replies to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ControlReply {
@@ -66,7 +67,7 @@ pub enum ControlReply {
     },
     /// The container waits for admission; another reply to the same request follows.
     Queued {
-        /// What it waits for, with the numbers.
+        /// The reason why it waits, with the numbers.
         why: String,
     },
     /// The container of this connection is to end: pass the signal on to its processes.
@@ -80,7 +81,7 @@ pub enum ControlReply {
     Containers(Vec<ContainerRow>),
     /// To [`Control::Devices`].
     Devices(Vec<DeviceRow>),
-    /// One thing that happened.
+    /// One event.
     Event(EventRow),
     /// To requests that need no more than that.
     Done,
@@ -148,11 +149,11 @@ pub struct ProcessRow {
     pub charged: u64,
     /// Bytes the driver took beside the charges.
     pub overhead: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: ProcessState,
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -167,7 +168,7 @@ pub enum ProcessState {
     Waiting(Want),
 }
 
-/// What a waiting allocation wants.
+/// The bytes that a waiting allocation asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
     /// Bytes wanted.
@@ -187,7 +188,7 @@ pub struct EndRow {
     pub by: EndsBy,
 }
 
-/// What ends a container in its time.
+/// Limits that end a container in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EndsBy {
@@ -225,7 +226,7 @@ pub struct DeviceRow {
     pub limbo: u64,
     /// Bytes of processes that gpushare does not manage.
     pub unmanaged: u64,
-    /// What the device and driver can do, by name.
+    /// Capabilities of the device and driver, by name.
     pub capabilities: Vec<String>,
 }
 
@@ -236,17 +237,18 @@ pub struct ShareRow {
     pub name: String,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// What it gets while all that work on the device with its priority or a higher one want it; 0 while it does not.
+    /// The part it gets while all containers of its priority or a higher one want the device; 0
+    /// while it does not want it.
     pub weight: u32,
     /// The guarantee it asked for, if it asked for one.
     pub request: Option<u32>,
     /// Its hard cap, if it has one.
     pub cap: Option<u32>,
-    /// What it held of the last `over_ms`.
+    /// The part of the last `over_ms` that it held.
     pub held: u32,
     /// Over how many milliseconds `held` is counted; 0 when nothing was counted yet.
     pub over_ms: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: ShareState,
     /// Turns it was given.
     pub turns: u64,
@@ -256,7 +258,7 @@ pub struct ShareRow {
     pub ungated: u32,
 }
 
-/// What a container is doing on a device. Times are in microseconds.
+/// The state of a container on a device. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ShareState {

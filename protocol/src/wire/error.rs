@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, by a number that never changes its meaning.
+/// The error, by a number that never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorCode {

@@ -1,4 +1,4 @@
-//! What a client (a process with the interposer) says to the daemon, and what it hears.
+//! Messages between a client (a process with the interposer) and the daemon.
 //!
 //! A connection begins with [`Hello`] in both directions (request id 0). The socket a client came through names its
 //! container; nothing in a message does. Replies carry the id of their request and may come in any order: an
@@ -42,7 +42,7 @@ impl Hello {
     }
 }
 
-/// What a client asks.
+/// Requests of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {
@@ -62,7 +62,7 @@ pub enum Request {
         /// The request id of the ask.
         ask: u32,
     },
-    /// Bytes were freed while the control page said that somebody waits.
+    /// Bytes were freed while the control page said that a container waits.
     Freed {
         /// The device column.
         column: u8,
@@ -151,15 +151,16 @@ pub struct Registered {
 pub struct Ask {
     /// The device column.
     pub column: u8,
-    /// What all processes of the container have charged, as seen under the container's lock.
+    /// The charges of all processes of the container, as seen under the container's lock.
     pub held: u64,
     /// Bytes of the allocation.
     pub bytes: u64,
-    /// What is left of the asker's time to wait, in milliseconds, if it waited before; the container's own timeout is the most.
+    /// The rest of the asker's time to wait, in milliseconds, if it waited before; at most the
+    /// container's own timeout.
     pub patience_ms: Option<u64>,
 }
 
-/// What the daemon answers a client.
+/// Replies to a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reply {
@@ -187,7 +188,7 @@ pub enum Refusal {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Nobody could or may give way, and policy does not wait.
+    /// No container could or may give way, and policy does not wait.
     NoMemory,
     /// It waited as long as it may.
     TimedOut {

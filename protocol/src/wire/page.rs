@@ -4,7 +4,7 @@ use super::control::{ContainerRow, DeviceRow, EndRow, GangRow, ShareRow};
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
-/// What is listed.
+/// The list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Listing {
@@ -26,7 +26,7 @@ pub enum Listing {
 
 /// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
 ///
-/// What is there throughout is listed once, whatever comes and goes between two pages.
+/// A row that exists throughout is listed once, whatever comes and goes between two pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The daemon's number of a container.
