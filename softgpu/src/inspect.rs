@@ -100,7 +100,8 @@ pub struct Spell {
     pub to: u64,
 }
 
-/// The machine of this name as it is now; `None` if nobody has it open. Looking is no operation: nothing late comes nearer.
+/// The machine of this name as it is now; `None` if no process has it open. Looking is no
+/// operation: nothing late comes nearer.
 ///
 /// # Errors
 /// What the kernel says if the shared state cannot be read.
@@ -134,8 +135,9 @@ impl Observer {
         of(&self.machine, false)
     }
 
-    /// Who had the multiprocessors of the device with this index, and when, oldest first: what came after `place` (0 for all that is
-    /// remembered, some 2000 spells), and the place to ask from the next time.
+    /// The contexts that had the multiprocessors of the device with this index, and when, oldest
+    /// first: what came after `place` (0 for all that is remembered, some 2000 spells), and the
+    /// place to ask from the next time.
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -188,7 +190,8 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
         .locked(|view, facts| {
             if step {
                 view.tick(facts);
-                // After the tick, so that whoever died is seen dead before anything of it returns.
+                // After the tick, so that a dead process is seen dead before anything of it
+                // returns.
                 view.reap(facts);
             }
             let members = || {

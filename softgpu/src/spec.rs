@@ -95,7 +95,7 @@ pub struct Spec {
 /// When the device passes an event that no work comes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// When its context has the multiprocessors, or nobody has.
+    /// When its context has the multiprocessors, or no context has.
     Turn,
     /// At once.
     Any,

@@ -1,4 +1,4 @@
-//! The machine as a monitor sees it: whoever is there, without being one of them.
+//! The machine as a monitor sees it: all its processes, without being one of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -146,7 +146,7 @@ impl Sampling {
     }
 }
 
-/// A machine nobody has open: all its memory is free.
+/// A machine that no process has open: all its memory is free.
 fn empty(spec: &Spec) -> Snapshot {
     let device = |index| DeviceTruth {
         uuid: uuid_text(uuid(spec, index)),

@@ -40,7 +40,7 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
     result
 }
 
-/// What a function answers that nobody implements.
+/// The answer of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> CUresult {
     enter(symbol, Entry::Ready, || Err(CUresult::NOT_SUPPORTED))
 }

@@ -2,7 +2,7 @@
 //! function `InitializeInjection` it calls once. As with a real driver nothing is said where there is no such library or function.
 //!
 //! # Safety
-//! Loads a library and calls a function of it, which is what whoever sets the variable asks for.
+//! Loads a library and calls a function of it, as the setter of the variable asks.
 #![allow(unsafe_code, reason = "loads a library and calls a function of it")]
 
 use std::ffi::CString;

@@ -113,7 +113,7 @@ pub(crate) fn enter(
     result
 }
 
-/// What a function answers that nobody implements.
+/// The answer of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> nvmlReturn_t {
     enter(symbol, false, || Err(nvmlReturn_t::NOT_SUPPORTED))
 }

@@ -34,7 +34,7 @@ pub struct Context {
     device: Arc<Device>,
     primary: bool,
     flags: AtomicU32,
-    /// Destroyed, or a primary context that nobody has retained (yet, or any more).
+    /// Destroyed, or a primary context that is not retained (yet, or any more).
     destroyed: AtomicBool,
     /// The sticky error, 0 for none.
     error: AtomicU32,

@@ -10,7 +10,8 @@ use super::Context;
 use crate::error::Result;
 use crate::spec::MAX_DEVICES;
 
-/// One enabled direction: the handles and ordinals of who may touch and whose memory.
+/// One enabled direction: handles and ordinals of the context that may access, and of the owner of
+/// the memory.
 type Grant = (usize, usize, u32, u32);
 
 static GRANTS: Mutex<BTreeSet<Grant>> = Mutex::new(BTreeSet::new());

@@ -58,7 +58,7 @@ pub fn release(device: &Arc<Device>) -> Result {
     Ok(())
 }
 
-/// Ends it whoever uses it, sticky error and all.
+/// Ends it even while it is used; its sticky error ends, too.
 pub fn reset(device: &Arc<Device>) {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();

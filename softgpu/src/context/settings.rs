@@ -44,7 +44,8 @@ impl Settings {
     /// One limit.
     ///
     /// # Errors
-    /// `UNSUPPORTED_LIMIT` for one this device has not got, `INVALID_VALUE` for one nobody knows.
+    /// `UNSUPPORTED_LIMIT` for a limit that this device does not have, `INVALID_VALUE` for an
+    /// unknown one.
     pub fn limit(&self, limit: CUlimit) -> Result<u64> {
         self.limits
             .get(index(limit)?)

@@ -1,7 +1,8 @@
 //! When effects happen: at the latest legal moment, in a legal order that the seed picks.
 //!
-//! An observer applies what he may rely on and nothing else: the operations he waited for and everything those came after. Among
-//! operations without order between them the next one is drawn. What nobody observes is applied late by a thread of its own.
+//! An observer applies what he may rely on and nothing else: the operations he waited for and
+//! everything those came after. Among operations without order between them the next one is drawn.
+//! An effect that no thread observes is applied late by a thread of its own.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,8 @@ use super::engine::{OpId, Phase, Timeline};
 use super::rng::Rng;
 use super::{DONE, lock};
 
-/// What is left of an order: how many predecessors each operation still has, who follows it, and who has none left.
+/// What is left of an order: how many predecessors each operation still has, its successors, and
+/// the operations that have no predecessor left.
 struct Order {
     left: HashMap<OpId, (usize, Vec<OpId>)>,
     free: Vec<OpId>,

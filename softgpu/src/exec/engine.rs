@@ -27,8 +27,9 @@ pub(crate) type OpId = u64;
 /// One engine as one context sees it: the context's number and the engine.
 pub(super) type LaneKey = (u64, EngineKind);
 
-/// An effect that nobody waits for happens this long after the hardware would have been done, at least and at most (ns): late
-/// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
+/// An effect that no thread waits for happens this long after the hardware would have been done, at
+/// least and at most (ns): late enough that a program which relies on luck is found out, soon
+/// enough that one which polls memory gets on.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
 /// What an operation needs before it is finished.
@@ -85,7 +86,7 @@ pub(super) struct Node {
     pub(super) effect: Option<Effect>,
     records: Option<EventId>,
     stream: StreamId,
-    /// When it is applied if nobody asks earlier.
+    /// When it is applied if no thread asks earlier.
     late: u64,
     /// Its place among work that follows without a pause.
     link: Option<Link>,
@@ -395,7 +396,7 @@ impl Timeline {
         })
     }
 
-    /// Notes the end of one operation; returns who waited for it.
+    /// Notes the end of one operation; returns the operations that waited for it.
     fn mark_finished(&mut self, op: OpId, at: u64) -> Vec<OpId> {
         let lag = LATE.0 + self.rng.below(LATE.1 - LATE.0);
         let Some(node) = self.nodes.get_mut(&op) else {

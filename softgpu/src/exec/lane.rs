@@ -29,7 +29,7 @@ pub(super) struct Lane {
     running: Vec<Job>,
     /// Events that are passed when the context next has the engine.
     events: Vec<OpId>,
-    /// Its place among those who share the engine.
+    /// Its place among the contexts that share the engine.
     seat: usize,
     /// How far it has read the log of turns.
     read: u64,
@@ -57,7 +57,7 @@ impl Lane {
         }
     }
 
-    /// Its place among those who share the engine.
+    /// Its place among the contexts that share the engine.
     pub(super) fn seat(&self) -> usize {
         self.seat
     }
@@ -74,8 +74,8 @@ impl Lane {
     }
 
     /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then:
-    /// the context has the engine, or nobody has; else it is passed when the context's next turn
-    /// begins. To be followed by [`claim`](Self::claim).
+    /// the context has the engine, or no context has it; else it is passed when the context's next
+    /// turn begins. To be followed by [`claim`](Self::claim).
     pub(super) fn pass(&mut self, turns: &Turns<'_>, op: OpId, at: u64) -> bool {
         turns.run(at, self.seat);
         if !turns.is_others(self.seat, at) {

@@ -115,7 +115,8 @@ mod raw {
         reason = "a C descriptor of addresses is not Send by itself"
     )]
 
-    /// A C descriptor as the application gave it: its addresses are numbers here; who turns one into a reference checks it first.
+    /// A C descriptor as the application gave it: its addresses are numbers here; code that turns
+    /// one into a reference checks it first.
     #[derive(Debug, Clone, Copy)]
     pub struct Raw<T>(pub T);
 

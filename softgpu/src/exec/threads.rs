@@ -16,7 +16,8 @@ use super::engine::Timeline;
 use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
 
-/// How much later than the hardware the watching thread may look (ns): it costs nobody anything and saves it most of its work.
+/// How much later than the hardware the watching thread may look (ns): it delays no caller and
+/// saves the thread most of its work.
 const GRAIN: u64 = 200_000;
 /// How often values in memory are looked at while something waits for them (ns).
 const POLL: u64 = 50_000;
@@ -65,7 +66,8 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Wakes whoever has something to do now. To be called after anything that adds or finishes operations.
+/// Wakes the threads that have something to do now. Call it after anything that adds or finishes
+/// operations.
 pub(super) fn nudge(timeline: &Timeline) {
     let next = if timeline.values.is_empty() {
         timeline.next_event()

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::engine::{OpId, Phase, Timeline, Work};
 use crate::context::Context;
 
-/// How much of its engine a kernel that spins asks for at a time (ns): long enough that nobody who waits for something else looks
-/// without a pause.
+/// How much of its engine a kernel that spins asks for at a time (ns): long enough that no thread
+/// that waits for something else looks without a pause.
 const SPIN: u64 = 200_000;
 
 /// A condition on memory, looked at until it holds.

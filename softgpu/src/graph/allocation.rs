@@ -100,7 +100,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Submits a free; false if there is nothing to free. Who got true sees to it that [`free`](Self::free) happens.
+    /// Submits a free; false if there is nothing to free. After true the caller must make
+    /// [`free`](Self::free) happen.
     pub fn submit_free(&self) -> bool {
         let was = std::mem::replace(&mut self.state().outstanding, false);
         let held = known().outstanding.remove(&self.address);

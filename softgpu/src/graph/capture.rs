@@ -1,4 +1,4 @@
-//! Stream capture: sessions, who belongs to them, what is forbidden meanwhile.
+//! Stream capture: sessions, their member streams, and the calls that are forbidden meanwhile.
 //!
 //! A session begins on one stream and spreads over events: a stream that waits for an event recorded in the session joins it. What
 //! is submitted to a member becomes a node after the member's *tail*. Anything illegal invalidates the session: its streams then

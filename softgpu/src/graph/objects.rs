@@ -1,4 +1,5 @@
-//! User objects: things of the application that graphs keep alive, with a destructor to be called when nobody does any more.
+//! User objects: things of the application that graphs keep alive, with a destructor to be called
+//! when no graph does any more.
 //!
 //! # Safety
 //! The `unsafe` is the destructor's call: the application promised a function and an argument for exactly that.

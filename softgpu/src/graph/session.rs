@@ -1,4 +1,4 @@
-//! Capture sessions: who belongs to them, what their next nodes come after.
+//! Capture sessions: their member streams, and what the next nodes of each come after.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

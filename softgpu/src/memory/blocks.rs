@@ -1,6 +1,7 @@
 //! Small allocations: carved from 2 MiB blocks, as the driver does it behind the caller's back.
 //!
-//! The bookkeeping only: who asks for the blocks, and what they are made of, is the caller's (`linear`, `array`).
+//! The bookkeeping only. The callers (`linear`, `array`) decide who gets blocks and what they are
+//! made of.
 
 use std::collections::BTreeSet;
 

@@ -197,7 +197,8 @@ pub(crate) fn free_now(address: u64) -> Result {
 pub fn trim(device: &Device) {
     let graphs = graphs(device);
     let mut state = graphs.lock();
-    // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+    // Under the lock, so that no caller is told that less is reserved before the books say that it
+    // is back.
     drop(std::mem::take(&mut state.idle));
 }
 

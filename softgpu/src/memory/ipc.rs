@@ -24,7 +24,8 @@ pub(crate) struct Import {
     key: Key,
 }
 
-/// Which allocation a handle means, and who may have opened it: the exporter's process, its number there, our context.
+/// Which allocation a handle means, and which contexts may have opened it: the exporter's process,
+/// its number there, our context.
 type Key = (u32, u64, u64);
 
 /// Opened allocations: where, and how often.

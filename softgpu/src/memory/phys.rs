@@ -64,7 +64,7 @@ enum State {
 }
 
 impl Hold {
-    /// Pages nobody else has.
+    /// Pages of no other process.
     pub(crate) fn own(pages: Pages) -> Self {
         Self(Mutex::new(State::Own(pages)))
     }
@@ -83,7 +83,7 @@ impl Hold {
         }
     }
 
-    /// Makes the pages shareable, with `tag` for whoever joins.
+    /// Makes the pages shareable, with `tag` for processes that join.
     pub(crate) fn share(&self, tag: &[u8]) -> Result<Arc<Share>> {
         let mut state = self.lock();
         if let State::Shared(share) = &*state {
@@ -171,7 +171,7 @@ impl Drop for Reserved {
 /// Addresses with pages behind all of them. Nothing is addressable before it is published.
 #[derive(Debug)]
 pub(crate) struct Region {
-    // Dropped in this order: first nobody sees the pages any more, then they go back.
+    // Dropped in this order: first the pages become unreachable, then they go back.
     addresses: Reserved,
     hold: Hold,
     noted: Option<Noted>,

@@ -66,7 +66,8 @@ static TABLE: RwLock<BTreeMap<u64, Record>> = RwLock::new(BTreeMap::new());
 /// Held for reading while bytes move, for writing while mappings go away.
 static STILL: RwLock<()> = RwLock::new(());
 
-/// While this is held, no mapping of driver memory goes away. Whoever touches bytes found by [`va::bytes`] holds it.
+/// While this is held, no mapping of driver memory goes away. Code that accesses bytes found by
+/// [`va::bytes`] holds it.
 pub fn still() -> RwLockReadGuard<'static, ()> {
     STILL.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -110,7 +111,8 @@ pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Optio
         })
 }
 
-/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay in reach until somebody retracts them.
+/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay reachable until
+/// they are retracted.
 pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     table

@@ -58,7 +58,7 @@ impl Module {
     /// The function of this name, always the same one.
     ///
     /// # Errors
-    /// `NOT_FOUND` for the empty name: any other may be in an image nobody can read.
+    /// `NOT_FOUND` for the empty name: any other may be in an image that cannot be read.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<CUfunction> {
         if name.is_empty() {
             return Err(CUresult::NOT_FOUND);

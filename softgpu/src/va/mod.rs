@@ -161,8 +161,9 @@ pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::
         .check(Some(ordinal), addr, len, access)
 }
 
-/// Where the host finds the `len` bytes that the device sees at `addr`, whoever may touch them. The pointer is good until the range
-/// is retracted: whoever retracts it makes sure first that no work is left that uses it.
+/// Where the host finds the `len` bytes that the device sees at `addr`, whatever access is allowed.
+/// The pointer is good until the range is retracted: code that retracts it makes sure first that no
+/// work is left that uses it.
 ///
 /// # Errors
 /// The first address that nothing is published at.

@@ -1,4 +1,4 @@
-//! The two windows of address space, and who has which stretch of the first.
+//! The two windows of address space, and the owners of stretches of the first.
 //!
 //! # Safety
 //! `mmap` with `MAP_FIXED` replaces whatever is there. It is only ever asked for ranges inside the two windows, which this file

@@ -166,8 +166,9 @@ impl Device {
         }
     }
 
-    /// Makes pages of this process shareable between processes; they live until the last [`Share`] of them is gone, whoever holds
-    /// it, and must not be given back by [`give`](Self::give) any more. `tag` travels with them.
+    /// Makes pages of this process shareable between processes; they live until the last [`Share`]
+    /// of them is gone, whichever process holds it, and must not be given back by
+    /// [`give`](Self::give) any more. `tag` travels with them.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost or full.
@@ -178,7 +179,7 @@ impl Device {
     /// A second hold on shared pages of this device, by the number another process told.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if nobody holds them any more.
+    /// `INVALID_VALUE` if no process holds them any more.
     pub fn join(self: &Arc<Self>, id: u64) -> Result<Share> {
         Share::join(self, id)
     }
@@ -193,7 +194,7 @@ impl Device {
         self.machine.turns(self.at(), lane)
     }
 
-    /// Who this process is among those who take turns; not 0.
+    /// This process's number among those that take turns; not 0.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.
@@ -206,8 +207,8 @@ impl Device {
         self.machine.process_lives(slot)
     }
 
-    /// How long this process has had the hardware lane `lane`, in ns: whoever reserves a span of it adds its length. Truth for tests,
-    /// and what NVML's utilisation is made of.
+    /// How long this process has had the hardware lane `lane`, in ns: a process that reserves a
+    /// span of it adds its length. Truth for tests, and what NVML's utilisation is made of.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.

@@ -1,5 +1,6 @@
-//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and who makes and removes them. Where `/dev/shm` is
-//! too small to hold what programs write into device memory (containers often get 64 MiB), `/tmp` takes its place.
+//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and how they are made
+//! and removed. Where `/dev/shm` is too small to hold what programs write into device memory
+//! (containers often get 64 MiB), `/tmp` takes its place.
 //!
 //! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A machine whose processes are
 //! all gone is taken over by the next that asks for its name, or swept by the next that opens any.
@@ -120,12 +121,12 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Whether somebody alive holds a slot of the machine.
+/// Whether a living process holds a slot of the machine.
 pub(super) fn inhabited(folder: &Path) -> bool {
     open(&folder.join("locks"), false).is_ok_and(|locks| sys::is_held(&locks, 0, SLOTS as u64))
 }
 
-/// Removes a machine nobody holds.
+/// Removes a machine that no process holds.
 pub(super) fn remove(_gate: &Gate, folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -133,7 +134,7 @@ pub(super) fn remove(_gate: &Gate, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes every machine that nobody holds any more, but `keep`.
+/// Removes every machine that no process holds any more, but `keep`.
 pub(super) fn sweep(gate: &Gate, keep: &Path) {
     let Ok(entries) = fs::read_dir(root()) else {
         return;

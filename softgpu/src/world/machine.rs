@@ -87,7 +87,7 @@ pub(crate) struct Machine {
     spec: Spec,
     folder: PathBuf,
     shm: Shm,
-    /// To ask who is alive: another description than the one that holds our slot.
+    /// To ask which processes are alive: another description than the one that holds our slot.
     probe: File,
     data: Vec<File>,
     /// Our slot, if we have one.
@@ -95,7 +95,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Opens the machine `spec` describes, founding it if nobody has it open.
+    /// Opens the machine `spec` describes, founding it if no process has it open.
     pub(crate) fn open(spec: &Spec, part: Part) -> std::result::Result<Self, OpenError> {
         let folder = folder::of(spec);
         let gate = folder::gate()?;

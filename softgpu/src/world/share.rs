@@ -1,8 +1,8 @@
 //! Pages that several processes hold together: IPC memory and exported handles.
 //!
-//! A share is a file in the machine's folder that says which pages it is. Whoever holds it has the file open with a lock; the lock
-//! goes with the last copy of that descriptor, in a forked child, another process or a message under way. When no lock is
-//! left the pages return.
+//! A share is a file in the machine's folder that says which pages it is. A process that holds it
+//! has the file open with a lock; the lock goes with the last copy of that descriptor, in a forked
+//! child, another process or a message under way. When no lock is left the pages return.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

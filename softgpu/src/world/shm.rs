@@ -62,7 +62,7 @@ impl Shm {
         self.base.as_ptr().cast()
     }
 
-    /// Makes a zero-filled file a machine; nobody else may have it open yet.
+    /// Makes a zero-filled file a machine; no other process may have it open yet.
     pub(super) fn found(&self) {
         let header = self.header();
         // SAFETY: the file is zero-filled and ours alone until the magic is stored; attributes live on the stack.

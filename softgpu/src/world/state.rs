@@ -1,7 +1,8 @@
 //! What happens to the state of a machine: taking, giving, the delay in between, death, and repair.
 //!
-//! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`] who is alive. Pages whose
-//! bytes must be erased are collected in `erase`; whoever holds the lock does it before letting go.
+//! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`]
+//! which processes are alive. Pages whose bytes must be erased are collected in `erase`; the holder
+//! of the lock erases them before it releases it.
 
 use std::ops::Range;
 
@@ -14,11 +15,11 @@ const MOST_LATE: u64 = 8;
 /// How often, in operations, processes are asked whether they are alive.
 const REAP_EVERY: u64 = 16;
 
-/// Who is alive: answered by locks that die with their holders.
+/// Which processes are alive: answered by locks that die with their holders.
 pub(crate) trait Facts {
-    /// Whether somebody holds the process slot.
+    /// Whether a process holds the slot.
     fn process_lives(&self, slot: usize) -> bool;
-    /// Whether somebody holds the share; when not, it forgets it.
+    /// Whether a process holds the share; if not, the share is forgotten.
     fn share_lives(&self, share: u64) -> bool;
 }
 
@@ -196,7 +197,7 @@ impl View<'_> {
             *pages = pages.saturating_sub(1);
             page.state = FREE;
             if slot.dead != 0 {
-                // Nobody can reuse these bytes unseen: let the host have its memory back.
+                // No process can reuse these bytes unseen: let the host have its memory back.
                 page.number = 0;
                 extend(&mut dirty, at);
             }

@@ -23,7 +23,7 @@ nvml! {
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) {
         list(device, count, infos, v2)
     }
-    /// Nobody draws here.
+    /// No process draws here.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _infos: *mut nvmlProcessInfo_v1_t) {
         none(device, count)
     }
@@ -117,7 +117,7 @@ fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
     Ok((used.ended_us, processes.collect()))
 }
 
-/// Pid and bytes of everybody who holds memory on the device.
+/// Pid and bytes of each process that holds memory on the device.
 fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
     let processes = look(device)?.processes;
     let holding = processes

@@ -100,7 +100,7 @@ impl Drop for Window {
 /// Memory of one or several arrays, with the context it dies with.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    // Dropped first: nobody reaches the memory when it goes back.
+    // Dropped first: the memory cannot be reached when it goes back.
     _window: Window,
     space: Space,
     context: u64,

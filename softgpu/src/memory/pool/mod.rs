@@ -131,7 +131,8 @@ impl Pool {
             .iter()
             .filter_map(|base| state.segments.remove(base))
             .collect();
-        // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+        // Under the lock, so that no caller is told that less is reserved before the books say that
+        // it is back.
         let any = !regions.is_empty();
         drop(regions);
         drop(state);

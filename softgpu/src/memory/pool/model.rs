@@ -45,7 +45,7 @@ pub(crate) struct Model {
     /// base → length.
     segments: BTreeMap<u64, u64>,
     usage: Usage,
-    /// Bytes kept at a synchronise although nobody uses them.
+    /// Unused bytes that are kept at a synchronise.
     pub(crate) threshold: u64,
     /// Whether a completed free may serve another stream.
     pub(crate) opportunistic: bool,
@@ -104,7 +104,7 @@ impl Model {
         ticket
     }
 
-    /// The free has executed: what its stream has not reused since is free for everybody.
+    /// The free has executed: what its stream has not reused since is free for all streams.
     pub(crate) fn free_executed(&mut self, ticket: Ticket) {
         let Some((stream, starts)) = self.tickets.remove(&ticket) else {
             return;
