@@ -3,9 +3,9 @@
 //!
 //! A client's kernels run beside those of other clients in one context, so turns would take away
 //! what MPS gives. The driver connects to the daemon's control socket when CUDA starts, if there is
-//! one in the folder that
-//! `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA, "Multi-Process Service", environment variables). The
-//! socket stays behind when the daemon has gone, so what counts is whether a process has it.
+//! one in the folder that `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA,
+//! "Multi-Process Service", environment variables). The socket stays behind when the daemon has
+//! gone, so what counts is whether a process has it.
 
 use crate::units::Permille;
 use std::ffi::OsStr;

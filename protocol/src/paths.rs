@@ -1,8 +1,9 @@
 //! Where a container's shared files live without a daemon.
 //!
 //! `$XDG_RUNTIME_DIR/gpushare/c/<container>/` if that runtime folder is ours alone, else
-//! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no link), owned by
-//! the user and closed to others; anything else is refused, because another user could have put it there.
+//! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no
+//! link), owned by the user and closed to others; anything else is refused, because another user
+//! could have put it there.
 //!
 //! Every user may write into `/dev/shm`, so another user may be first to take that name. Then
 //! another folder is used, which no other user can make: `/run/gpushare-0` for root,
@@ -51,7 +52,8 @@ impl ContainerName {
         Ok(Self(name.to_owned()))
     }
 
-    /// The name of a container founded by a process without one: its pid and start time (`/proc/<pid>/stat`, field 22).
+    /// The name of a container founded by a process without one: its pid and start time
+    /// (`/proc/<pid>/stat`, field 22).
     pub fn of_process(pid: u32, start_time: u64) -> Self {
         Self(format!("p{pid}-{start_time}"))
     }
@@ -102,7 +104,8 @@ impl Places<'_> {
 }
 
 impl Root {
-    /// Finds the root and makes it where it is missing. `runtime_dir` is `XDG_RUNTIME_DIR`, `uid` the effective user.
+    /// Finds the root and makes it where it is missing. `runtime_dir` is `XDG_RUNTIME_DIR`, `uid`
+    /// the effective user.
     ///
     /// # Errors
     /// If a folder cannot be made or is not ours alone; the message names it.
@@ -368,7 +371,8 @@ mod tests {
                 squat(&usual, kind, uid, other);
                 let found = Root::under(None, places, uid);
                 if uid == one {
-                    // Made by root here, so not the user's own; that it is looked for there is what counts.
+                    // Made by root here, so not the user's own; that it is looked for there is what
+                    // counts.
                     let refused = found.unwrap_err().to_string();
                     let there = own.join("gpushare-shm");
                     assert!(refused.contains(&*there.to_string_lossy()), "{refused}");

@@ -1,7 +1,7 @@
 //! The slow path's decision: does this charge fit, if necessary with unused credit of others?
 //!
-//! Pure: it works on words alone. The caller holds the container lock, so credit changes only here; charges and
-//! releases of other processes go on beside it.
+//! Pure: it works on words alone. The caller holds the container lock, so credit changes only here;
+//! charges and releases of other processes go on beside it.
 
 use super::{
     Split,
@@ -19,11 +19,12 @@ pub struct Refusal {
 /// read, and a sum of numbers read at different instants may never have existed.
 const COLLECTS: u32 = 8;
 
-/// Passes over the others' words. Each one either finds the credit that is missing or proves that there is none;
-/// only frees that race with the passes make a further one necessary.
+/// Passes over the others' words. Each one either finds the credit that is missing or proves that
+/// there is none; only frees that race with the passes make a further one necessary.
 const PASSES: u32 = 64;
 
-/// Charges `units` to `own`, whose container has the given `limit` and whose other words are `others`.
+/// Charges `units` to `own`, whose container has the given `limit` and whose other words are
+/// `others`.
 ///
 /// A request that does not fit is refused before anything is written. A request that fits takes its
 /// step of credit from what no process holds, and only the missing part from others' unused credit.
@@ -190,8 +191,9 @@ mod tests {
         assert_eq!(sum, 100);
     }
 
-    /// Every thread is a process with a word of its own; each charges and frees at random. The sum of charges is
-    /// checked by a gauge that is raised after a charge and lowered before a release, so it never reads too high.
+    /// Every thread is a process with a word of its own; each charges and frees at random. The sum
+    /// of charges is checked by a gauge that is raised after a charge and lowered before a release,
+    /// so it never reads too high.
     #[test]
     fn racing_words_stay_within_the_limit_and_what_fits_is_granted() {
         const LIMIT: u64 = 64;
@@ -212,7 +214,8 @@ mod tests {
                         seed ^= seed << 13;
                         seed ^= seed >> 7;
                         seed ^= seed << 17;
-                        // Four processes that ask for 16 at the most fit beside each other: none may be refused.
+                        // Four processes that ask for 16 at the most fit beside each other: none
+                        // may be refused.
                         let units = u32::try_from(seed % 16).unwrap() + 1;
                         let granted = words[me].charge(units).is_ok() || {
                             let _held = lock.lock().unwrap();

@@ -65,7 +65,8 @@ impl Watch {
         Stamp(self.0.load(Ordering::Acquire))
     }
 
-    /// The word of this process has changed what is charged. Nothing is to be done while no other process remembers.
+    /// The word of this process has changed what is charged. Nothing is to be done while no other
+    /// process remembers.
     #[inline]
     pub fn changed(&self, mark: Mark) {
         let now = self.0.load(Ordering::SeqCst);
@@ -149,8 +150,8 @@ mod tests {
         assert_ne!(watch.stamp(), again);
     }
 
-    /// Two processes change their words as fast as they can while two others remember the sum. Each change is told by an acknowledgement,
-    /// after which no sum may be the old one.
+    /// Two processes change their words as fast as they can while two others remember the sum. Each
+    /// change is told by an acknowledgement, after which no sum may be the old one.
     #[test]
     fn no_remembered_sum_survives_a_change_that_was_told() {
         const ROUNDS: u32 = 100_000;

@@ -1,4 +1,5 @@
-//! The word {charged, credit}: what one process holds and may hold on one device, in units of 512 bytes.
+//! The word {charged, credit}: what one process holds and may hold on one device, in units of 512
+//! bytes.
 //!
 //! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The
 //! process that owns the word charges and releases; the holder of the container lock may also
@@ -82,10 +83,11 @@ impl Word {
         self.charge_taking(units, 0, 0).map(drop)
     }
 
-    /// Charges `units`; where the credit at hand does not suffice, takes up to `step` units of credit out of
-    /// `available`, and at least what is missing. Returns the credit taken.
+    /// Charges `units`; where the credit at hand does not suffice, takes up to `step` units of
+    /// credit out of `available`, and at least what is missing. Returns the credit taken.
     ///
-    /// Raising credit is the container lock's holder's right: without the lock `available` must be zero.
+    /// Raising credit is the container lock's holder's right: without the lock `available` must be
+    /// zero.
     ///
     /// # Errors
     /// [`Short`] if more than `available` would be needed; the word is unchanged.
@@ -117,10 +119,11 @@ impl Word {
         })
     }
 
-    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns what was charged:
-    /// less than `units` only where the word is full.
+    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns what
+    /// was charged: less than `units` only where the word is full.
     ///
-    /// For devices without a limit, and for bytes the driver has already taken and cannot give back.
+    /// For devices without a limit, and for bytes the driver has already taken and cannot give
+    /// back.
     pub fn charge_anyway(&self, units: u32) -> u32 {
         let booked = self.update(|now| -> Result<_, std::convert::Infallible> {
             let charged = now.charged.saturating_add(units);
@@ -138,7 +141,8 @@ impl Word {
         }
     }
 
-    /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns what was given back.
+    /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns
+    /// what was given back.
     #[inline]
     pub fn release(&self, units: u32) -> u32 {
         let given = self.update(|now| -> Result<_, std::convert::Infallible> {
@@ -157,7 +161,8 @@ impl Word {
         }
     }
 
-    /// Takes back up to `at_most` units of unused credit. Returns what was taken. For the container lock's holder.
+    /// Takes back up to `at_most` units of unused credit. Returns what was taken. For the container
+    /// lock's holder.
     pub fn reclaim(&self, at_most: u64) -> u32 {
         self.update(|now| {
             let taken = u32::try_from(at_most).unwrap_or(u32::MAX).min(now.unused());

@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Control {
-    /// Register a container that lives as long as this connection or a process of it does. Answered by
-    /// [`ControlReply::Created`], after a [`ControlReply::Queued`] where it has to wait for room.
+    /// Register a container that lives as long as this connection or a process of it does. Answered
+    /// by [`ControlReply::Created`], after a [`ControlReply::Queued`] where it has to wait for
+    /// room.
     Create {
-        /// The name wanted, or `None` for one the daemon makes. An equal name joins if the limits are equal.
+        /// The name wanted, or `None` for one the daemon makes. An equal name joins if the limits
+        /// are equal.
         name: Option<String>,
         /// The variables that say its limits, as `(name, value)`.
         environment: Vec<(String, String)>,
@@ -23,14 +25,16 @@ pub enum Control {
     List,
     /// The devices. Answered by [`ControlReply::Devices`].
     Devices,
-    /// Change a container's limits now: `(variable, value)` as in the environment; others keep their value.
+    /// Change a container's limits now: `(variable, value)` as in the environment; others keep
+    /// their value.
     Set {
         /// The container's name.
         container: String,
         /// The changes.
         changes: Vec<(String, String)>,
     },
-    /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the connection ends.
+    /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the
+    /// connection ends.
     Follow {
         /// How many past events to send first, at most what the daemon keeps.
         past: u32,
@@ -43,7 +47,8 @@ pub enum Control {
         /// The container's name.
         container: String,
     },
-    /// The containers that have an idle end or a run limit. Since minor 1. Answered by [`ControlReply::Ends`].
+    /// The containers that have an idle end or a run limit. Since minor 1. Answered by
+    /// [`ControlReply::Ends`].
     Ends,
     /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
     Page {
@@ -230,7 +235,8 @@ pub struct DeviceRow {
     pub capabilities: Vec<String>,
 }
 
-/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the device's time.
+/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the
+/// device's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// The container's name.
@@ -254,7 +260,8 @@ pub struct ShareRow {
     pub turns: u64,
     /// Times it had not drained when it should have, and another ran beside it.
     pub overruns: u64,
-    /// Processes of it that run whenever they like, because their library is too old to wait for a turn.
+    /// Processes of it that run whenever they like, because their library is too old to wait for a
+    /// turn.
     pub ungated: u32,
 }
 

@@ -1,10 +1,11 @@
 //! Messages between a client or a command and the daemon: frames, the greeting, requests and
 //! replies.
 //!
-//! Rules that keep a library of last spring working under a daemon of today (and the reverse):
-//! a variant, once released, keeps its place and its fields for the life of the major version; new needs are new
-//! variants at the end. Both sides learn the other's minor from [`Hello`] and never send a variant the other lacks.
-//! A request that is not understood is answered with [`ErrorCode::UnknownRequest`]; the connection goes on.
+//! Rules that keep a library of last spring working under a daemon of today (and the reverse): a
+//! variant, once released, keeps its place and its fields for the life of the major version; new
+//! needs are new variants at the end. Both sides learn the other's minor from [`Hello`] and never
+//! send a variant the other lacks. A request that is not understood is answered with
+//! [`ErrorCode::UnknownRequest`]; the connection goes on.
 
 mod control;
 mod error;

@@ -24,7 +24,8 @@ pub enum Listing {
     Sharing,
 }
 
-/// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
+/// Where a page begins. The default is the list's beginning; any other one came from the daemon,
+/// and means something to it alone.
 ///
 /// A row that exists throughout is listed once, whatever comes and goes between two pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +42,8 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Rows {
-    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them at the beginning of the next page.
+    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them
+    /// at the beginning of the next page.
     Containers(Vec<ContainerRow>),
     /// Of [`Listing::Devices`].
     Devices(Vec<DeviceRow>),

@@ -1,4 +1,5 @@
-//! `libnvidia-ml.so.1` of the simulated GPU: what monitors ask, answered from the same shared state as the driver's calls.
+//! `libnvidia-ml.so.1` of the simulated GPU: what monitors ask, answered from the same shared state
+//! as the driver's calls.
 //!
 //! Each function is one item of `nvml!` in `api/`; a function of the symbol table that is not
 //! implemented answers `NVML_ERROR_NOT_SUPPORTED`, which monitors show as "N/A".

@@ -57,7 +57,8 @@ pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
     Ok(context)
 }
 
-/// Destroys a user context: its work completes, then everything in it is freed. Where it is current it stays so, unusable.
+/// Destroys a user context: its work completes, then everything in it is freed. Where it is current
+/// it stays so, unusable.
 ///
 /// # Errors
 /// `INVALID_CONTEXT` if there is none behind the handle, or a primary one.

@@ -1,4 +1,5 @@
-//! Which device may touch which other's memory. Enabled from one context to another, effective between their devices.
+//! Which device may touch which other's memory. Enabled from one context to another, effective
+//! between their devices.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};

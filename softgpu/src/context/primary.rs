@@ -1,4 +1,5 @@
-//! Primary contexts: one per device and process, shared by everyone who retains it. Its handle stays the same for good.
+//! Primary contexts: one per device and process, shared by everyone who retains it. Its handle
+//! stays the same for good.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -91,7 +91,8 @@ pub(super) fn apply<'a>(
         loop {
             match timeline.nodes.get(&op).map(|node| node.phase) {
                 None => break,
-                // Another thread is at it: its end is awaited, without anything held that it could need.
+                // Another thread is at it: its end is awaited, without anything held that it could
+                // need.
                 Some(Phase::Applying) => timeline = DONE.wait(timeline, None),
                 Some(_) => timeline = apply_one(timeline, op),
             }
@@ -110,7 +111,8 @@ fn apply_one(mut timeline: MutexGuard<'_, Timeline>, op: OpId) -> MutexGuard<'_,
     let (context, effect) = (node.context.clone(), node.effect.take());
     if let Some(effect) = effect.filter(|_| context.check().is_ok()) {
         drop(timeline);
-        // A bug in an effect must not take the application down: it is a failed launch, as a crash on the device would be.
+        // A bug in an effect must not take the application down: it is a failed launch, as a crash
+        // on the device would be.
         let result =
             catch_unwind(AssertUnwindSafe(|| effect())).unwrap_or(Err(CUresult::LAUNCH_FAILED));
         drop(effect);

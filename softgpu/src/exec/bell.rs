@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::engine::Timeline;
 
-/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring is lost.
+/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring
+/// is lost.
 pub(super) struct Bell {
     condition: Condvar,
     listeners: AtomicUsize,

@@ -1,9 +1,12 @@
-//! The timeline: operations with what they wait for, from submission to the moment their effect is seen.
+//! The timeline: operations with what they wait for, from submission to the moment their effect is
+//! seen.
 //!
-//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the hardware would be done; the time
-//! is known) and `Applying`; then it is forgotten. *Finished* is a matter of the timeline alone and decides when successors begin.
-//! *Applied* is when its effect happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
-//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal order.
+//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the
+//! hardware would be done; the time is known) and `Applying`; then it is forgotten. *Finished* is a
+//! matter of the timeline alone and decides when successors begin. *Applied* is when its effect
+//! happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
+//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal
+//! order.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -117,7 +120,8 @@ pub(super) struct Queue {
     pub(super) gone: bool,
 }
 
-/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time under that lock.
+/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time
+/// under that lock.
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
@@ -126,7 +130,8 @@ pub(super) struct Timeline {
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each domain that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
-    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green contexts' too.
+    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green
+    /// contexts' too.
     pub(super) barriers: HashMap<u64, Vec<OpId>>,
     pub(super) events: HashMap<EventId, Recording>,
     /// Finished and not applied, by when they are at the latest.
@@ -162,8 +167,9 @@ impl Timeline {
         }
     }
 
-    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit synchronisation of the
-    /// legacy default stream the last ones of the blocking streams, or the other way round.
+    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit
+    /// synchronisation of the legacy default stream the last ones of the blocking streams, or the
+    /// other way round.
     pub(super) fn stream_order(&self, stream: StreamId) -> Vec<OpId> {
         let Some(queue) = self.queues.get(&stream) else {
             return Vec::new();
@@ -188,7 +194,8 @@ impl Timeline {
         after
     }
 
-    /// Adds an operation at `now`; it may be finished on return. The caller has called [`advance`](Self::advance).
+    /// Adds an operation at `now`; it may be finished on return. The caller has called
+    /// [`advance`](Self::advance).
     pub(super) fn add(&mut self, now: u64, mut item: Item) -> OpId {
         let id = self.next;
         self.next += 1;
@@ -247,7 +254,8 @@ impl Timeline {
         id
     }
 
-    /// The place of a new operation among work that follows without a pause, and whether that became more.
+    /// The place of a new operation among work that follows without a pause, and whether that
+    /// became more.
     fn link(
         &mut self,
         id: OpId,
@@ -278,7 +286,8 @@ impl Timeline {
         words.with(key.1, |turns| lane.claim(turns, ahead));
     }
 
-    /// Lets everything happen that the hardware would have done by `now`, in the order in which it would.
+    /// Lets everything happen that the hardware would have done by `now`, in the order in which it
+    /// would.
     pub(super) fn advance(&mut self, now: u64) {
         while let Some((at, key)) = self.next_lane() {
             if at > now {

@@ -1,7 +1,8 @@
-//! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one direction.
+//! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one
+//! direction.
 //!
-//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a simulation: it moves only when told
-//! the time, so it is exact whatever the host's load.
+//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a
+//! simulation: it moves only when told the time, so it is exact whatever the host's load.
 
 use std::collections::VecDeque;
 
@@ -62,7 +63,8 @@ impl Lane {
         self.seat
     }
 
-    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by [`claim`](Self::claim).
+    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by
+    /// [`claim`](Self::claim).
     pub(super) fn push(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
         self.advance(at);
         let idle = !self.wants();
@@ -97,7 +99,8 @@ impl Lane {
 
     /// Asks for a turn from `at` on, where nothing was asked for before.
     fn come(&mut self, turns: &Turns<'_>, at: u64) {
-        // A claim covers work that follows without a pause, so there may be time left of a turn, or another turn already.
+        // A claim covers work that follows without a pause, so there may be time left of a turn, or
+        // another turn already.
         if at >= self.slice_end && !self.take_turn(turns) {
             turns.reach(at, self.seat);
             self.read = turns.place();
@@ -151,7 +154,8 @@ impl Lane {
         }
     }
 
-    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)` follows each operation that runs.
+    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)`
+    /// follows each operation that runs.
     pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
         let running = self.running.iter().map(|job| job.left + ahead(job.op));
         let events = self.events.iter().map(|op| PASSING + ahead(*op));

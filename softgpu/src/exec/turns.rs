@@ -1,4 +1,5 @@
-//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on writing.
+//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on
+//! writing.
 //!
 //! Each context has a *seat*. A seat says how much work it certainly has without a pause (its
 //! *claim*); the turns that follow from the claims are the same whichever process computes them, so
@@ -128,7 +129,8 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a turn.
+    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a
+    /// turn.
     pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool, pace: Pace) -> Self {
         Self { words, lives, pace }
     }
@@ -183,7 +185,8 @@ impl<'a> Turns<'a> {
             let last = Turn::of(self.at(place).load(Ordering::Acquire));
             let next = Turn::of(self.at(place + 1).load(Ordering::Acquire));
             let known = self.words[0].load(Ordering::Acquire);
-            // Ends only grow, so a place that has been written for this round of the log ends later than the one before.
+            // Ends only grow, so a place that has been written for this round of the log ends later
+            // than the one before.
             if known > place {
                 place = known;
             } else if next.end > last.end {
@@ -200,7 +203,8 @@ impl<'a> Turns<'a> {
         self.last().0
     }
 
-    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a pause.
+    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a
+    /// pause.
     pub(super) fn claim(&self, seat: usize, place: u64, ns: u64) {
         let ns = ns.min((1 << PLACE_AT) - 1);
         let word = if ns == 0 { 0 } else { (place << PLACE_AT) | ns };
@@ -231,7 +235,8 @@ impl<'a> Turns<'a> {
             .saturating_sub(Turn::of(self.at(place - 1).load(Ordering::Acquire)).end)
     }
 
-    /// How long the seat that had the last turn has had the engine without a pause, as far as that matters.
+    /// How long the seat that had the last turn has had the engine without a pause, as far as that
+    /// matters.
     fn held(&self, place: u64, seat: usize) -> u64 {
         let mut held = 0;
         for at in (place.saturating_sub(LOG as u64 / 2) + 1..=place).rev() {
@@ -244,7 +249,8 @@ impl<'a> Turns<'a> {
         held
     }
 
-    /// The seat that had the engine last before the end of the log at `place`, and the place of that turn.
+    /// The seat that had the engine last before the end of the log at `place`, and the place of
+    /// that turn.
     fn before(&self, place: u64) -> Option<(usize, u64)> {
         // Between two turns of seats there is at most one time that no seat wanted, and one change.
         (place.saturating_sub(3)..=place).rev().find_map(|at| {
@@ -297,7 +303,8 @@ impl<'a> Turns<'a> {
             })
     }
 
-    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked at.
+    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked
+    /// at.
     fn write_next(&self, own: usize) -> bool {
         let (place, last) = self.last();
         let old = self.at(place + 1).load(Ordering::Acquire);

@@ -1,5 +1,5 @@
-//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and the like), or by a kernel that occupies its device until
-//! it has come.
+//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and the like), or by a
+//! kernel that occupies its device until it has come.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ const SPIN: u64 = 200_000;
 pub(crate) struct ValueWait(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl ValueWait {
-    /// A wait that ends when `come` says so; `come` is called often, on a thread of the driver, and must be quick.
+    /// A wait that ends when `come` says so; `come` is called often, on a thread of the driver, and
+    /// must be quick.
     pub(crate) fn new(come: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(come))
     }
@@ -55,7 +56,8 @@ impl Timeline {
         true
     }
 
-    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has left.
+    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has
+    /// left.
     pub(super) fn come(&mut self, op: OpId, now: u64) {
         let Some(node) = self.nodes.get_mut(&op) else {
             return;

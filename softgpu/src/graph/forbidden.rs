@@ -7,7 +7,8 @@
 //! the source that counts its calls among them. [`Says::Kin`] is a call without a source: it does
 //! what a named one does, and is refused because softgpu is the strictest driver that is legal.
 //!
-//! What conflicts with a capture by the handle it is given is refused in every mode, and belongs to the code that knows the handle:
+//! What conflicts with a capture by the handle it is given is refused in every mode, and belongs to
+//! the code that knows the handle:
 //!
 //! | what | answer | where | source |
 //! |---|---|---|---|
@@ -27,17 +28,22 @@ use gpushare_cuda_abi::cuda::CUstreamCaptureMode;
 /// The source that calls a function potentially unsafe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
-    /// CUDA Driver API, Stream Management, `cuThreadExchangeStreamCaptureMode`: the rule, and `cudaMalloc` as its example.
+    /// CUDA Driver API, Stream Management, `cuThreadExchangeStreamCaptureMode`: the rule, and
+    /// `cudaMalloc` as its example.
     ExchangeMode,
-    /// CUDA Programming Guide, CUDA Graphs, Creating a Graph Using Stream Capture, Prohibited and Unhandled Operations.
+    /// CUDA Programming Guide, CUDA Graphs, Creating a Graph Using Stream Capture, Prohibited and
+    /// Unhandled Operations.
     ProhibitedOperations,
     /// NVIDIA Warp, API reference, `CaptureMode`: `cudaFree(0)` wants relaxed mode.
     Warp,
-    /// NVIDIA/cccl, pull request 11360: attributes of a pool are neither read nor set outside relaxed mode.
+    /// NVIDIA/cccl, pull request 11360: attributes of a pool are neither read nor set outside
+    /// relaxed mode.
     Cccl,
-    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog's query of an event recorded before the capture ends it.
+    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog's query of an event recorded
+    /// before the capture ends it.
     PyTorch,
-    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread, under CUDA too.
+    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread, under
+    /// CUDA too.
     Rocm,
     /// No source, but it does what a call of this row does.
     Kin(Unsafe),
@@ -99,8 +105,8 @@ unsafe_calls! {
     Unload: Says::Rocm, ["cuModuleUnload", "cuLibraryUnload"];
 }
 
-/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun in mode `capture`, by the same
-/// thread (`own`) or another.
+/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun
+/// in mode `capture`, by the same thread (`own`) or another.
 pub(super) fn disturbs(
     caller: CUstreamCaptureMode,
     own: bool,

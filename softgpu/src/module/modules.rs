@@ -1,7 +1,8 @@
 //! Modules: an opaque image loaded into a context, and the functions found in it.
 //!
-//! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first launched, so that a context
-//! grows long after the load succeeded, as it does on drivers since CUDA 12.2.
+//! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first
+//! launched, so that a context grows long after the load succeeded, as it does on drivers since
+//! CUDA 12.2.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -72,7 +73,8 @@ impl Module {
         Ok(made)
     }
 
-    /// The functions that were asked for by name, oldest first: the only ones that an opaque image is known to have.
+    /// The functions that were asked for by name, oldest first: the only ones that an opaque image
+    /// is known to have.
     pub fn known_functions(&self) -> Vec<CUfunction> {
         let mut known: Vec<CUfunction> = self.functions().values().copied().collect();
         known.sort_unstable();

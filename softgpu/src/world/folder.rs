@@ -2,8 +2,9 @@
 //! and removed. Where `/dev/shm` is too small to hold what programs write into device memory
 //! (containers often get 64 MiB), `/tmp` takes its place.
 //!
-//! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A machine whose processes are
-//! all gone is taken over by the next that asks for its name, or swept by the next that opens any.
+//! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A
+//! machine whose processes are all gone is taken over by the next that asks for its name, or swept
+//! by the next that opens any.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,7 +24,8 @@ const LEAST_ROOM: u64 = 1 << 30;
 /// The longest wait for the gate; it is held for microseconds.
 const GATE_WAIT: Duration = Duration::from_secs(10);
 
-/// The folder of the machine that `spec` and the environment name. Every library of a process must come to the same answer.
+/// The folder of the machine that `spec` and the environment name. Every library of a process must
+/// come to the same answer.
 pub(super) fn of(spec: &Spec) -> PathBuf {
     let machine = match (&spec.name, std::env::var(PRIVATE)) {
         (Some(name), _) => format!("name-{name}"),
@@ -43,7 +45,8 @@ pub(super) fn of_name(name: &str) -> PathBuf {
 }
 
 fn root() -> PathBuf {
-    // Every process must come to the same answer: it depends on the file system's size, not on what is free in it.
+    // Every process must come to the same answer: it depends on the file system's size, not on what
+    // is free in it.
     let roomy = sys::file_system_size("/dev/shm").is_some_and(|bytes| bytes >= LEAST_ROOM);
     let above = if roomy { "/dev/shm" } else { "/tmp" };
     PathBuf::from(format!("{above}/softgpu-{}", sys::user()))

@@ -193,7 +193,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last one out removes the machine.
+    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last
+    /// one out removes the machine.
     pub(crate) fn leave(&self) {
         let Some(member) = &self.member else { return };
         let Some(locks) = member
@@ -217,7 +218,8 @@ impl Machine {
         &self.spec
     }
 
-    /// Something that names it, the same in every library of a process: what device UUIDs are made of.
+    /// Something that names it, the same in every library of a process: what device UUIDs are made
+    /// of.
     pub(crate) fn identity(spec: &Spec) -> String {
         folder::of(spec)
             .file_name()

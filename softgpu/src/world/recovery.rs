@@ -59,7 +59,8 @@ impl View<'_> {
         self.header.shares = asked.iter().filter(|(_, lives)| *lives).count() as u64;
     }
 
-    /// Frees the slots of dead processes that have nothing left; only then what they asked for stops to count.
+    /// Frees the slots of dead processes that have nothing left; only then what they asked for
+    /// stops to count.
     pub(crate) fn bury(&mut self) {
         if self.header.dead == 0 {
             return;
@@ -90,7 +91,8 @@ impl View<'_> {
         }
     }
 
-    /// Recomputes every sum from the page records and the slots: after a process died in the middle of a change.
+    /// Recomputes every sum from the page records and the slots: after a process died in the middle
+    /// of a change.
     pub(crate) fn repair(&mut self) {
         for slot in &mut self.header.slots {
             slot.uses

@@ -58,7 +58,8 @@ impl View<'_> {
         self.per_device as u64 - self.header.devices[device].taken
     }
 
-    /// Takes pages for the process in `slot`; `None` if they are not there even after everything returnable has returned.
+    /// Takes pages for the process in `slot`; `None` if they are not there even after everything
+    /// returnable has returned.
     pub(crate) fn take(
         &mut self,
         facts: &dyn Facts,
@@ -240,7 +241,8 @@ impl View<'_> {
         state.late += 1;
     }
 
-    /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed has it.
+    /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed
+    /// has it.
     pub(super) fn due(&self, what: u64) -> u64 {
         self.header.tick + 1 + mix(self.seed ^ mix(self.header.tick ^ mix(what))) % MOST_LATE
     }

@@ -64,7 +64,8 @@ nvml! {
 }
 
 nvml! {
-    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time between the last questions.
+    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time
+    /// between the last questions.
     fn nvmlDeviceGetProcessUtilization(
         device: nvmlDevice_t, samples: *mut nvmlProcessUtilizationSample_t, count: *mut u32, since: u64,
     ) {
@@ -128,7 +129,8 @@ fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
         .collect())
 }
 
-/// The list protocol: the count goes in as room and comes out as length; with too little room nothing is written but the count.
+/// The list protocol: the count goes in as room and comes out as length; with too little room
+/// nothing is written but the count.
 fn list<T: Copy>(
     device: nvmlDevice_t,
     count: *mut u32,

@@ -1,7 +1,9 @@
-//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows, what it lets go.
+//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows,
+//! what it lets go.
 //!
-//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that stream; by any stream once the free
-//! has executed (opportunistic, can be switched off). What waits for its free to execute is *pending*.
+//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that
+//! stream; by any stream once the free has executed (opportunistic, can be switched off). What
+//! waits for its free to execute is *pending*.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,7 +38,8 @@ pub(crate) struct Usage {
 pub(crate) struct Model {
     /// Free for any stream.
     free: Extents,
-    /// Past their free's execution, but with opportunistic reuse off: free after the next synchronise.
+    /// Past their free's execution, but with opportunistic reuse off: free after the next
+    /// synchronise.
     parked: Vec<(u64, u64)>,
     pending: HashMap<StreamKey, Pending>,
     /// Where the pieces of a free are now: the stream and their starts.
@@ -139,7 +142,8 @@ impl Model {
         }
     }
 
-    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are entirely free. The largest first.
+    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are
+    /// entirely free. The largest first.
     pub(crate) fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut candidates: Vec<(u64, u64)> = self
             .segments
