@@ -5,6 +5,7 @@
 //! [`mps::knock`] touch the file system.
 #![deny(unsafe_code)]
 
+pub mod cap;
 pub mod limits;
 pub mod mps;
 pub mod page;

@@ -92,7 +92,7 @@ impl Shared {
         span: Nanos,
     ) {
         let runs = |container: &ContainerId| {
-            let tenant = self.tenants.get(container);
+            let tenant = self.roster.get(*container);
             tenant.is_some_and(|tenant| tenant.gate != Gate::Shut && !tenant.stuck.is)
         };
         let open = done.iter().filter(|(container, _)| runs(container));
