@@ -11,8 +11,7 @@
 
 use super::device::DeviceTime;
 use super::shared::{Part, Wish};
-use crate::ids::{ContainerId, DeviceId};
-use crate::spec::Gang;
+use crate::ids::{ContainerId, DeviceId, Gang};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

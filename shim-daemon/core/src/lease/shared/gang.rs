@@ -7,20 +7,10 @@
 //! super::super::band::Bands
 
 use super::Shared;
-use super::tenant::{Bond, Gate, Wish};
+use super::tenant::{Bond, Gate, Part, Wish};
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
-
-/// How a gang's tenant stands on one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// What the device would do with it.
-    pub(crate) wish: Option<Wish>,
-    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
-    /// to be helped.
-    pub(crate) behind: bool,
-}
 
 impl Shared {
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.

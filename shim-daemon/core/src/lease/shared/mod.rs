@@ -9,6 +9,7 @@
 //! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`],
 //! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
 
+mod audit;
 mod books;
 mod check;
 mod gang;
@@ -19,8 +20,7 @@ mod steer;
 mod tenant;
 mod view;
 
-pub(super) use gang::Part;
-pub(super) use tenant::Wish;
+pub(super) use tenant::{Part, Wish};
 
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::{Input, Output, Report, closed_first};

@@ -42,6 +42,16 @@ pub(super) struct Bond {
     pub(super) wish: Option<Wish>,
 }
 
+/// How a gang's tenant stands on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What the device would do with it.
+    pub(crate) wish: Option<Wish>,
+    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
+    /// to be helped.
+    pub(crate) behind: bool,
+}
+
 /// What a tenant did since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
