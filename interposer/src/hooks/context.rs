@@ -10,18 +10,18 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::account::{self, Deadline};
 use crate::driver::calls;
-use crate::driver::captures;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::streams;
 use crate::entry::hooks;
-use crate::gate;
+use crate::gate::{self, drain};
 use crate::holdings::frees;
-use crate::holdings::objects::Map;
+use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
+use crate::holdings::table;
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -130,10 +130,7 @@ fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
 /// The last user's detaching destroys the context, which is then no longer the thread's current one.
 fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
     let ended = |answer: CUresult| {
-        let mut current = CUcontext::NULL;
-        // SAFETY: an out parameter that outlives the call.
-        let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
-        answer.is_success() && known && current != context
+        answer.is_success() && calls::current_context().is_ok_and(|current| current != context)
     };
     // SAFETY: the program's own argument.
     ending(context, || unsafe { real(context) }, ended)
@@ -145,22 +142,25 @@ fn ending(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
-    let call = || {
-        frees::context_going(context);
-        call()
-    };
-    streams::destroying_context(context, call, |answer| {
-        let ended = ended(answer);
-        if ended {
-            contexts::gone(context);
-            overhead::context_gone(context);
-            captures::context_gone(context);
-            frees::context_gone(context);
-        } else {
-            frees::context_stays(context);
+    let going = contexts::going(context);
+    drain::context_going(context);
+    frees::context_going(context);
+    let answer = call();
+    let ended = ended(answer);
+    if ended {
+        let gone = going.ended();
+        if let Some(number) = gone.number() {
+            table::drain_context(number);
+            objects::drain_context(number);
         }
-        ended
-    })
+        overhead::context_gone(context);
+        frees::context_gone(context);
+    } else {
+        frees::context_stays(context);
+        going.stays();
+    }
+    drain::context_went(context, ended);
+    answer
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
@@ -207,12 +207,7 @@ fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> 
 }
 
 fn is_active(device: CUdevice) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    // SAFETY: out parameters that outlive the call.
-    let answer = unnoticed(|| unsafe {
-        calls::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
-    });
-    answer.is_success() && active != 0
+    unnoticed(|| calls::primary_is_active(device)).is_ok_and(|active| active)
 }
 
 fn release(real: cuDevicePrimaryCtxRelease, device: CUdevice) -> CUresult {
@@ -294,14 +289,32 @@ fn destroy_green(real: cuGreenCtxDestroy, context: CUgreenCtx) -> CUresult {
         return call();
     };
     let destroyed = || {
-        let answer = streams::destroying_green(&green, call);
+        let going = green_going(&green);
+        let answer = call();
         if answer.is_success() {
             overhead::forget(number(context));
             contexts::green_gone(&green);
+        } else {
+            going.stay();
         }
         answer
     };
     ending_primary(green.ordinal, destroyed, || !is_active(green.ordinal))
+}
+
+/// A green context is about to be destroyed. From then on nothing can be put into its streams, but the driver finishes what they
+/// hold: that is marked before.
+fn green_going(green: &green::Green) -> streams::Going {
+    let own = streams::of_green(green);
+    for (stream, here) in &own {
+        drain::stream_going(*here, *stream);
+    }
+    drain::green_going(green);
+    let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
+    let going = streams::going(&own);
+    own.into_iter().for_each(drain::stream_gone);
+    drain::stream_gone(CUstream(green.converted.0.cast()));
+    going
 }
 
 /// The number a green context is known by in our maps.

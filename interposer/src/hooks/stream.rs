@@ -14,7 +14,7 @@ use crate::driver::green;
 use crate::driver::ordered::Ordered;
 use crate::driver::streams;
 use crate::entry::hooks;
-use crate::gate::{apart, awaited};
+use crate::gate::{apart, awaited, drain};
 use crate::holdings::frees;
 
 hooks! {
@@ -93,12 +93,18 @@ fn blocking(stream: *const CUstream, flags: c_uint, answer: CUresult) -> CUresul
 fn destroy(real: cuStreamDestroy, stream: CUstream) -> CUresult {
     awaited::stream_going(stream);
     frees::stream_going(stream);
-    captures::stream_going(stream);
+    if let Some(here) = streams::whereabouts(stream) {
+        drain::stream_going(here, stream);
+    }
+    let going = streams::going(&[stream]);
+    drain::stream_gone(stream);
     // SAFETY: the program's own argument.
-    let answer = streams::destroying_stream(stream, || unsafe { real(stream) });
+    let answer = unsafe { real(stream) };
     if answer.is_success() {
         green::stream_gone(stream);
         frees::stream_gone(stream);
+    } else {
+        going.stay();
     }
     answer
 }
@@ -112,7 +118,8 @@ fn wait_event(
 ) -> CUresult {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real(stream, event, flags) };
-    let answer = streams::joining_capture(capturing(stream), call);
+    let before = || mark_before(capturing(stream));
+    let answer = captures::joining(before, call);
     apart::made_to_wait(Ordered::legacy(stream));
     answer
 }
@@ -125,18 +132,24 @@ fn capturing(stream: CUstream) -> Ordered {
 /// Begins a capture by `call`. What was freed in the stream before is not the capture's, and gets its event first.
 fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream.handle());
-    captures::beginning(place(stream), || streams::beginning_capture(stream, call))
+    mark_before(stream);
+    captures::beginning(stream, call)
+}
+
+/// Marks what a stream holds that does not capture yet.
+fn mark_before(stream: Ordered) {
+    if !drain::may_bind() || stream.records() {
+        return;
+    }
+    if let Some(here) = streams::locate(stream) {
+        drain::capture_begins(here, stream);
+    }
 }
 
 /// Notes what came of the end of a capture.
 fn ending(stream: Ordered, answer: CUresult) -> CUresult {
-    captures::ended(place(stream), answer);
+    captures::ended(stream, answer);
     answer
-}
-
-fn place(stream: Ordered) -> captures::Place {
-    let context = stream.place().map_or(CUcontext::NULL, |here| here.handle);
-    captures::Place::of(stream.handle(), stream.is_per_thread(), context)
 }
 
 fn begin(real: cuStreamBeginCapture, stream: CUstream) -> CUresult {
