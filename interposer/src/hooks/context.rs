@@ -1,8 +1,4 @@
 //! Contexts: what they take is measured as overhead; when one goes, everything in it is credited.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
-#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 use core::ffi::c_int;
 
@@ -15,6 +11,7 @@ use crate::driver::contexts;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::streams;
+use crate::entry::args::Out;
 use crate::entry::hooks;
 use crate::gate::{self, drain};
 use crate::holdings::frees;
@@ -24,20 +21,24 @@ use crate::holdings::reclaim;
 use crate::holdings::table;
 
 hooks! {
-    fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
-    fn cuCtxCreate_v3(context: *mut CUcontext, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
-        device: CUdevice) -> CUresult = create_v3;
-    fn cuCtxCreate_v4(context: *mut CUcontext, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
-        = create_v4;
-    fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = destroy;
-    fn cuCtxDetach(context: CUcontext) -> CUresult = detach;
-    fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = set_limit;
-    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult = retain;
-    fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult = release;
-    fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult = reset;
-    fn cuGreenCtxCreate(context: *mut CUgreenCtx, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
-        = create_green;
-    fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = destroy_green;
+    fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
+        = |call| creating(context, device, call);
+    fn cuCtxCreate_v3(context: Out<'_, CUcontext>, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
+        device: CUdevice) -> CUresult = |call| creating(context, device, call);
+    fn cuCtxCreate_v4(context: Out<'_, CUcontext>, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
+        = |call| creating(context, device, call);
+    fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = |call| ending(context, call, CUresult::is_success);
+    fn cuCtxDetach(context: CUcontext) -> CUresult = |call| detach(context, call);
+    fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = |call| set_limit(call);
+    fn cuDevicePrimaryCtxRetain(context: Out<'_, CUcontext>, device: CUdevice) -> CUresult = |call| retain(context, device, call);
+    fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult
+        = |call| ending_primary(device, call, || !is_active(device));
+    // A reset empties the primary context, whoever still retains it.
+    fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult
+        = |call| ending_primary(device, call, || true);
+    fn cuGreenCtxCreate(context: Out<'_, CUgreenCtx>, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
+        = |call| create_green(context, device, call);
+    fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = |call| destroy_green(context, call);
 }
 
 /// Primary contexts by device ordinal.
@@ -48,48 +49,18 @@ fn key(handle: CUcontext) -> u64 {
     handle.0.addr() as u64
 }
 
-fn create(real: cuCtxCreate, context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe { real(context, flags, device) })
-}
-
-fn create_v3(
-    real: cuCtxCreate_v3,
-    context: *mut CUcontext,
-    affinity: *mut CUexecAffinityParam,
-    count: c_int,
-    flags: u32,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real(context, affinity, count, flags, device)
-    })
-}
-
-fn create_v4(
-    real: cuCtxCreate_v4,
-    context: *mut CUcontext,
-    params: *mut CUctxCreateParams,
-    flags: u32,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real(context, params, flags, device)
-    })
-}
-
 /// Makes a context by `call` and measures what it took.
-fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+fn creating(
+    context: Out<'_, CUcontext>,
+    ordinal: CUdevice,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
     let device = device::of_ordinal(ordinal);
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    if let (true, Some(device)) = (answer.is_success(), device) {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+    if let (Some(made), Some(device)) = (context.after(answer), device) {
         // Noticed now, so that the gate thread knows it.
         contexts::of(made);
         overhead::book_context(made, device, took);
@@ -121,19 +92,13 @@ fn begun(
     }))
 }
 
-fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real(context) };
-    ending(context, call, |answer| answer.is_success())
-}
-
 /// The last user's detaching destroys the context, which is then no longer the thread's current one.
-fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
+fn detach(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     let ended = |answer: CUresult| {
-        answer.is_success() && calls::current_context().is_ok_and(|current| current != context)
+        let current = calls::current_context();
+        answer.is_success() && current.is_ok_and(|current| current != context)
     };
-    // SAFETY: the program's own argument.
-    ending(context, || unsafe { real(context) }, ended)
+    ending(context, call, ended)
 }
 
 /// Makes a call that may end a context, and credits what goes with it if `ended` says that it did.
@@ -164,21 +129,16 @@ fn ending(
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
-fn set_limit(real: cuCtxSetLimit, limit: CUlimit, value: usize) -> CUresult {
+fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
     let here = contexts::here();
-    // SAFETY: the program's own arguments.
-    let (answer, took) = overhead::measured(here.map(|here| here.device), || unsafe {
-        real(limit, value)
-    });
+    let (answer, took) = overhead::measured(here.map(|here| here.device), call);
     if let (true, Some(here)) = (answer.is_success(), here) {
         overhead::book(key(here.handle), here.handle, here.device, took);
     }
     answer
 }
 
-fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real(context, device) };
+fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     if is_active(device) {
         // Somebody whom no hook saw has made it: a tool that the driver lets in while it starts.
         let is_news = PRIMARY
@@ -196,10 +156,8 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
 }
 
 /// Remembers the primary context that a retain answered, for the release that names only the device.
-fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> CUresult {
-    if answer.is_success() {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -> CUresult {
+    if let Some(made) = context.after(answer) {
         PRIMARY.insert(u64::from(device.cast_unsigned()), made);
         contexts::of(made);
     }
@@ -207,18 +165,7 @@ fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> 
 }
 
 fn is_active(device: CUdevice) -> bool {
-    unnoticed(|| calls::primary_is_active(device)).is_ok_and(|active| active)
-}
-
-fn release(real: cuDevicePrimaryCtxRelease, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending_primary(device, || unsafe { real(device) }, || !is_active(device))
-}
-
-/// A reset empties the primary context, whoever still retains it.
-fn reset(real: cuDevicePrimaryCtxReset, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending_primary(device, || unsafe { real(device) }, || true)
+    unnoticed(|| calls::primary_is_active(device)).unwrap_or(false)
 }
 
 /// Makes a call that may end a device's primary context.
@@ -238,23 +185,17 @@ fn ending_primary(
 
 /// A green context retains the primary one, and is perhaps the first to.
 fn create_green(
-    real: cuGreenCtxCreate,
-    context: *mut CUgreenCtx,
-    resources: CUdevResourceDesc,
+    context: Out<'_, CUgreenCtx>,
     ordinal: CUdevice,
-    flags: u32,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
     let begins = !is_active(ordinal);
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real(context, resources, ordinal, flags) };
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    if let (true, Some(device)) = (answer.is_success(), device) {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+    if let (Some(made), Some(device)) = (context.after(answer), device) {
         let primary = note_green(made, ordinal, device, begins.then_some(took));
         let took = if begins { 0 } else { took };
         overhead::book(number(made), primary, device, took.max(1));
@@ -282,9 +223,7 @@ fn note_green(
 
 /// It releases the primary context, perhaps as the last one to. Its streams stay, detached: nothing can be put into them any more, and
 /// what they were given is still done.
-fn destroy_green(real: cuGreenCtxDestroy, context: CUgreenCtx) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real(context) };
+fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(green) = green::of(context) else {
         return call();
     };
