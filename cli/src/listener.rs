@@ -1,4 +1,5 @@
-//! What the daemon says of a program while it runs: an end it decides on is passed on, with the reason.
+//! Listens to the daemon while a program runs, and passes on its decision to end the tenant, with
+//! the reason.
 //!
 //! A daemon that dies may be followed by another, which takes the container over. We come back to that one, so that it
 //! keeps the container for us and tells us why it ends it.

@@ -22,9 +22,6 @@ use crate::{Container, Gpu};
 
 /// A daemon's settings: short turns, and nobody is let in beside another however long that takes to drain. The machine may be busy.
 pub const STRICT: &str =
-    "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"\noverrun = \"1h\"\nearly = false\n";
-/// The same, but for those whose drain is about to end.
-pub const EARLY: &str =
     "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"\noverrun = \"1h\"\n";
 
 /// The longest an answer of the daemon's is waited for, in milliseconds.

@@ -166,9 +166,10 @@ fn mark_blocking(column: &Column, context: CUcontext) {
         .map(|(lane, _)| lane)
         .filter(can_mark)
         .collect();
-    let blocks = awaited::waiting_for_legacy(context);
-    for lane in lanes.into_iter().filter(blocks) {
-        let _ = column.mark(lane);
+    for lane in lanes {
+        if awaited::waits_for_legacy(context, &lane) {
+            let _ = column.mark(lane);
+        }
     }
 }
 

@@ -34,7 +34,8 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 pub(crate) struct Mark {
     pub(crate) context: CUcontext,
     event: CUevent,
-    /// Both this event and the other one have times.
+    /// The event has a time, and so has that of its start.
+    pub(crate) timed: bool,
     pub(crate) start: Option<Start>,
 }
 
@@ -157,16 +158,32 @@ impl Drop for Asker {
 impl Mark {
     /// Gives the event back to the driver.
     pub(crate) fn destroy(self) {
-        for event in self
-            .start
-            .map(|start| start.event)
-            .into_iter()
-            .chain([self.event])
-        {
+        for mark in self.split().into_iter().flatten() {
             // SAFETY: an event of ours, known only while its context lives; it is not used after
             // this.
-            let _ = unsafe { calls::cuEventDestroy_v2(event) };
+            let _ = unsafe { calls::cuEventDestroy_v2(mark.event) };
         }
+    }
+
+    /// The mark behind an operation of `key` that `start` is before. The device may have waited for
+    /// the program for so long between.
+    pub(crate) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
+        let event = start.event;
+        let start = Some(Start { event, key, gap });
+        Self { start, ..self }
+    }
+
+    /// Its one or two events: each may be used again.
+    pub(crate) fn split(self) -> [Option<Self>; 2] {
+        let one = |event| Self {
+            event,
+            start: None,
+            ..self
+        };
+        [
+            self.start.map(|start| one(start.event)),
+            Some(one(self.event)),
+        ]
     }
 }
 
@@ -183,19 +200,11 @@ pub(crate) enum Behind {
     All,
 }
 
-/// Puts a mark behind everything that was submitted there, with the event of `spare` if there is one.
-pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
-    put_one(context, behind, spare, CUevent_flags::DISABLE_TIMING)
-}
-
-/// As [`put`], of an event that has a time; so must have that of `spare`.
-pub(crate) fn put_timed(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
-    put_one(context, behind, spare, CUevent_flags(0))
-}
-
-fn put_one(context: CUcontext, behind: Behind, spare: Option<Mark>, flags: CUevent_flags) -> Put {
+/// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
+/// one; `timed` says whether it has a time, as that of `spare` then does.
+pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed: bool) -> Put {
     let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
-        record(context, spare, flags, call)
+        record(context, spare, timed, call)
     };
     let marked = match behind {
         Behind::Stream(stream) => streams::marking(context, stream, false, || {
@@ -249,10 +258,10 @@ pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
 fn record(
     context: CUcontext,
     spare: Option<Mark>,
-    flags: CUevent_flags,
+    timed: bool,
     call: &mut dyn FnMut(CUevent) -> CUresult,
 ) -> Put {
-    let mark = match spare.map_or_else(|| make(context, flags), Ok) {
+    let mark = match spare.map_or_else(|| make(context, timed), Ok) {
         Ok(mark) => mark,
         Err(why) => return refused(why, None),
     };
@@ -316,34 +325,19 @@ fn report(why: CUresult) -> bool {
 }
 
 /// A new event in the context, which is current.
-fn make(context: CUcontext, flags: CUevent_flags) -> Result<Mark, CUresult> {
+fn make(context: CUcontext, timed: bool) -> Result<Mark, CUresult> {
+    let flags = if timed {
+        CUevent_flags(0)
+    } else {
+        CUevent_flags::DISABLE_TIMING
+    };
     let mut event = CUevent::NULL;
     // SAFETY: an out parameter that outlives the call.
     unsafe { calls::cuEventCreate(&raw mut event, flags.0) }.ok()?;
     Ok(Mark {
         context,
         event,
+        timed,
         start: None,
     })
-}
-
-impl Mark {
-    /// The mark behind an operation of `key` that `start` is before. The device may have waited for
-    /// the program for so long between.
-    pub(crate) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
-        let event = start.event;
-        let start = Some(Start { event, key, gap });
-        Self { start, ..self }
-    }
-
-    /// The two events of a mark that has a start: each may be used again for another pair.
-    pub(crate) fn split(self) -> Option<[Self; 2]> {
-        let start = self.start?;
-        let one = |event| Self {
-            context: self.context,
-            event,
-            start: None,
-        };
-        Some([one(start.event), one(self.event)])
-    }
 }

@@ -18,8 +18,6 @@ pub(crate) mod awaited;
 mod cap;
 mod column;
 pub(crate) mod drain;
-#[cfg(test)]
-mod ending_tests;
 mod estimate;
 mod left;
 #[cfg(test)]

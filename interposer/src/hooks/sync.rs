@@ -6,14 +6,13 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 use crate::account;
 use crate::entry::hooks;
 use crate::gate;
-use crate::gate::drain::{Awaited, Wait};
+use crate::gate::awaited::Awaited;
 use crate::holdings::frees;
 
 hooks! {
     #[wait]
-    fn cuStreamSynchronize(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(stream, false), call);
-    #[wait]
-    fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(stream, true), call);
+    fn cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult
+        = |call, of| awaited(Awaited::Stream(of(stream)), call);
     #[wait]
     fn cuCtxSynchronize() -> CUresult = |call| awaited(Awaited::Context(CUcontext::NULL), call);
     #[wait]
@@ -38,12 +37,7 @@ pub(super) fn over() {
 
 /// Waits by `call`; the gate learns what is complete.
 fn awaited(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
-    let wait = Wait::begin(what);
-    let answer = call();
-    if let Some(wait) = wait {
-        wait.end(answer);
-    }
-    followed(answer)
+    followed(gate::awaited::waiting(what, call))
 }
 
 fn followed(answer: CUresult) -> CUresult {

@@ -6,11 +6,9 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine::{Length, Machine, Program};
 use gpushare_core::lease::{Input, Output, Schedule};
 use gpushare_core::{Compute, ContainerId, LeaseKind, LeasePolicy, Nanos, Permille, ProcessId};
-use machine::{Length, Machine, Program};
 
 const ONE: ContainerId = ContainerId(1);
 const TWO: ContainerId = ContainerId(2);

@@ -1,11 +1,9 @@
 //! What holds after every event, for any gangs over any devices beside any tenants of one device, that come and die at any
 //! time: nobody who waits is starved, every gang's collectives go on, and nothing that is decided breaks a schedule.
 
-mod cases;
-mod machine;
-
+use crate::cases;
+use crate::machine::{Length, Machine, Process, Program, Rig, request};
 use gpushare_core::{Compute, ContainerId, Nanos};
-use machine::{Length, Machine, Process, Program, Rig, request};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

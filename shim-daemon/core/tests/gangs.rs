@@ -1,5 +1,5 @@
 //! Containers on several devices, whose kernels wait for each other: their turns begin and end together. In virtual time.
-//! The figures are printed: `cargo test -p gpushare-core --test gangs -- --nocapture`.
+//! The figures are printed: `cargo test -p gpushare-core --test main gangs:: -- --nocapture`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -7,10 +7,9 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine;
+use crate::machine::{Length, Process, Program, Rig, request};
 use gpushare_core::{Compute, ContainerId, Nanos};
-use machine::{Length, Process, Program, Rig, request};
 
 const PRIORITY: u16 = 500;
 const EQUAL: Compute = Compute {

@@ -1,10 +1,6 @@
 //! A device in virtual time: the schedule under test, processes whose gates keep the rules with realistic latencies, and
 //! hardware that slices time among all that is submitted. The schedule's invariants are checked after every input.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every test file uses its own part of the harness"
-)]
+#![allow(unreachable_pub, reason = "a module of several test files")]
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
@@ -20,15 +16,13 @@ mod gpu;
 mod host;
 mod meter;
 mod rig;
-#[path = "../node/rng.rs"]
-mod rng;
 
+pub use crate::node::rng::Rng;
 pub use client::{Client, Length, Manners, Program};
 pub use host::Host;
 pub use meter::Meter;
 #[allow(unused_imports, reason = "for files with several devices")]
 pub use rig::{Process, Rig};
-pub use rng::Rng;
 
 use gpu::{Batch, Gpu};
 use gpushare_core::lease::{Input, Output, Schedule};
