@@ -186,11 +186,11 @@ macro_rules! hooks {
             $crate::entry::hooks!(@slot $name);
             $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
             if let Some(real) = SLOT.known()
-                && $crate::hooks::sync::is_plain()
+                && $crate::entry::waits::is_plain()
             {
                 // SAFETY: the program's call, passed on as it came.
                 let answer = unsafe { real($($arg),*) };
-                $crate::hooks::sync::over();
+                $crate::entry::waits::over();
                 return answer;
             }
             // SAFETY: the same call.

@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod door;
 pub(crate) mod lists;
 pub(crate) mod state;
+pub(crate) mod waits;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -6,7 +6,6 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::account::{self, Deadline};
 use crate::driver::calls;
-use crate::driver::captures;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
 use crate::driver::device::{self, DeviceKey};
@@ -14,11 +13,12 @@ use crate::driver::green;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate;
+use crate::gate::{self, drain};
 use crate::holdings::frees;
-use crate::holdings::objects::Map;
+use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
+use crate::holdings::table;
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
@@ -107,22 +107,25 @@ fn ending(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
-    let call = || {
-        frees::context_going(context);
-        call()
-    };
-    streams::destroying_context(context, call, |answer| {
-        let ended = ended(answer);
-        if ended {
-            contexts::gone(context);
-            overhead::context_gone(context);
-            captures::context_gone(context);
-            frees::context_gone(context);
-        } else {
-            frees::context_stays(context);
+    let going = contexts::going(context);
+    drain::context_going(context);
+    frees::context_going(context);
+    let answer = call();
+    let ended = ended(answer);
+    if ended {
+        let gone = going.ended();
+        if let Some(number) = gone.number() {
+            table::drain_context(number);
+            objects::drain_context(number);
         }
-        ended
-    })
+        overhead::context_gone(context);
+        frees::context_gone(context);
+    } else {
+        frees::context_stays(context);
+        going.stays();
+    }
+    drain::context_went(context, ended);
+    answer
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
@@ -225,14 +228,32 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
         return call();
     };
     let destroyed = || {
-        let answer = streams::destroying_green(&green, call);
+        let going = green_going(&green);
+        let answer = call();
         if answer.is_success() {
             overhead::forget(number(context));
             contexts::green_gone(&green);
+        } else {
+            going.stay();
         }
         answer
     };
     ending_primary(green.ordinal, destroyed, || !is_active(green.ordinal))
+}
+
+/// A green context is about to be destroyed. From then on nothing can be put into its streams, but the driver finishes what they
+/// hold: that is marked before.
+fn green_going(green: &green::Green) -> streams::Going {
+    let own = streams::of_green(green);
+    for (stream, here) in &own {
+        drain::stream_going(*here, *stream);
+    }
+    drain::green_going(green);
+    let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
+    let going = streams::going(&own);
+    own.into_iter().for_each(drain::stream_gone);
+    drain::stream_gone(CUstream(green.converted.0.cast()));
+    going
 }
 
 /// The number a green context is known by in our maps.

@@ -11,7 +11,7 @@ use crate::driver::ordered::Ordered;
 use crate::driver::streams;
 use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate::{apart, awaited};
+use crate::gate::{apart, awaited, drain};
 use crate::holdings::frees;
 
 hooks! {
@@ -58,18 +58,25 @@ fn blocking(stream: Out<'_, CUstream>, flags: c_uint, answer: CUresult) -> CUres
 fn destroy(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     awaited::stream_going(stream);
     frees::stream_going(stream);
-    captures::stream_going(stream);
-    let answer = streams::destroying_stream(stream, call);
+    if let Some(here) = streams::whereabouts(stream) {
+        drain::stream_going(here, stream);
+    }
+    let going = streams::going(&[stream]);
+    drain::stream_gone(stream);
+    let answer = call();
     if answer.is_success() {
         green::stream_gone(stream);
         frees::stream_gone(stream);
+    } else {
+        going.stay();
     }
     answer
 }
 
 /// A stream that waits for an event of a capture joins it: as the begin of one.
 fn wait_event(stream: CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
-    let answer = streams::joining_capture(capturing(stream), call);
+    let before = || mark_before(capturing(stream));
+    let answer = captures::joining(before, call);
     apart::made_to_wait(Ordered::legacy(stream));
     answer
 }
@@ -82,16 +89,22 @@ fn capturing(stream: CUstream) -> Ordered {
 /// Begins a capture by `call`. What was freed in the stream before is not the capture's, and gets its event first.
 fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream.handle());
-    captures::beginning(place(stream), || streams::beginning_capture(stream, call))
+    mark_before(stream);
+    captures::beginning(stream, call)
+}
+
+/// Marks what a stream holds that does not capture yet.
+fn mark_before(stream: Ordered) {
+    if !drain::may_bind() || stream.records() {
+        return;
+    }
+    if let Some(here) = streams::locate(stream) {
+        drain::capture_begins(here, stream);
+    }
 }
 
 /// Notes what came of the end of a capture.
 fn ending(stream: Ordered, answer: CUresult) -> CUresult {
-    captures::ended(place(stream), answer);
+    captures::ended(stream, answer);
     answer
-}
-
-fn place(stream: Ordered) -> captures::Place {
-    let context = stream.place().map_or(CUcontext::NULL, |here| here.handle);
-    captures::Place::of(stream.handle(), stream.is_per_thread(), context)
 }

@@ -4,6 +4,7 @@
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
 use crate::account;
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate;
 use crate::gate::awaited::Awaited;
@@ -11,28 +12,15 @@ use crate::holdings::frees;
 
 hooks! {
     #[wait]
-    fn cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult
-        = |call, of| awaited(Awaited::Stream(of(stream)), call);
+    fn cuStreamSynchronize(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(Ordered::legacy(stream)), call);
+    #[wait]
+    fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(Ordered::per_thread(stream)), call);
     #[wait]
     fn cuCtxSynchronize() -> CUresult = |call| awaited(Awaited::Context(CUcontext::NULL), call);
     #[wait]
     fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult = |call| awaited(Awaited::Context(context), call);
     #[wait]
     fn cuEventSynchronize(event: CUevent) -> CUresult = |call| followed(gate::awaited::asking_event(event, call));
-}
-
-/// Whether a wait is only to be counted: nothing binds, and nothing was freed that the driver may give back now.
-#[inline(always)]
-pub(super) fn is_plain() -> bool {
-    gate::is_free() && !frees::pending()
-}
-
-/// Counts a plain wait that is over.
-#[inline(always)]
-pub(super) fn over() {
-    if !gate::waited() {
-        account::worked();
-    }
 }
 
 /// Waits by `call`; the gate learns what is complete.
