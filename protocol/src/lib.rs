@@ -6,6 +6,7 @@
 //! [`mps::knock`] touch the file system.
 #![deny(unsafe_code)]
 
+pub mod cap;
 pub mod limits;
 pub mod mps;
 pub mod page;

@@ -110,9 +110,8 @@ pub enum Request {
         /// The epoch of the lease.
         epoch: u64,
     },
-    /// The gate is closed, and all that was submitted before should be complete in so short a time
-    /// ([`LEAD`](crate::page::lease::LEAD)) that the next may begin; [`Request::Drained`] follows
-    /// when it is. Since minor 2; not answered, and what is wrong about it is ignored.
+    /// Reserved: earlier libraries foretold the end of a drain by it. Nothing follows from it; it is
+    /// not answered, and what is wrong about it is ignored. Since minor 2.
     Ending {
         /// The device column.
         column: u8,
