@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the library and the daemon cost: prints nanoseconds a call without and with it, above a driver that does nothing, and what a process pays to
 # have it loaded. Nothing is asserted here: machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test
-# instructions`. Takes a few minutes.
+# main instructions::`. Takes a few minutes.
 #
 #   scripts/bench.sh [FOLDER]    FOLDER holds libgpushare.so; default: target/release, built first
 source "$(dirname "$0")/common.sh"

@@ -16,4 +16,4 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-cargo test --locked -p gpushare-tests --test fuzz -- --test-threads=1 --nocapture
+cargo test --locked -p gpushare-tests --test main fuzz:: -- --test-threads=1 --nocapture

@@ -53,7 +53,7 @@ tests() {
 package() {
     scripts/package.sh || return 1
     GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
-        cargo test --locked --no-fail-fast -p gpushare-interposer --test next --test inert --test lookup -- --quiet
+        cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
 }
 
 # NVIDIA's compilers for kernels that no GPU here will run.
@@ -104,6 +104,7 @@ licences() {
 }
 
 step "format" cargo fmt --all --check
+step "files of tests" scripts/check_tests.py
 step "build" cargo build --workspace --locked
 step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "package" package

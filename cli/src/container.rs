@@ -26,7 +26,7 @@ enum Origin {
     Given,
     /// The environment: a program of that container starts us.
     Inherited,
-    /// Nobody else can know it.
+    /// No other process can know it.
     MadeHere,
 }
 
@@ -78,7 +78,8 @@ impl Container {
         is_locked(&root.folder(&self.name).join(USAGE))
     }
 
-    /// Removes the folder of a container nobody else can know the name of, unless a process still lives in it.
+    /// Removes the folder of a tenant whose name no other process can know, unless one of its
+    /// processes is still alive.
     pub(crate) fn clean_up(&self, runtime_dir: Option<&Path>) {
         if self.origin != Origin::MadeHere {
             return;

@@ -10,7 +10,7 @@ pub(crate) const NOT_STARTED: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// What happened, with the numbers and what to do next, and the exit status it leads to.
+/// A message (what happened, with the numbers and what to do next) and the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: u8,

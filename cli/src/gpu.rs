@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What tells a CUDA program which GPUs it sees.
+/// The variables that tell a CUDA program which GPUs it sees.
 pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const SOFT_SPEC: &str = "SOFTGPU";

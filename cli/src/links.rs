@@ -41,7 +41,7 @@ impl Links {
         {
             return Ok(Self::Lasting(folder));
         }
-        // Nobody else may write there, whatever the umask: programs load what the links lead to.
+        // No other user may write there, whatever the umask: programs load what the links lead to.
         let folder = tempfile::Builder::new()
             .prefix("gpushare-")
             .permissions(Permissions::from_mode(0o755))

@@ -1,4 +1,5 @@
-//! What the daemon says of a program while it runs: an end it decides on is passed on, with the reason.
+//! Listens to the daemon while a program runs, and passes on its decision to end the tenant, with
+//! the reason.
 //!
 //! A daemon that dies may be followed by another, which takes the container over. We come back to that one, so that it
 //! keeps the container for us and tells us why it ends it.
@@ -12,9 +13,11 @@ use nix::unistd::Pid;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Longest to wait for the daemon's last words once the program has ended. It says them within microseconds; this is for
 /// one that is stopped.
@@ -76,7 +79,7 @@ impl Listener {
     pub(crate) fn finish(self) {
         drop(self.runs);
         // It may have hung up first.
-        let _ = lock(&self.socket).shutdown(Shutdown::Write);
+        let _ = self.socket.lock().shutdown(Shutdown::Write);
         let _ = self.silence.recv_timeout(LAST_WORDS);
     }
 }
@@ -126,7 +129,7 @@ impl Hearing {
         let id = talk
             .ask(&attach)
             .map_err(|lost| io::Error::other(lost.message))?;
-        *lock(&self.socket) = talk.socket()?;
+        *self.socket.lock() = talk.socket()?;
         loop {
             let (of, reply) = talk.next()?;
             if of == id {
@@ -135,8 +138,4 @@ impl Hearing {
             }
         }
     }
-}
-
-fn lock(socket: &Mutex<UnixStream>) -> MutexGuard<'_, UnixStream> {
-    socket.lock().unwrap_or_else(PoisonError::into_inner)
 }

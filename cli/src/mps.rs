@@ -24,7 +24,7 @@ pub(crate) fn daemon(environment: &Environment) -> Option<String> {
 }
 
 /// Has MPS keep the program's cap, and refuses what it cannot keep. Nothing changes for a program
-/// that is no client. Returns what whoever starts it is to know.
+/// that is no client. Returns notes for the user.
 pub(crate) fn apply(
     share: &Share,
     limits: &Limits,

@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use std::io::{ErrorKind, Write, stderr, stdout};
 
-/// One line of talk. That standard error is closed is no reason to fail.
+/// Prints one line on standard error. It is no failure if that is closed.
 pub(crate) fn note(message: &str) {
     let _ = writeln!(stderr(), "gpushare: {message}");
 }

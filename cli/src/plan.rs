@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) devices: Vec<Device>,
     /// Its limits.
     pub(crate) limits: Limits,
-    /// What whoever starts the program is to know, if anything.
+    /// Notes for the user, if any.
     pub(crate) note: Option<String>,
     /// Links to a software GPU, to be kept as long as the program runs.
     pub(crate) links: Option<Links>,
@@ -94,7 +94,8 @@ fn check_loads(library: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// What only the device's size can tell, such as a request above it, is told now and not at the first CUDA call.
+/// Errors that only the device's size shows, such as a request above it, are reported now and not
+/// at the first CUDA call.
 fn check_devices(
     gpu: &Gpu,
     limits: &Limits,

@@ -1,4 +1,4 @@
-//! What can be told of a program before it starts: whether a preload will reach it.
+//! Tells before a program starts whether a preload will reach it.
 
 use crate::settings::Environment;
 use nix::unistd::{AccessFlags, access};

@@ -44,7 +44,7 @@ pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What rows are shown with.
+/// The context in which rows are shown.
 #[derive(Default)]
 struct Known {
     /// Devices as `CUDA_VISIBLE_DEVICES` names them.
@@ -263,7 +263,7 @@ impl Set {
         failure
     }
 
-    /// What changes, as variables.
+    /// The changes, as variables.
     fn changes(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut changes = settings::variables(&self.amounts)?;
         let terms = self.terms.given();

@@ -30,8 +30,8 @@ pub(crate) fn data(share: &ShareRow, mps: bool) -> Value {
     })
 }
 
-/// For the table: what it held lately of what it would get if all wanted the device, and what it is doing.
-/// One with MPS clients has a part of what MPS shares: `mps`.
+/// For the table: the time it held lately, the time it would get if all wanted the device, and its
+/// state. A tenant with MPS clients has a part of what MPS shares: `mps`.
 pub(crate) fn text(share: Option<&ShareRow>, mps: bool) -> String {
     let Some(share) = share else {
         return "-".to_owned();

@@ -1,4 +1,4 @@
-//! Standing between a program and whoever started us, as if we were not there.
+//! Supervises the program transparently: signals, job control and the exit status pass through.
 //!
 //! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize, a hang-up) reach it
 //! directly; those are not sent on. A signal that a process sent to us is. When job control stops CMD we stop likewise,
@@ -30,7 +30,7 @@ const FORWARDED: [Signal; 10] = [
     Signal::SIGCONT,
 ];
 
-/// Stops that job control makes and undoes. A plain SIGSTOP is somebody's business with CMD alone.
+/// Stops that job control makes and undoes. A plain SIGSTOP was meant for CMD alone.
 const JOB_CONTROL: [Signal; 3] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
 /// Holds signals back from the moment it is made, so that none is lost while CMD starts.

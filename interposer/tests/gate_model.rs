@@ -24,6 +24,11 @@ mod sync {
     }
 }
 
+/// Where the shipped files look for it.
+mod gate {
+    pub(crate) use crate::sync;
+}
+
 #[path = "../src/gate/mirror.rs"]
 #[allow(dead_code, reason = "the model knows no idleness")]
 mod mirror;

@@ -1,14 +1,12 @@
 //! Programs that have nothing to do with CUDA run as if the library were not there: same output, status, threads, descriptors.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{compile, driver_in, folder, library, skipped, text, with_preload};
+use crate::support::{compile, driver_in, folder, library, skipped, text, with_preload};
 
 /// Bare runs looked at before a difference is the library's.
 const MORE: u32 = 5;

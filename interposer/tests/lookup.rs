@@ -1,8 +1,6 @@
 //! What programs get from `dlsym`: hooks for the driver's own functions, and otherwise what they would get without us.
 
-mod support;
-
-use support::{compile, driver_in, folder, library, run};
+use crate::support::{compile, driver_in, folder, library, run};
 
 const NAMES: [&str; 7] = [
     "cuInit",

@@ -1,11 +1,11 @@
 //! `RTLD_NEXT` keeps its meaning for every other library that wraps functions, wherever it stands.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{compile, driver_in, folder, library, run, skipped, succeed, text, with_preload};
+use crate::support::{
+    compile, driver_in, folder, library, run, skipped, succeed, text, with_preload,
+};
 
 fn wrapped(test: &str) -> (PathBuf, PathBuf, PathBuf) {
     let folder = folder(test);

@@ -1,11 +1,9 @@
 //! Two containers and a device that is too small for both: over real sockets and pages.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Client, Daemon};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
-use support::{Client, Daemon};
 
 fn granted(reply: &Reply) -> u64 {
     match reply {

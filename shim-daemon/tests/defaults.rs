@@ -1,12 +1,10 @@
 //! A node's `[defaults]` hold for containers that do not say otherwise, in whatever variables they say it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Daemon, FakeDevices};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
-use support::{Daemon, FakeDevices};
 
 /// The limit of a container with these variables where the node's default is 8 GiB.
 fn limit(environment: &[(&str, &str)]) -> u64 {

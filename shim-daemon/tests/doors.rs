@@ -1,26 +1,17 @@
 //! The sockets people connect to: what becomes of those that are removed, cannot be made, or have more callers than descriptors.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/binary.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod binary;
-mod support;
-
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use binary::Binary;
+use crate::binary::Binary;
+use crate::support::{Client, Daemon, FakeDevices, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::server::{CONTROL, Folder, Server, Start};
 use nix::sys::eventfd::EventFd;
-use support::{Client, Daemon, FakeDevices, create};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 

@@ -1,17 +1,9 @@
 //! What an order to fence a cgroup does to the driver, under both of its ways to keep limits.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/driver.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod driver;
-
 use std::path::Path;
 
-use driver::{Backend, Driver};
+use crate::driver::{Backend, Driver};
 use gpushare_protocol::units::{Bytes, GIB};
 use gpushared::devices::{FenceError, Order, Outcome, carry_out};
 

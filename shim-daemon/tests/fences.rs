@@ -2,17 +2,9 @@
 //! (`support/driver.rs`), the processes' cgroups are made up; the books, the brain and the looks are real.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/driver.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod driver;
-
 use std::collections::BTreeMap;
 
-use driver::{Backend, Driver, FIRST, SECOND};
+use crate::driver::{Backend, Driver, FIRST, SECOND};
 use gpushare_core::{ContainerId, Nanos, ProcessId};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::{Control, ControlReply, Register, Reply, Request};

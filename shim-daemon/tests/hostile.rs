@@ -1,17 +1,15 @@
 //! A hostile or broken client costs itself its connection, and others nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use crate::support::{Client, Daemon, FakeDevices, Wire};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use support::{Client, Daemon, FakeDevices, Wire};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 

@@ -2,16 +2,7 @@
 //! (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/binary.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod binary;
-mod support;
-
-use binary::Binary;
+use crate::binary::Binary;
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply, DeviceRow};

@@ -2,15 +2,7 @@
 //! cgroups are as machines have them: sessions, services, and what container runtimes make.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/driver.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod driver;
-
-use driver::{Backend, Driver, FIRST};
+use crate::driver::{Backend, Driver, FIRST};
 use gpushare_core::{ContainerId, Nanos};
 use gpushare_protocol::wire::{Control, ErrorCode, Register, Reply};
 use gpushared::devices::Devices as _;

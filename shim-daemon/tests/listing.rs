@@ -2,25 +2,16 @@
 //! is told all of the past.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/driver.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod driver;
-mod support;
-
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 
-use driver::{Backend, Driver};
+use crate::driver::{Backend, Driver};
+use crate::support::{Daemon, Wire, create};
 use gpushare_core::{ContainerId, Nanos};
 use gpushare_protocol::wire::*;
 use gpushared::devices::Devices as _;
 use gpushared::node::{Client, ConnId, Effect, Node, Settings};
 use gpushared::peer::{Peer, inspect};
-use support::{Daemon, Wire, create};
 
 const NOW: Nanos = Nanos::secs(100);
 

@@ -1,12 +1,10 @@
 //! A GPU that falls off the bus: what is asked there is refused, and nothing else ends for it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::*;
-use support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};
 
 const LIMITS: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),

@@ -1,19 +1,17 @@
 //! A node's `[maxima]`: no container gets more, whatever its environment says and in whatever variables, also not by `set`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Client, Daemon, FakeDevices, create};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::config;
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
-use support::{Client, Daemon, FakeDevices, create};
 
 const FILE: &str = "[maxima]\nGPUSHARE_MEM_LIMIT = \"8GiB\"\nGPUSHARE_PRIORITY = \"600\"\n";
 

@@ -2,22 +2,14 @@
 //! containers. The daemon is real; its own memory is read from `/proc`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/binary.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod binary;
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 
-use binary::Binary;
+use crate::binary::Binary;
+use crate::support::Wire;
 use gpushare_protocol::wire::*;
-use support::Wire;
 
 /// What connections may take together, and as much again for the program, its events and what the allocator keeps.
 const MOST: u64 = 128 << 20;

@@ -1,12 +1,10 @@
 //! Clients of an MPS control daemon: they take no turns, hold nobody up, and are listed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Client, Daemon};
 use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, ErrorCode, Hello, Listing, Reply, Rows,
 };
-use support::{Client, Daemon};
 
 /// Names of containers with MPS clients.
 fn listed(daemon: &Daemon) -> Vec<String> {

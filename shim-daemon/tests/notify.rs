@@ -2,8 +2,6 @@
 //! where the manager listens.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -12,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Daemon, FakeDevices};
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
-use support::{Daemon, FakeDevices};
 
 /// Set for the child, so that it does not wait for input where all ignored tests are run.
 const CHILD: &str = "GPUSHARE_TEST_NOTIFY_CHILD";
@@ -52,7 +50,11 @@ fn a_daemon_until_its_input_ends() {
 fn daemon(variables: &[(&str, &Path)]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "a_daemon_until_its_input_ends", "--ignored"])
+        .args([
+            "--exact",
+            "notify::a_daemon_until_its_input_ends",
+            "--ignored",
+        ])
         .env(CHILD, "1")
         .env_remove("NOTIFY_SOCKET")
         .env_remove("WATCHDOG_USEC")

@@ -1,13 +1,12 @@
 //! One registration a process, whatever it says; what it reserves is measured at once, or given up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support;
 use std::path::Path;
 
+use crate::support::{Client, Daemon, FakeDevices, StandIn, Wire};
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
-use support::{Client, Daemon, FakeDevices, StandIn, Wire};
 
 const BURST: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1GiB"),

@@ -1,14 +1,13 @@
 //! A daemon that comes after another: the books are exact again, and nobody had to die for it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::time::Duration;
 
+use crate::support::{Client, Daemon};
 use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
-use support::{Client, Daemon};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 const BURST: [(&str, &str); 2] = [

@@ -1,14 +1,12 @@
 //! What commands are told of how a device's time is shared.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::os::unix::net::UnixStream;
 
+use crate::support::gate::Gated;
+use crate::support::{Daemon, FakeDevices, Wire};
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
-use support::gate::Gated;
-use support::{Daemon, FakeDevices, Wire};
 
 const PLAIN: [(&str, &str); 1] = [("GPUSHARE_MEM_REQUEST", "1MiB")];
 

@@ -1,8 +1,6 @@
 //! Turns on a device, over real sockets and pages: gates played by hand, the daemon as it is.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -10,14 +8,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::gate::{Gated, is_closed, is_open};
+use crate::support::{Client, Daemon, FakeDevices, Wire};
 use gpushare_core::{LeasePolicy, Nanos, Policy};
 use gpushare_protocol::page::lease::LeaseState;
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
 use gpushared::server::Reload;
 use nix::sys::eventfd::EventFd;
-use support::gate::{Gated, is_closed, is_open};
-use support::{Client, Daemon, FakeDevices, Wire};
 
 const HOUR: Nanos = Nanos::secs(3600);
 
@@ -377,7 +375,11 @@ impl Keeper {
     /// Starts it and waits until it has a context.
     fn start(socket: &Path) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_process_that_keeps_its_turn", "--ignored"])
+            .args([
+                "--exact",
+                "turns::a_process_that_keeps_its_turn",
+                "--ignored",
+            ])
             .arg("--nocapture")
             .env(CHILD, socket)
             .stdin(Stdio::piped())

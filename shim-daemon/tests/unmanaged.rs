@@ -1,17 +1,15 @@
 //! Processes on a device that are in no container: told of, and ended only where the settings say so. The processes are real.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{Client, Daemon, FakeDevices, Wire};
 use gpushare_core::Nanos;
 use gpushare_protocol::units::{Bytes, GIB, MIB};
 use gpushare_protocol::wire::*;
 use gpushared::node::{Settings, Unmanaged};
-use support::{Client, Daemon, FakeDevices, Wire};
 
 /// A shell that has said that it is ready.
 fn program(script: &str) -> Child {

@@ -1,15 +1,7 @@
 //! One daemon for all users of a machine: everybody registers and sees, each changes what is theirs, and nobody takes what is root's to give.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "support/driver.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file takes what it needs"
-)]
-mod driver;
-
-use driver::{Backend, Driver, FIRST};
+use crate::driver::{Backend, Driver, FIRST};
 use gpushare_core::{ContainerId, Nanos};
 use gpushare_protocol::wire::{Control, ControlReply, ErrorCode, Register, Reply};
 use gpushared::devices::Devices as _;

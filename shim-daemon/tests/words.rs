@@ -1,10 +1,8 @@
 //! What people are told names devices as they know them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod support;
-
+use crate::support::{Daemon, create};
 use gpushare_protocol::wire::{Control, ControlReply};
-use support::{Daemon, create};
 
 fn refusal(reply: ControlReply) -> String {
     match reply {

@@ -1,5 +1,5 @@
 //! A container on two GPUs whose kernels wait for each other, beside a tenant on each: its turns are on both at once. The figures are
-//! printed: `cargo nextest run -p gpushare-tests -E 'binary(gangs)' --no-capture`.
+//! printed: `cargo nextest run -p gpushare-tests -E 'test(/^gangs::/)' --no-capture`.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Gangs on shared GPUs: a container on two GPUs whose kernels wait for each other, beside a tenant
 //! on each, and containers that `--gang` names. What they get is asserted in virtual time
 //! (`shim-daemon/core/tests/gangs_shared.rs`), here it is printed: `cargo nextest run -p
-//! gpushare-tests -E 'binary(gangs_shared)' --no-capture`.
+//! gpushare-tests -E 'test(/^gangs_shared::/)' --no-capture`.
 
 use std::time::{Duration, Instant};
 

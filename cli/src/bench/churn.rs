@@ -1,5 +1,5 @@
-//! A tenant that comes and goes: one process after the other in the same container, with a pause as
-//! long as each lives.
+//! A tenant that comes and goes: one process after the other in the same tenant. Each pause is as
+//! long as a process lives.
 
 use super::clock;
 use super::log::{Log, Visit};
@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How soon a newcomer should have what it asks for.
+/// How soon a new process should be served.
 const NEW: Duration = Duration::from_millis(100);
 
-/// Lets one process after the other work until the end; what each did.
+/// Lets one process after the other work until the end. Returns their logs.
 pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec<Log>, String> {
     let each = Tenant {
         churn: Duration::ZERO,
@@ -34,7 +34,8 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
     Ok(logs)
 }
 
-/// What a process that was told to work at `from` asked for in its first [`NEW`] and had by then.
+/// For a process that was told to work at `from`: the device time it asked for in its first
+/// [`NEW`], and what it had by then.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     let until = (from + ns(NEW)).min(end);
     let had = log.pieces.iter().filter(|piece| piece.end <= until);
@@ -95,7 +96,7 @@ impl Process {
     }
 }
 
-/// One that is left, because of an error, ends when its input does.
+/// After an error a remaining process ends when its input does.
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.stdin.take());

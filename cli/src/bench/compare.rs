@@ -1,4 +1,5 @@
-//! The same tenants without and with gpushare, side by side: whether sharing costs the device work or its tenants time.
+//! The same tenants without and with gpushare, side by side. Shows whether sharing costs device
+//! work or tenants' time.
 
 use super::measure::Percentiles;
 use super::report::time;
@@ -11,8 +12,8 @@ pub(crate) struct Comparison {
     pub(crate) name: String,
     /// Useful time of all tenants together, per time.
     pub(crate) useful: Pair,
-    /// Part of the time in which the device worked, by its own books; none of a GPU that does not
-    /// tell.
+    /// Part of the time in which the device worked, by its own books; `None` for a GPU that has
+    /// none.
     pub(crate) used: Option<Pair>,
     /// The sum of rates; none where tenants were not measured alone.
     pub(crate) rates: Option<Pair>,
@@ -32,7 +33,7 @@ pub(crate) struct Tenant {
     pub(crate) name: String,
     /// Useful time per time.
     pub(crate) device: Pair,
-    /// What it asks for, if it makes requests at a pace of its own.
+    /// Device time that it asks for, if it makes requests at its own pace.
     pub(crate) asked: Option<f64>,
     /// With gpushare, how far it is from its share, in percentage points; none where it is not
     /// weights alone that decide.
@@ -43,15 +44,15 @@ pub(crate) struct Tenant {
     pub(crate) wait_p999: Option<Pair>,
     /// Periods without a request.
     pub(crate) missed: Option<Pair>,
-    /// Bytes copied to the device a second, of one that copies.
+    /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied: Option<Pair>,
-    /// Of one that comes and goes: what its processes had in their first 100 ms of what they asked
-    /// for, the middle one.
+    /// For a tenant that comes and goes: the served part of what its processes asked for in their
+    /// first 100 ms; the median.
     pub(crate) newcomer: Option<Pair>,
 }
 
 impl Pair {
-    /// With gpushare as a part of without; none of nothing.
+    /// The figure with gpushare divided by the one without; `None` if that is zero.
     pub(crate) fn ratio(self) -> Option<f64> {
         (self.bare > 0.0).then(|| self.shared / self.bare)
     }
@@ -61,7 +62,7 @@ impl Pair {
         Some(Self { bare, shared })
     }
 
-    /// The one with the middle ratio; of an even number the lower. `None` of none.
+    /// The figure with the median ratio; of an even number the lower. `None` for an empty list.
     fn middle(mut pairs: Vec<Self>) -> Option<Self> {
         let key = |pair: &Self| pair.ratio().unwrap_or(1.0);
         pairs.sort_by(|one, other| key(one).total_cmp(&key(other)));
@@ -70,7 +71,7 @@ impl Pair {
 }
 
 impl Comparison {
-    /// Of two outcomes of one experiment on one GPU.
+    /// Compares two outcomes of one experiment on one GPU.
     pub(crate) fn of(bare: &Outcome, shared: &Outcome) -> Self {
         let tenants = bare.tenants.iter().zip(&shared.tenants);
         let used = |outcome: &Outcome| outcome.idle_served.map(|idle| 1.0 - idle);
@@ -122,8 +123,8 @@ impl Comparison {
     }
 }
 
-/// Of several pairs of runs, each the comparisons of one experiment by GPU: the middle of each
-/// figure.
+/// The median of each figure over several pairs of runs. Each pair has the comparisons of one
+/// experiment by GPU.
 pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
     let first = pairs.first().cloned().unwrap_or_default();
     let kept = first.into_iter().enumerate().map(|(at, mut kept)| {
@@ -155,7 +156,7 @@ pub(crate) fn middles(pairs: Vec<Vec<Comparison>>) -> Vec<Comparison> {
     kept.collect()
 }
 
-/// The one of middle size; of an even number the larger. `None` of none.
+/// The median; of an even number the larger. `None` for an empty list.
 fn middle_error(mut errors: Vec<f64>) -> Option<f64> {
     errors.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
     errors.get(errors.len() / 2).copied()

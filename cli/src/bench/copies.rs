@@ -38,13 +38,13 @@ impl Copies {
         }
     }
 
-    /// Lets it work until the end of these moments.
+    /// Lets the thread work until the end of these moments.
     pub(crate) fn go(&self, moments: Moments) {
         // A thread that has ended says why in `finish`.
         let _ = self.order.send(moments);
     }
 
-    /// What it copied.
+    /// The copies it made.
     pub(crate) fn finish(self) -> Result<Vec<Copied>, String> {
         finished(self.thread)
     }

@@ -1,5 +1,6 @@
-//! The tenants of one experiment, started as `gpushare run` starts any program: each process is this executable's worker under a
-//! `gpushare run` of its own, and the processes of a tenant share a container.
+//! The tenants of one experiment, started as `gpushare run` starts any program: each process is
+//! this executable's worker under a `gpushare run` of its own, and the processes of a tenant share
+//! its name.
 
 use super::jobs::Jobs;
 use super::log::Log;
@@ -39,7 +40,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Checks that there is a GPU, and says what it is called.
+    /// Checks that there is a GPU, and returns its name.
     pub(crate) fn new(gpu: &str, daemon: Option<&'static str>) -> Result<(Self, String), Failure> {
         let gpu = named(gpu);
         let chosen = gpu.parse::<Gpu>()?;
@@ -88,7 +89,8 @@ impl Ground {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
 
-    /// What `CUDA_VISIBLE_DEVICES` says to a tenant, where there is a choice: of the GPUs that we see, its own.
+    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own of those that we
+    /// see.
     fn visible(&self, tenant: &Tenant) -> Option<String> {
         let ours = self.environment.get(OsStr::new(VISIBLE));
         let ours = ours.and_then(|ours| ours.to_str()).map(str::to_owned);
@@ -226,7 +228,7 @@ impl Crew {
         &self.containers
     }
 
-    /// What each process did on each of its GPUs, by tenant.
+    /// The log of each process on each of its GPUs, by tenant.
     pub(crate) fn finish(mut self, to: Duration) -> Result<Vec<(usize, Log)>, Failure> {
         let end = Instant::now() + to + END;
         let mut logs = Vec::new();
@@ -247,7 +249,8 @@ impl Crew {
     }
 }
 
-/// Whoever is left has no reader any more: closing its input ends it, and a worker that hangs is ended by what started it.
+/// A remaining process has no reader any more. Closing its input ends it; the `run` that started it
+/// ends a worker that hangs.
 impl Drop for Crew {
     fn drop(&mut self) {
         for member in &mut self.members {

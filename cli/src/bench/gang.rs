@@ -13,19 +13,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// What the threads of a gang say.
+/// Messages of a gang's threads.
 enum Said {
     Ready,
     Done(Log),
 }
 
-/// All its threads. One that fails leaves the others' kernels without their peers: the process ends then, and they with it.
+/// All threads of a gang. If one fails, the others' kernels have no peers; the process then ends,
+/// and they with it.
 pub(crate) struct Gang {
     said: Receiver<Result<Said, String>>,
     orders: Vec<Sender<Moments>>,
 }
 
-/// What all threads of a gang have.
+/// State shared by all threads of a gang.
 #[derive(Clone)]
 struct Common {
     tenant: Tenant,
@@ -111,7 +112,7 @@ impl Common {
         let (first, all) = self.places;
         let place = first + at;
         let meeting = gpu.meeting(self.board, place, (place + 1) % all)?;
-        // The first launch loads code, which is not to be measured; nobody is waited for.
+        // The first launch loads code, which is not to be measured. It waits for no peer.
         stream.meet(&meeting, 1_000, 0)?;
         stream.synchronize()?;
         let mut worker = Worker::new(&gpu, &stream, &self.tenant, self.tenant.gpus[at])?;

@@ -1,5 +1,5 @@
-//! Tenants of one job: each a container on a GPU of its own, whose kernels wait for each other's.
-//! They meet on a file that all of them map.
+//! Tenants of one job. Each is a tenant on a GPU of its own; their kernels wait for each other.
+//! They share a file that all of them map.
 
 use super::tenant::Tenant;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use tempfile::NamedTempFile;
 
-/// What the file holds: the page of [`gpushare_sys::cuda::Board`].
+/// Contents of the file: the page of [`gpushare_sys::cuda::Board`].
 const PAGE: [u8; 4096] = [0; 4096];
 
 /// The files of an experiment's jobs, for as long as its tenants run.
@@ -37,7 +37,7 @@ impl Jobs {
         Ok(jobs)
     }
 
-    /// What the worker of the tenant at this place is told of its job.
+    /// The job's description for the worker of the tenant at this place.
     pub(crate) fn arguments(&self, tenants: &[Tenant], at: usize) -> Vec<OsString> {
         let tenant = &tenants[at];
         let Some((file, members)) = self.0.get(&tenant.job) else {

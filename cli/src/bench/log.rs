@@ -1,4 +1,4 @@
-//! What a worker tells: its work, piece by piece, on the clock of the host.
+//! A worker's log: its work, piece by piece, on the clock of the host.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Piece {
     /// When the first launch of it was called.
     pub(crate) sent: u64,
-    /// When the device was done with it, by an event of the driver.
+    /// When the device completed it, by an event of the driver.
     pub(crate) end: u64,
     /// When the process knew.
     pub(crate) known: u64,
-    /// How much device time it is: launches times their length.
+    /// Its device time: launches times their length.
     pub(crate) ns: u64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Visit {
     pub(crate) from: u64,
     /// Device time that its requests of the first 100 ms ask for (ns).
     pub(crate) asked: f64,
-    /// What it had by their end (ns).
+    /// Device time that it had by their end (ns).
     pub(crate) got_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! From what the workers did to figures. All times are nanoseconds of one clock.
+//! Computes figures from the workers' logs. All times are nanoseconds of one clock.
 
 use super::log::{Log, Piece};
 use serde::Serialize;
@@ -25,7 +25,7 @@ impl Span {
     }
 }
 
-/// When a piece had the device, if nothing was between its launches.
+/// When a piece had the device, if there was no gap between its launches.
 fn had(piece: &Piece) -> Span {
     Span {
         from: piece.end.saturating_sub(piece.ns),
@@ -46,8 +46,8 @@ pub(crate) fn copied<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) ->
     inside.map(|(_, bytes)| bytes).sum()
 }
 
-/// What a tenant that comes and goes had in the first 100 ms of its processes, of what it asked for
-/// then.
+/// For a tenant that comes and goes: the served part of the device time that its processes asked
+/// for in their first 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Newcomer {
     /// Processes that began within the span.
@@ -86,7 +86,7 @@ pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
     })
 }
 
-/// How long nobody had the device within `span`.
+/// How long no tenant had the device within `span`.
 pub(crate) fn idle<'a>(logs: impl IntoIterator<Item = &'a Log>, span: Span) -> u64 {
     let mut spans: Vec<Span> = logs
         .into_iter()
@@ -111,7 +111,8 @@ pub(crate) struct Handoffs {
     pub(crate) gap: Percentiles,
 }
 
-/// The gaps between the work of one tenant and that of the next, by pairs of tenants. Where both had the device at once there is none.
+/// The gaps between the work of one tenant and that of the next, by pairs of tenants. No gap is
+/// counted where both had the device at once.
 pub(crate) fn handoffs(logs: &[(usize, Log)], names: &[&str], span: Span) -> Vec<Handoffs> {
     let mut turns: Vec<(Span, usize)> = logs
         .iter()
@@ -183,8 +184,8 @@ pub(crate) fn latency<'a>(
     )
 }
 
-/// What each should get of one device: by weight, nobody above its cap, what the capped leave to the others by weight.
-/// `tenants` are (weight, cap), both fractions.
+/// The part of one device that each tenant should get: by weight, never above its cap. What capped
+/// tenants leave goes to the others by weight. `tenants` are (weight, cap), both fractions.
 pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
     let mut got: Vec<Option<f64>> = vec![None; tenants.len()];
     loop {

@@ -1,5 +1,6 @@
-//! `gpushare bench share`: how exactly a device is shared. Tenants are started as `run` starts programs and keep it busy with kernels
-//! of known length; what each got is compared with what it was promised.
+//! `gpushare bench share`: measures how exactly a device is shared. It starts tenants as `run`
+//! starts programs; they keep the device busy with kernels of known length. It compares what each
+//! got with its promise.
 
 mod arrivals;
 mod churn;
@@ -47,7 +48,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How much longer all work than is measured, so that none has stopped when the last look is taken.
 const COOL_DOWN: Duration = Duration::from_millis(300);
 
-/// Runs the experiments and shows what they showed.
+/// Runs the experiments and shows their outcomes.
 pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
     let experiments = experiments(arguments)?;
     let daemon = match (arguments.bare, arguments.daemon) {
@@ -98,7 +99,7 @@ pub(crate) fn share(arguments: &BenchShare) -> Result<ExitCode, Failure> {
             output::data(&format!("\n{}", comparison.text()))?;
             comparisons.push(comparison);
         }
-        // What was measured is not lost if a later experiment fails.
+        // Earlier results are not lost if a later experiment fails.
         if let Some(path) = &arguments.markdown {
             let (seconds, pairs) = (arguments.seconds, arguments.pairs);
             write(
@@ -122,7 +123,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::ours(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What the figures depend on beside the device.
+/// Conditions of the host on which the figures depend.
 fn host() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -187,7 +188,7 @@ struct Bench<'a> {
     alone: HashMap<String, Vec<f64>>,
 }
 
-/// What books other than the tenants' say at one moment.
+/// One reading of books that are not the tenants' own.
 struct Look {
     truth: Option<truth::Look>,
     turns: turns::Books,
@@ -201,7 +202,8 @@ impl Bench<'_> {
         }
     }
 
-    /// What the experiment showed on each of its GPUs. `alone`: what each tenant had of each of its GPUs when it was alone.
+    /// The outcome on each of the experiment's GPUs. `alone`: what each tenant had of each of its
+    /// GPUs when it was alone.
     fn measure(
         &self,
         ground: &Ground,
@@ -273,9 +275,10 @@ impl Bench<'_> {
         Ok(outcomes.collect())
     }
 
-    /// What each tenant gets of each of its GPUs when it is alone and nothing binds it; `None` if that is not to be measured.
+    /// The part of each of its GPUs that each tenant gets when it is alone and nothing binds it;
+    /// `None` if that is not to be measured.
     fn alone(&mut self, tenants: &[Tenant]) -> Result<Option<Vec<Vec<f64>>>, Failure> {
-        // One of a job alone would wait for its peers for ever.
+        // A tenant of a job would wait for its peers for ever when alone.
         let waits = tenants.iter().any(|tenant| !tenant.job.is_empty());
         if self.arguments.alone == 0 || tenants.len() < 2 || waits {
             return Ok(None);

@@ -1,9 +1,10 @@
-//! Whose kernels wait for each other launch equally many: who launched more would hold its GPU for ever.
+//! Threads whose kernels wait for each other launch equally many. One that launched more would
+//! occupy its GPU for ever.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
-/// How many launches each of several threads may make. They go on until one of them is told to end; then all make as many as the furthest
-/// has.
+/// How many launches each of several threads may make. They go on until one of them is told to end;
+/// then all make as many as the thread that is furthest ahead.
 #[derive(Debug)]
 pub(crate) struct Pact(Mutex<State>);
 
@@ -22,9 +23,10 @@ impl Pact {
         }))
     }
 
-    /// Whether this thread makes another launch, which it then must; `over`: it would rather end.
+    /// Whether this thread makes another launch; if so, it must make it. `over`: the thread wants
+    /// to end.
     pub(crate) fn claim(&self, thread: usize, over: bool) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if over && state.most.is_none() {
             state.most = state.claimed.iter().max().copied();
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     pub(crate) name: String,
-    /// What it shows, in a few words.
+    /// Its title: the subject in a few words.
     pub(crate) about: String,
     pub(crate) tenants: Vec<Tenant>,
     /// It was not asked for by its name: where there are too few GPUs it is left out.
@@ -38,7 +38,7 @@ impl Experiment {
     }
 }
 
-/// Name, what it shows, tenants.
+/// Name, title, tenants.
 pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
 /// Those of shares, caps and turns, and of programs that leave gaps between kernels; more are in
@@ -262,8 +262,8 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-/// The experiments for which the GPUs that are `there` suffice, and what is to be said of those that are left out. One that was asked for by
-/// name is an error if they do not.
+/// The experiments that the present GPUs (`there`) suffice for, and a note about those that are
+/// left out. An experiment that was asked for by name is not left out: too few GPUs are an error.
 pub(crate) fn possible(
     experiments: Vec<Experiment>,
     there: usize,

@@ -1,4 +1,4 @@
-//! What an experiment showed, as data: the JSON is this.
+//! The outcome of an experiment as data. The JSON output is this.
 
 use super::log::Log;
 use super::measure::{self, Handoffs, Newcomer, Percentiles, Span};
@@ -8,7 +8,8 @@ use super::truth::{self, Look};
 use super::turns::Turns;
 use serde::Serialize;
 
-/// Alone a tenant keeps the device this busy at least, or its share is judged by what it gets of what it had alone.
+/// A tenant that keeps the device less busy than this when alone is judged by what it gets of what
+/// it had alone.
 const SATURATES: f64 = 0.95;
 
 /// One experiment.
@@ -16,7 +17,7 @@ const SATURATES: f64 = 0.95;
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) about: String,
-    /// Which GPU it is about, where the experiment was on several: there is one outcome for each.
+    /// The GPU, where the experiment was on several: there is one outcome for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gpu: Option<u32>,
     pub(crate) seconds: f64,
@@ -26,13 +27,14 @@ pub(crate) struct Outcome {
     /// The sum of rates: what each tenant completed of what it completed alone, added up. One:
     /// sharing costs nothing and gains nothing for tenants that each fill the device.
     pub(crate) rates: Option<f64>,
-    /// Part of the time that nobody had the device, where each tenant has it to itself.
+    /// Part of the time in which no tenant had the device, in exclusive turns.
     pub(crate) idle: Option<f64>,
-    /// How much of it the tenants leave idle by themselves: for what each got of the device, as much as it does when alone.
+    /// The part of it that the tenants leave idle by themselves: in proportion to what each got,
+    /// its idle time when alone.
     pub(crate) idle_own: Option<f64>,
     /// `idle` by the software GPU's own books.
     pub(crate) idle_served: Option<f64>,
-    /// What sharing costs: one minus all that the tenants got of what each had alone.
+    /// The cost of sharing: one minus the sum of what each tenant got of what it had alone.
     pub(crate) overhead: Option<f64>,
     /// How often the device's mode changed, where its tenants share it at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +43,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What it is called.
+    /// Its name.
     pub(crate) fn title(&self) -> String {
         let gpu = self.gpu.map(|gpu| format!(" on GPU {gpu}"));
         format!("{}{}", self.name, gpu.unwrap_or_default())
@@ -56,23 +58,23 @@ pub(crate) struct Row {
     pub(crate) pids: Vec<u32>,
     /// Useful time, by its own count: what its completed kernels take alone, per time.
     pub(crate) device: f64,
-    /// What it asks for, if it makes requests at a pace of its own.
+    /// Device time that it asks for, if it makes requests at its own pace.
     pub(crate) asked: Option<f64>,
-    /// Launches completed a second; none of one that only copies.
+    /// Launches completed a second; `None` for a tenant that only copies.
     pub(crate) launches_per_s: Option<f64>,
-    /// Bytes copied to the device a second, of one that copies.
+    /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied_per_s: Option<f64>,
-    /// For one that comes and goes.
+    /// For a tenant that comes and goes.
     pub(crate) newcomer: Option<Newcomer>,
     /// The same by the software GPU's own books.
     pub(crate) served: Option<f64>,
     /// The same when alone and without promises.
     pub(crate) alone: Option<f64>,
-    /// Its part of what all got.
+    /// Its part of what all tenants got.
     pub(crate) share: f64,
-    /// What that part is measured in: `device` time, or what it would have got `alone`.
+    /// The unit of that part: `device` time, or what the tenant would have got `alone`.
     pub(crate) by: &'static str,
-    /// What it should be; none where priorities decide.
+    /// The part that is due; `None` where priorities decide.
     pub(crate) entitled: Option<f64>,
     /// The difference, in percentage points.
     pub(crate) error_pp: Option<f64>,
@@ -124,8 +126,8 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Whether tenants have the device in turns of gpushare's. Where they share it, and in the
-    /// driver's own turns, kernels overlap, and ends say nothing of beginnings.
+    /// Whether tenants have the device in gpushare's turns. Otherwise kernels of several tenants
+    /// overlap, and the end of one does not tell the begin of the next.
     fn in_turns(&self) -> bool {
         self.gpushare && self.changes.is_none()
     }
@@ -290,8 +292,8 @@ fn judge(rows: &mut [Row]) {
     }
 }
 
-/// What each should have of what all have together. Priorities, pauses and a mixture of given and open shares make it
-/// a matter of more than weights.
+/// The part of the sum that each tenant should have. `None` where weights alone do not decide: with
+/// priorities, pauses, or a mixture of given and open shares.
 fn entitled(rows: &[Row]) -> Option<Vec<f64>> {
     let tenants = || rows.iter().map(|row| &row.tenant);
     let first = rows.first()?.tenant.priority;

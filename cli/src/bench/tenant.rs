@@ -1,4 +1,5 @@
-//! A tenant of the benchmark: who it is, what it runs and what it was promised. One text form, for the command line and for workers.
+//! A tenant of the benchmark: its name, what it runs and what it was promised. The command line and
+//! workers use one text form.
 
 use gpushare_protocol::size::Size;
 use serde::Serialize;
@@ -36,14 +37,14 @@ const MODES: [(&str, Mode); 7] = [
     ("gang", Mode::Gang),
 ];
 
-/// What `mode=` accepts, for messages.
+/// Accepted values of `mode=`, for messages.
 const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, gang";
 
 /// When a tenant with pauses starts its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Arrivals {
-    /// One in each period; a period in which the one before still runs has none.
+    /// One in each period. A period in which the previous request still runs has none.
     Regular,
     /// At random, independent of each other; those that come while one runs wait in line.
     Poisson,
@@ -65,7 +66,7 @@ const LARGEST_CHUNK: u64 = 1 << 30;
 /// The GPUs a tenant may name, and how many a gang has at most.
 const GPUS: std::ops::RangeInclusive<u32> = 0..=15;
 
-/// One tenant: a container with one or more equal processes.
+/// One tenant: one or more equal processes under one quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: String,
@@ -154,7 +155,7 @@ impl Tenant {
         }
     }
 
-    /// Bytes of one copy; zero for one that copies nothing.
+    /// Bytes of one copy; zero for a tenant that copies nothing.
     pub(crate) fn chunk(&self) -> u64 {
         match (self.mode, self.copy) {
             (Mode::Copy, 0) => CHUNK,
@@ -195,7 +196,7 @@ impl Tenant {
         self.every.is_zero()
     }
 
-    /// What it would be without promises, for a run alone.
+    /// The same tenant without promises, for a run alone.
     pub(crate) fn unbound(&self) -> Self {
         Self {
             share: None,

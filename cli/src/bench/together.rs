@@ -2,7 +2,7 @@
 
 use super::preset::Row;
 
-/// Name, what it shows, tenants.
+/// Name, title, tenants.
 pub(crate) const PRESETS: &[Row] = &[
     (
         "curve-1ms",

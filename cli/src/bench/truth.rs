@@ -1,4 +1,5 @@
-//! The software GPU's own books, if it is one and `softgpu-inspect` lies beside us: what each process was served, whatever it says.
+//! The software GPU's own books, if it is one and `softgpu-inspect` lies beside us: the time each
+//! process was served, independent of its own log.
 
 use super::crew::Ground;
 use crate::artefacts;

@@ -1,5 +1,5 @@
-//! The daemon's books: how many turns each container had, and how often it had not drained when it
-//! should have; on a shared device, how often it was held, and how often the device's mode changed.
+//! The daemon's books: how many turns each tenant had, and how often it overran them; on a shared
+//! device, how often it was held, and how often the device's mode changed.
 
 use crate::daemon;
 use gpushare_protocol::wire::{Regime, ShareRow, SharingRow};
@@ -12,14 +12,14 @@ pub(crate) struct Turns {
     pub(crate) overruns: u64,
 }
 
-/// What all daemons say that can be talked to now.
+/// The answers of all daemons that can be reached now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Books {
     pub(crate) shares: Vec<ShareRow>,
     pub(crate) devices: Vec<SharingRow>,
 }
 
-/// What they say now.
+/// Their answers now.
 pub(crate) fn look() -> Books {
     let mut books = Books::default();
     for mut daemon in daemon::all().serving {
@@ -29,8 +29,8 @@ pub(crate) fn look() -> Books {
     books
 }
 
-/// How often a device's mode changed from one look to another; `None` where it is dealt in turns,
-/// or no daemon says.
+/// How often a device's mode changed from one look to another; `None` for exclusive turns, or
+/// without a daemon.
 pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option<u64> {
     let row = |books: &Books| {
         let mut rows = books.devices.iter();
@@ -41,7 +41,8 @@ pub(crate) fn changes(before: &Books, after: &Books, device: [u8; 16]) -> Option
     Some(after.changes.saturating_sub(before))
 }
 
-/// A container's turns on a device from one look to another; `None` where a daemon did not know it both times.
+/// A tenant's turns on a device from one look to another; `None` if the daemon did not know it both
+/// times.
 pub(crate) fn between(
     before: &Books,
     after: &Books,

@@ -95,7 +95,8 @@ pub(crate) fn run(arguments: &BenchWorker) -> Result<ExitCode, Failure> {
     tell(&[log])
 }
 
-/// Says that we are ready, and reads what we are told; the status to end with where whoever started us has gone, or says nothing of use.
+/// Reports that we are ready, and reads the command. The error is the status to end with if the
+/// parent has gone, or sent no valid command.
 fn ordered() -> Result<Result<Moments, ExitCode>, Failure> {
     output::data("ready")?;
     let mut order = String::new();
@@ -182,7 +183,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Launches what belongs to a request, waits for it; again when the next one is due.
+    /// Makes the launches of a request and waits for them; again when the next request is due.
     fn request_by_request(
         &mut self,
         mut launch: impl FnMut() -> Result<(), String>,

@@ -42,7 +42,7 @@ pub(super) enum Machine {
 /// How it does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
-    /// Nobody listens on its socket.
+    /// No process listens on its socket.
     Stopped,
     /// It listens and does not greet: it looks for the devices, or hangs.
     Starting,
@@ -136,7 +136,7 @@ fn refused(error: &Error) -> Failure {
     Failure::ours(format!("the machine's daemon is not to be used: {error}"))
 }
 
-/// Whether the folder is one that root made, or this user.
+/// Whether root or this user made the folder.
 fn has_folder(folder: &Path) -> bool {
     let theirs = [0, geteuid().as_raw(), NOBODY];
     fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && theirs.contains(&found.uid()))

@@ -78,7 +78,8 @@ pub(crate) fn all() -> Daemons {
     found
 }
 
-/// How it is with one of this user's daemons that does not serve; `None` if it left because nobody needed it.
+/// The state of one of this user's daemons that does not serve; `None` if it left because no
+/// program needed it.
 fn died(folder: &Path, error: &Error) -> Option<String> {
     let entries = fs::read_dir(folder.join("registered")).ok()?;
     let kept = entries

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Pause before another try, when another daemon has the folder: it starts, or leaves.
 const TURN: Duration = Duration::from_millis(20);
 
-/// What the daemon ends with when its settings are wrong (`EX_CONFIG` of sysexits.h).
+/// Exit status of a daemon whose settings are wrong (`EX_CONFIG` of sysexits.h).
 const WRONG_SETTINGS: i32 = 78;
 /// The same when another one has the folder (`EX_TEMPFAIL`).
 const TAKEN: i32 = 75;
@@ -34,7 +34,7 @@ const TAKEN: i32 = 75;
 pub(super) enum Without {
     /// None can be had here, whatever anybody's settings.
     Impossible(Failure),
-    /// Somebody's settings of it are wrong, and mean something else than no daemon.
+    /// A user's settings of it are wrong; that is no reason to run without a daemon.
     WrongSettings(Failure),
     /// The machine has one, and it does not serve: another one would promise the same memory again.
     NotNow(Failure),

@@ -25,7 +25,7 @@ const SPIN: &str = concat!(include_str!("spin.ptx"), "\0");
 const MULTIPROCESSORS: c_int = 16;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
-/// `CU_EVENT_BLOCKING_SYNC`: who waits sleeps.
+/// `CU_EVENT_BLOCKING_SYNC`: a waiting thread sleeps.
 const BLOCKING_SYNC: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
 const THREAD_LOCAL: c_int = 1;

@@ -67,7 +67,7 @@ macro_rules! opaque_debug {
 
 /// Declares opaque handles: pointers that only the driver understands, each a type of its own.
 ///
-/// A file that uses it allows `unsafe`: the promise that a handle may move between threads.
+/// The `unsafe` in it is the promise that a handle may move between threads.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
@@ -97,9 +97,12 @@ macro_rules! handles {
             }
         }
 
-        // SAFETY: the pointer is never dereferenced on our side; to us it is a number.
+        // SAFETY: the pointer is never dereferenced on our side; to us it is a number, which the
+        // driver takes from any thread.
+        #[allow(unsafe_code, reason = "the promise that a handle may move between threads")]
         unsafe impl Send for $name {}
-        // SAFETY: as above: a shared number.
+        // SAFETY: a shared reference reads the number only, which nothing changes.
+        #[allow(unsafe_code, reason = "the promise that a handle may be shared by threads")]
         unsafe impl Sync for $name {}
     )*};
 }

@@ -4,7 +4,7 @@ use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
 use super::grow::{self, Asking};
 use super::{Refused, killpoint, member};
-use crate::device::DeviceKey;
+use crate::driver::device::DeviceKey;
 use crate::session::Deadline;
 
 /// Bytes in units of 512: what an allocation is charged with, and credited with when it is freed.

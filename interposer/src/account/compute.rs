@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::page::pending::PendingWord;
+
 use super::ground::Ground;
 use super::join::Membership;
-use crate::gate::Words;
-use crate::mps;
+use crate::driver::mps;
 use crate::session::Session;
 
 /// All of a device, in thousandths: a cap that does not bind.
@@ -70,11 +71,11 @@ impl Compute {
     }
 
     /// Shows what was completed, and for how long some was pending.
-    pub(crate) fn reports(&self, column: usize, words: &Words) {
+    pub(crate) fn reports(&self, column: usize, service: u64, busy: u64, pending: PendingWord) {
         if let Some(line) = self.member.row.get(column) {
-            line.service.store(words.service, Ordering::Relaxed);
-            line.busy.store(words.busy, Ordering::Relaxed);
-            line.pending.store(words.pending.bits(), Ordering::Relaxed);
+            line.service.store(service, Ordering::Relaxed);
+            line.busy.store(busy, Ordering::Relaxed);
+            line.pending.store(pending.bits(), Ordering::Relaxed);
         }
     }
 

@@ -8,21 +8,43 @@ use gpushare_protocol::limits::{Limits, View};
 use gpushare_protocol::page::{MAX_DEVICES, Mark, NO_LIMIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName};
 use gpushare_protocol::uuid::Uuid;
+use gpushare_protocol::wire::Hello;
 
 use super::ground::Ground;
 use super::grow;
 use super::join::{Membership, Own, StartError};
 use super::process;
-use crate::views::Shown;
-use crate::{device, session};
+use crate::account::views::Shown;
+use crate::driver::{device, mps};
+use crate::session::{self, Callbacks};
 
-/// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's.
+/// What this process tells the daemon that it can do: take turns, but for a client of MPS, which
+/// shares its compute itself.
+pub(super) fn capabilities() -> u64 {
+    if mps::is_client() {
+        Hello::MPS
+    } else {
+        Hello::GATED
+    }
+}
+
+/// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's;
+/// for `turns_change` see [`start`](super::start).
 ///
 /// # Errors
 /// [`StartError`], one line for the person who started the container.
-pub(super) fn join(folder: &Path, limits: &Limits) -> Result<Membership, StartError> {
+pub(super) fn join(
+    folder: &Path,
+    limits: &Limits,
+    turns_change: fn(),
+) -> Result<Membership, StartError> {
     let devices = device::enumerate()?;
-    let session = session::start(folder).map_err(StartError::Daemon)?;
+    let callbacks = Callbacks {
+        capabilities,
+        locked: super::locked,
+        turns_change,
+    };
+    let session = session::start(folder, callbacks).map_err(StartError::Daemon)?;
     let mut columns = Vec::with_capacity(devices.len());
     let mut own = [Own::NONE; MAX_DEVICES];
     for (ordinal, device) in (0..).zip(&devices) {

@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::pinned::Pinned;
-use crate::session::{Descriptor, identity};
+use crate::guest::descriptor::{Descriptor, identity};
 
 use gpushare_protocol::page::{MAX_SLOTS, PAGE_BYTES, Page, lock_byte};
 

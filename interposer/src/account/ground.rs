@@ -12,7 +12,7 @@ use super::file::{self, FileLock, UsageFile};
 use super::grow::Asking;
 use super::join::Membership;
 use super::limbo;
-use crate::hooks;
+use crate::driver::captures;
 use crate::session::{Bound, Deadline, Session, Waiting};
 
 /// Something with a container lock.
@@ -108,7 +108,7 @@ impl Short {
 
 /// As much of the waiting as this thread may do.
 pub(super) fn here(waiting: Waiting) -> Waiting {
-    if waiting == Waiting::Not || hooks::may_wait() {
+    if waiting == Waiting::Not || captures::may_wait() {
         waiting
     } else {
         Waiting::Not

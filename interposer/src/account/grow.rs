@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_within};
 
-use crate::background::Uncancelled;
+use crate::guest::background::Uncancelled;
 use crate::session::Deadline;
 
 use super::ground::{Patience, Short};

@@ -21,7 +21,8 @@ use super::ground::Ground;
 use super::killpoint;
 use super::lock::{self, Unavailable};
 use super::process::{self, Identity};
-use crate::views::Shown;
+use crate::account::views::Shown;
+use crate::driver::device::{Unknown, Visible};
 
 /// Ancestors looked at: more than any sane tree is deep.
 const ANCESTORS: usize = 64;
@@ -92,13 +93,13 @@ impl fmt::Display for StartError {
     }
 }
 
-/// One device the program sees, in the order it sees them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Visible {
-    /// UUID in memory order.
-    pub(crate) uuid: [u8; 16],
-    /// Physical bytes.
-    pub(crate) capacity: u64,
+impl From<Unknown> for StartError {
+    fn from(why: Unknown) -> Self {
+        match why {
+            Unknown::Many(count) => Self::Devices(count),
+            Unknown::Driver(function, code) => Self::Driver(function, code),
+        }
+    }
 }
 
 /// Where and as what to join.

@@ -119,7 +119,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
             );
             return false;
         }
-        crate::frames::sleep(PAUSE);
+        crate::guest::frames::sleep(PAUSE);
     }
 }
 

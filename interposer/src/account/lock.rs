@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::file::FileLock;
 use super::ground::Lockable;
-use crate::frames::Undisturbed;
+use crate::guest::frames::Undisturbed;
 
 /// Longest wait for the lock.
 pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
@@ -101,7 +101,7 @@ impl Wait {
         if Instant::now() >= self.end {
             return Err(Unavailable::Busy);
         }
-        crate::frames::sleep(self.next);
+        crate::guest::frames::sleep(self.next);
         self.next = (self.next * 2).min(PAUSES.1);
         Ok(())
     }

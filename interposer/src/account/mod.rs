@@ -1,6 +1,6 @@
 //! The account of a container: what its processes hold, and whether they may have more.
 //!
-//! [`start`] joins the container once. After that [`charge`] books bytes before the driver is asked and [`release`] gives them back
+//! [`start`] joins the container once. After that [`charge()`] books bytes before the driver is asked and [`release`] gives them back
 //! after the driver did: one compare-and-swap each on a word of this process's own, as long as its credit lasts. More credit
 //! comes from [`grow`], under the container lock. A process that dies leaves a word that says what it held; others take it back
 //! once the driver has ([`limbo`]).
@@ -28,6 +28,7 @@ mod slots;
 mod stale;
 #[cfg(test)]
 mod tests;
+pub(crate) mod views;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -36,16 +37,16 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{NO_LIMIT, UNIT, units_within};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
-use crate::device::{self, DeviceKey};
-use crate::fork::ForkLocal;
+use crate::account::views::Shown;
+use crate::driver::device::{self, DeviceKey};
+use crate::guest::fork::ForkLocal;
 use crate::session::{Bound, Session, Waiting};
-use crate::views::Shown;
 use ground::Ground;
 
 pub(crate) use crate::session::Deadline;
 pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
 pub(crate) use compute::{Compute, compute};
-pub(crate) use join::{Membership, StartError, Visible};
+pub(crate) use join::{Membership, StartError};
 
 /// The container has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,14 +93,22 @@ fn member() -> Option<&'static Membership> {
     MEMBER.get()
 }
 
+/// From now on this is the process's place.
+fn member_now(member: Membership) -> &'static Membership {
+    device::know(&member.columns);
+    MEMBER.set(member)
+}
+
 /// Joins the container that this process's environment means. Once, after the driver's own `cuInit`.
+/// `turns_change` is called, by a thread of the library's, when the daemon that gives turns goes or
+/// another one comes.
 ///
 /// # Errors
 /// [`StartError`], whose text is one line for the person who set the limits.
-pub(crate) fn start() -> Result<(), StartError> {
+pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
     let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
     if let Some(folder) = limits.socket() {
-        let member = MEMBER.set(daemon::join(folder, &limits)?);
+        let member = member_now(daemon::join(folder, &limits, turns_change)?);
         tracing::info!(container = %member.name, slot = member.slot, "joined by the daemon");
         return Ok(());
     }
@@ -129,7 +138,7 @@ pub(crate) fn start() -> Result<(), StartError> {
         limits: &limits,
         devices: &devices,
     };
-    let member = MEMBER.set(join::join(&request)?);
+    let member = member_now(join::join(&request)?);
     if let Ok(mut parents) = PARENTS_CONTAINER.try_lock() {
         *parents = Some(member.name.clone());
     }
@@ -145,19 +154,22 @@ pub(crate) fn can_wait() -> bool {
 
 /// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
 pub(crate) fn after_fork_in_child() {
-    crate::fork::forget_parent();
+    crate::guest::fork::forget_parent();
     file::drop_parents_lock();
     crate::session::after_fork_in_child();
 }
 
 /// Does something while nobody's credit grows. `None` if the container lock cannot be had.
-pub(crate) fn locked<R>(body: impl FnOnce() -> R) -> Option<R> {
-    let member = member()?;
-    let _held = lock::take(&member.ground, &member.threads).ok()?;
-    Some(body())
+fn locked(body: &mut dyn FnMut()) {
+    if let Some(member) = member()
+        && let Ok(_held) = lock::take(&member.ground, &member.threads)
+    {
+        body();
+    }
 }
 
 /// Has the daemon set aside what a context on `device` takes. Without a daemon there is nobody to ask.
+/// The gate follows the leases from then on (`gate::follow_leases`, which the caller calls).
 ///
 /// # Errors
 /// [`Refused`] if there is no room, now or within the container's time to wait.
@@ -168,10 +180,7 @@ pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
         {
             Err(Refused)
         }
-        _ => {
-            crate::gate::follow_leases();
-            Ok(())
-        }
+        _ => Ok(()),
     }
 }
 
@@ -225,16 +234,6 @@ impl<'a> Insistence<'a> {
         self.session
             .driver_refused(self.device.index(), wanted, &mut self.bound, self.call)
     }
-}
-
-/// Column of the program's `ordinal`-th device.
-pub(crate) fn column(ordinal: usize) -> Option<usize> {
-    member()?.columns.get(ordinal).copied()
-}
-
-/// The program's ordinal of a column.
-pub(crate) fn ordinal(column: usize) -> Option<usize> {
-    member()?.columns.iter().position(|known| *known == column)
 }
 
 /// The UUID of a device.

@@ -177,7 +177,7 @@ impl Library {
     /// `F` is the C type of the function `name`.
     unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let dlsym = crate::real::real_dlsym()?;
+        let dlsym = crate::driver::real::real_dlsym()?;
         // SAFETY: a live handle and a C string.
         let address = unsafe { dlsym(self.0, name.as_ptr()) };
         // SAFETY: the caller vouches for the type; a function pointer has the size of an address.

@@ -10,7 +10,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use super::join::Membership;
 use super::{limbo, lock};
-use crate::gate;
+use crate::guest::clock;
 
 /// How long a sum is remembered beside other processes, in units of the time that looking took: a program that does nothing but ask
 /// spends a fifth of its time on looking.
@@ -64,7 +64,7 @@ impl Known {
             && self.column.get() == column
             && self.stamp.get() == device.watch.stamp().0
             && self.claims.get() == member.page.header.generation.load(Ordering::Acquire)
-            && (self.until.get() == ALONE || gate::now() < self.until.get());
+            && (self.until.get() == ALONE || clock::now() < self.until.get());
         if known {
             return self.units.get();
         }
@@ -73,7 +73,7 @@ impl Known {
 
     #[cold]
     fn look(&self, member: &Membership, column: usize) -> u64 {
-        let began = gate::now();
+        let began = clock::now();
         let dead = member.dead(column);
         if !dead.is_empty() {
             limbo::settle(member, column, &dead, lock::PATIENCE);
@@ -96,7 +96,7 @@ impl Known {
             (_, true) => 0,
             (true, _) => ALONE,
             _ => {
-                let now = gate::now();
+                let now = clock::now();
                 now.saturating_add((TIMES * now.saturating_sub(began)).min(LONGEST))
             }
         });

@@ -13,7 +13,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
 use super::ground::Ground;
 use super::join::Own;
 use super::members::{Known, Members};
-use super::{Standing, file, join, member, process};
+use super::{Standing, daemon, file, join, member, process};
 use crate::session;
 
 /// What a container has on one device.
@@ -53,7 +53,7 @@ fn daemons_page() -> Option<&'static Page> {
         return matches!(member.ground, Ground::Daemon(_)).then_some(member.page);
     }
     let limits = Limits::from_env(std::env::vars_os()).ok()?;
-    session::look(limits.socket()?)
+    session::look(limits.socket()?, daemon::capabilities())
 }
 
 fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {

@@ -13,7 +13,7 @@ use core::ptr;
 use std::io;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 
-use crate::session::identity;
+use crate::guest::descriptor::identity;
 
 /// The least that can be mapped; the kernel rounds up.
 const BYTES: usize = 1;

@@ -10,10 +10,11 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 
-use super::join::{Membership, Request, StartError, Visible, join};
+use super::join::{Membership, Request, StartError, join};
 use super::lock::Unavailable;
 use super::process::Identity;
 use super::{grow, limbo, lock, stale};
+use crate::driver::device::Visible;
 
 const MIB: u64 = 1 << 20;
 const GPU: Visible = Visible {

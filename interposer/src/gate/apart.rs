@@ -11,11 +11,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::column::Column;
-use super::marks::Relaxed;
-use super::window::Lane;
-use super::{awaited, column, drain, streams};
-use crate::hooks::Ordered;
+use super::{awaited, column, drain};
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
+use crate::gate::column::Column;
+use crate::gate::marks::Relaxed;
+use crate::gate::window::Lane;
 
 /// Places of a set.
 const WAYS: usize = 4;
@@ -165,9 +166,10 @@ fn mark_blocking(column: &Column, context: CUcontext) {
         .map(|(lane, _)| lane)
         .filter(can_mark)
         .collect();
-    let blocks = awaited::waiting_for_legacy(context);
-    for lane in lanes.into_iter().filter(blocks) {
-        let _ = column.mark(lane);
+    for lane in lanes {
+        if awaited::waits_for_legacy(context, &lane) {
+            let _ = column.mark(lane);
+        }
     }
 }
 

@@ -19,17 +19,21 @@ use gpushare_cuda_abi::cuda::{
 
 mod events;
 
-use super::window::Lane;
-use super::{apart, clock, column, drain, streams};
-use crate::contexts;
-use crate::fork::ForkLocal;
-use crate::green::{self, Green};
-use crate::hooks::Ordered;
+use super::{apart, column, drain};
+use crate::driver::contexts::{self, Here};
+use crate::driver::green::{self, Green};
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
+use crate::gate::window::Lane;
+use crate::guest::clock;
+use crate::guest::fork::ForkLocal;
 use events::{Before, Covers, Events};
 
 static EVENTS: ForkLocal<Mutex<Events>> = ForkLocal::new();
 /// The streams that wait for the legacy stream of their context, and it for them.
 static BLOCKING: ForkLocal<Mutex<HashMap<CUstream, CUcontext>>> = ForkLocal::new();
+/// A wait of the program's that took so long (ns) was for work that ended only then.
+const BLOCKED: u64 = 20_000;
 /// Rises when a device becomes free: from then on recordings may go unnoticed.
 static FREED: AtomicU64 = AtomicU64::new(0);
 
@@ -153,14 +157,7 @@ pub(crate) fn recording_in_context(
     context: CUcontext,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let before = || match green::converted(context) {
-        Some(green) => of_green(green),
-        None => {
-            let here = contexts::of(context)?;
-            submitted(Covers::Context(here.handle), here.device.index(), false)
-        }
-    };
-    recording(event, before, call)
+    recording(event, || of(context, false), call)
 }
 
 /// The program records `event` behind everything in a green context by `call`. `None`: one that
@@ -170,12 +167,24 @@ pub(crate) fn recording_in_green(
     green: Option<Green>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    recording(event, || of_green(green?), call)
+    recording(event, || of_green(green?, false), call)
 }
 
-fn of_green(green: Green) -> Option<Before> {
+fn of_green(green: Green, alone: bool) -> Option<Before> {
     let here = contexts::of(green.primary)?;
-    submitted(Covers::Green(green), here.device.index(), false)
+    submitted(Covers::Green(green), here.device.index(), alone)
+}
+
+fn of_context(here: Here, alone: bool) -> Option<Before> {
+    submitted(Covers::Context(here.handle), here.device.index(), alone)
+}
+
+/// All of a context, which may be a green one's.
+fn of(context: CUcontext, alone: bool) -> Option<Before> {
+    match green::converted(context) {
+        Some(green) => of_green(green, alone),
+        None => of_context(contexts::of(context)?, alone),
+    }
 }
 
 /// The program waits for `event`, or asks about it, by `call`.
@@ -190,45 +199,71 @@ pub(crate) fn asking_event(event: CUevent, call: impl FnOnce() -> CUresult) -> C
     if let (true, Some((serial, before))) = (answer.is_success(), found)
         && events().tell(event, serial, FREED.load(Ordering::Acquire))
     {
-        teach(&before, before.alone && has_blocked(began));
+        teach(&before, has_blocked(began));
     }
     answer
 }
 
+/// What the program waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// A stream, as the function understands it.
+    Stream(Ordered),
+    /// All of a context, the current one if it is null.
+    Context(CUcontext),
+}
+
+/// The program waits by `call`.
+pub(crate) fn waiting(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = || match what {
+        Awaited::Stream(stream) => submitted_to(stream),
+        Awaited::Context(context) if context.is_null() => match green::current() {
+            Some(green) => of_green(green, true),
+            None => of_context(contexts::here()?, true),
+        },
+        Awaited::Context(context) => of(context, true),
+    };
+    finding_out(before, call)
+}
+
 /// The program asks by `call` whether `stream` is idle.
 pub(crate) fn asking_stream(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
-    if !super::is_bound() {
-        return call();
-    }
-    let before = submitted_to(stream);
-    let answer = call();
-    if let (true, Some(before)) = (answer.is_success(), before) {
-        teach(&before, false);
-    }
-    answer
+    finding_out(|| submitted_to(stream).map(Before::beside_others), call)
 }
 
 /// The program copies by `call`, on the default stream `stream`, and the driver returns only when
 /// all work before the copy is complete.
 pub(crate) fn copying(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+    let before = || {
+        if stream.is_legacy() && !stream.is_of_green() {
+            let here = contexts::here()?;
+            submitted(Covers::Blocking(here.handle), here.device.index(), false)
+        } else {
+            submitted_to(stream).map(Before::beside_others)
+        }
+    };
+    finding_out(before, call)
+}
+
+/// Once `call` has succeeded, what `before` said is complete; if it took long, only just now.
+fn finding_out(
+    before: impl FnOnce() -> Option<Before>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     if !super::is_bound() {
         return call();
     }
-    let before = if stream.is_legacy() && !stream.is_of_green() {
-        contexts::here()
-            .and_then(|here| submitted(Covers::Blocking(here.handle), here.device.index(), false))
-    } else {
-        submitted_to(stream)
-    };
+    let before = before();
+    let began = clock::now();
     let answer = call();
     if let (true, Some(before)) = (answer.is_success(), before) {
-        teach(&before, false);
+        teach(&before, has_blocked(began));
     }
     answer
 }
 
 fn has_blocked(began: u64) -> bool {
-    clock::now().saturating_sub(began) >= drain::BLOCKED
+    clock::now().saturating_sub(began) >= BLOCKED
 }
 
 /// All that `before` stands for is complete; if the program `blocked`, only just now.
@@ -236,36 +271,30 @@ fn teach(before: &Before, blocked: bool) {
     let Some(column) = column::of(before.column).filter(|_| before.stamp > 0) else {
         return;
     };
-    match before.covers {
-        Covers::Lane(known) => {
-            column.waited_for(|lane| *lane == known, before.stamp, blocked);
-        }
-        Covers::Context(context) => {
-            let is_in = |lane: &Lane| lane.context == context.0.addr();
-            column.waited_for(is_in, before.stamp, blocked);
-        }
-        Covers::Green(green) => {
-            let is_in =
-                |lane: &Lane| *lane == Lane::of_green(&green) || green::owns(&green, lane.stream);
-            column.waited_for(is_in, before.stamp, blocked);
-        }
-        Covers::Blocking(context) => {
-            column.waited_for(waiting_for_legacy(context), before.stamp, blocked);
+    let blocked = blocked && before.alone;
+    let is_covered = |lane: &Lane| before.covers.has(lane);
+    if blocked && !matches!(before.covers, Covers::Lane(_)) {
+        // What ended only now is what stands behind a stream's work, not that itself.
+        let waits = |lane: &Lane| is_covered(lane) && apart::waits(lane);
+        column.waited_for(waits, before.stamp, false);
+    }
+    column.waited_for(is_covered, before.stamp, blocked);
+}
+
+impl Covers {
+    fn has(&self, lane: &Lane) -> bool {
+        match self {
+            Self::Lane(known) => lane == known,
+            Self::Context(context) => lane.context == context.0.addr(),
+            Self::Green(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
+            Self::Blocking(context) => waits_for_legacy(*context, lane),
         }
     }
 }
 
 /// Whether a stream is the context's legacy one, or waits for that, as far as is known.
-pub(super) fn waiting_for_legacy(context: CUcontext) -> impl Fn(&Lane) -> bool {
-    let streams: Vec<usize> = blocking()
-        .iter()
-        .filter(|(_, of)| **of == context)
-        .map(|(stream, _)| stream.0.addr())
-        .collect();
-    move |lane| {
-        let is_default = [CU_STREAM_LEGACY, CU_STREAM_PER_THREAD]
-            .iter()
-            .any(|default| default.0.addr() == lane.stream);
-        lane.context == context.0.addr() && (is_default || streams.contains(&lane.stream))
-    }
+pub(super) fn waits_for_legacy(context: CUcontext, lane: &Lane) -> bool {
+    let stream = CUstream(core::ptr::without_provenance_mut(lane.stream));
+    let is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    lane.context == context.0.addr() && (is_default || blocking().get(&stream) == Some(&context))
 }

@@ -18,17 +18,18 @@ mod marking;
 mod telling;
 mod yielding;
 
-use super::clock;
-use super::estimate::Expected;
-use super::marks::{Asker, Mark, Relaxed};
-use super::mirror::{Act, Facts, Mirror, Stand};
-use super::report::{Report, Words};
-use super::slices::{Full, Slices};
-use super::window::{Answer, BATCH_AGE, Bounds, Lane, Sample, Window};
-use super::{Quiet, drain, streams, thread};
-use crate::fork::ForkLocal;
-use crate::frames;
-use looking::keep;
+use super::{Quiet, drain};
+use crate::driver::streams;
+use crate::gate::estimate::Expected;
+use crate::gate::marks::{Asker, Mark, Relaxed};
+use crate::gate::mirror::{Act, Facts, Mirror, Stand};
+use crate::gate::report::{Report, Words};
+use crate::gate::slices::{Full, Slices};
+use crate::gate::window::{Answer, BATCH_AGE, Bounds, Lane, Op, Sample, Window};
+use crate::guest::clock;
+use crate::guest::fork::ForkLocal;
+use crate::guest::frames;
+use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
 use yielding::Sleepers;
@@ -77,9 +78,7 @@ pub(super) struct Inner {
     swept: bool,
     /// Calls that were found to have been left by a jump since the gate closed.
     left: Vec<u64>,
-    spare: Vec<Mark>,
-    /// The same, of events that have times.
-    timed: Vec<Mark>,
+    spares: Spares,
     /// Contexts that may just be going: their marks are not asked.
     going: Vec<CUcontext>,
     /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
@@ -155,8 +154,7 @@ impl Column {
                 unseen: true,
                 swept: false,
                 left: Vec::new(),
-                spare: Vec::new(),
-                timed: Vec::new(),
+                spares: Spares::default(),
                 going: Vec::new(),
                 gone: 0,
             }),
@@ -205,17 +203,10 @@ impl Column {
         if let Some(full) = self.has_to_yield(&mut inner, now, expected.ns) {
             return Told::Full(full);
         }
-        if inner.window.admit_at_once(bounds, expected).is_some() {
-            return self.admitted(&mut inner, now, key, expected);
-        }
-        match inner.window.admit_one(now, bounds, expected) {
-            Answer::Go(_) => self.admitted(&mut inner, now, key, expected),
-            Answer::Wait(_) if insists => {
-                let _ = inner.window.admit_anyway(bounds, key);
-                self.admitted(&mut inner, now, key, expected)
-            }
+        match inner.window.admit(now, bounds, expected.ns, insists) {
+            Answer::Go => self.admitted(&mut inner, now, key, expected),
             Answer::Wait(pause) => Told::Wait(pause),
-            Answer::Land => {
+            Answer::Over => {
                 inner.mirror.land(now);
                 super::close(self.index);
                 Told::Closed
@@ -258,27 +249,22 @@ impl Column {
         waits.then(|| self.lock().mirror.want()).flatten()
     }
 
-    /// Notes a launch that the driver took, and puts a mark behind it where one belongs. If it was the last of the turn, the gate closes
-    /// behind it: a program that waits for it now would only find out afterwards, while the device stands idle.
-    pub(super) fn note(&self, lane: Lane, key: u64, expected: Expected, timing: Option<Timing>) {
+    /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
+    pub(super) fn note(&self, lane: Lane, op: Op, timing: Option<Timing>) {
         let now = clock::now();
-        let (wants_mark, landed, fills) = {
+        let (wants_mark, fills) = {
             let mut inner = self.lock();
             let bounds = inner.bounds;
-            let mut wants_mark = inner.window.submitted_one(now, bounds, lane, key, expected);
+            let mut wants_mark = inner.window.submitted(now, bounds, lane, op);
             // Nobody else could mark it later.
             wants_mark |= lane.thread != 0 && !streams::can_mark_all();
-            let landed = inner.window.is_last(now, bounds) && inner.mirror.land(now);
-            if landed {
-                super::close(self.index);
-            }
             let yields = inner.slice > 0 && inner.contended;
-            let fills = yields && inner.slices.fills(now, inner.slice, expected.ns);
-            (wants_mark, landed, fills)
+            let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
+            (wants_mark, fills)
         };
         if let Some(timing) = timing {
             let _relaxed = Relaxed::enter();
-            self.mark_timed(lane, key, timing);
+            self.mark_timed(lane, op.key, &timing);
         }
         if fills {
             // Right behind the last operation of the slice, before the program puts a copy there.
@@ -287,9 +273,6 @@ impl Column {
         } else if wants_mark {
             let _relaxed = Relaxed::enter();
             let _ = self.mark(lane);
-        }
-        if landed {
-            thread::wake();
         }
     }
 
@@ -353,7 +336,7 @@ impl Column {
                 inner.left.clear();
                 super::close(self.index);
             }
-            Act::Ending(..) | Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
+            Act::Drained(_) | Act::Idle(_) | Act::Missed | Act::Sleep(_) => {}
         }
         act
     }
@@ -397,7 +380,6 @@ impl Column {
             quiet,
             last_active: inner.window.last_active(),
             left: inner.window.left(now),
-            sure: !unseen && inner.window.is_sure(),
         }
     }
 
@@ -422,19 +404,14 @@ impl Column {
         let now = clock::now();
         let mut inner = self.lock();
         inner.refresh(now);
-        let Inner {
-            window,
-            spare,
-            timed,
-            ..
-        } = &mut *inner;
+        let Inner { window, spares, .. } = &mut *inner;
         let mut asker = None;
         window.waited_for(now, is_lane, stamp, blocked, |mark| {
             let took = mark.start.and_then(|_| {
                 let (_, asker) = asker.get_or_insert_with(|| (Relaxed::enter(), Asker::new()));
                 asker.took(&mark)
             });
-            keep(spare, timed, mark);
+            spares.keep(mark);
             Sample(took)
         });
         self.settle(&mut inner, now);
@@ -456,8 +433,7 @@ impl Column {
             inner.gone += 1;
             let of_context = |lane: &Lane| lane.context == context.0.addr();
             inner.window.forget(of_context, drop);
-            inner.spare.retain(|mark| mark.context != context);
-            inner.timed.retain(|mark| mark.context != context);
+            inner.spares.forget(context);
             self.settle(&mut inner, clock::now());
         }
     }

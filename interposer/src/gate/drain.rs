@@ -10,23 +10,21 @@ use core::cell::Cell;
 use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
-use gpushare_protocol::page::MAX_DEVICES;
 
-use super::column::{self, Column, Timing, Told};
-use super::estimate::Expected;
-use super::futex::Bed;
-use super::window::Lane;
-use super::{Key, Passage, Place, apart, awaited, clock, thread};
-use crate::contexts::{self, Here};
-use crate::exit;
-use crate::green::{self, Green};
-use crate::hooks::Ordered;
+use super::{Key, Passage, Place, apart, awaited, thread};
+use crate::driver::contexts::{self, Here};
+use crate::driver::green::{self, Green};
+use crate::driver::ordered::Ordered;
+use crate::gate::column::{self, Column, Timing, Told};
+use crate::gate::estimate::Expected;
+use crate::gate::window::{Lane, Op};
+use crate::guest::clock;
+use crate::guest::exit;
+use crate::guest::futex::Bed;
 use crate::session::Notice;
 
 /// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
 const PATIENCE: u64 = 10_000_000_000;
-/// A wait of the program's that took so long (ns) was for work that ended only then.
-pub(super) const BLOCKED: u64 = 20_000;
 
 /// One admitted launch.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ thread_local! {
 }
 
 /// A number of the calling thread's own while it lives, never 0.
-pub(super) fn thread_number() -> usize {
+pub(crate) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
@@ -127,10 +125,12 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
             expected,
             timing,
         } = admitted;
-        if !apart::launched(&lane, key) {
-            column.lock().window.waits(lane);
-        }
-        column.note(lane, key, expected, timing);
+        let op = Op {
+            key,
+            expected,
+            waits: !apart::launched(&lane, key),
+        };
+        column.note(lane, op, timing);
     } else {
         admitted.taken_back();
     }
@@ -147,14 +147,14 @@ impl Admitted {
 }
 
 /// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
-pub(super) fn context_going(context: CUcontext) {
+pub(crate) fn context_going(context: CUcontext) {
     for column in column::all() {
         column.context_going(context);
     }
 }
 
 /// What was about to go has gone, or not.
-pub(super) fn context_went(context: CUcontext, gone: bool) {
+pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
     }
@@ -164,21 +164,21 @@ pub(super) fn context_went(context: CUcontext, gone: bool) {
 }
 
 /// A stream is about to be destroyed: the driver finishes in its own time what it holds.
-pub(super) fn stream_going(here: Here, stream: CUstream) {
+pub(crate) fn stream_going(here: Here, stream: CUstream) {
     if let Some(column) = column::of(here.device.index()) {
         column.stream_going(lane_of(here.handle, stream, false));
     }
 }
 
 /// Nothing marks the stream any more; its handle may soon be another's.
-pub(super) fn stream_gone(stream: CUstream) {
+pub(crate) fn stream_gone(stream: CUstream) {
     for column in column::all() {
         column.stream_gone(stream);
     }
 }
 
 /// A green context is about to be destroyed: the driver finishes in its own time what its default stream holds.
-pub(super) fn green_going(green: &Green) {
+pub(crate) fn green_going(green: &Green) {
     let primary = contexts::of(green.primary);
     if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
         column.stream_going(Lane::of_green(green));
@@ -186,7 +186,7 @@ pub(super) fn green_going(green: &Green) {
 }
 
 /// A stream is about to capture.
-pub(super) fn capture_begins(here: Here, stream: Ordered) {
+pub(crate) fn capture_begins(here: Here, stream: Ordered) {
     if let Some(column) = column::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
         column.capture_begins(lane);
@@ -194,7 +194,7 @@ pub(super) fn capture_begins(here: Here, stream: Ordered) {
 }
 
 /// Whether anything may ever bind in this process.
-pub(super) fn may_bind() -> bool {
+pub(crate) fn may_bind() -> bool {
     !column::all().is_empty()
 }
 
@@ -210,84 +210,6 @@ fn knock(column: &Column, index: usize) -> Option<Bed> {
         column.give_up();
     }
     thread::follow(index, column)
-}
-
-/// What the program is about to wait for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Awaited {
-    /// A stream.
-    Stream(CUstream, bool),
-    /// All of a context, the current one if it is null.
-    Context(CUcontext),
-}
-
-/// A wait of the program's: what it waits for will be known to be complete without a mark.
-#[derive(Debug)]
-pub(crate) struct Wait {
-    what: Awaited,
-    began: u64,
-    stamps: [u64; MAX_DEVICES],
-}
-
-impl Wait {
-    /// Before the wait. `None` while nothing binds.
-    pub(crate) fn begin(what: Awaited) -> Option<Self> {
-        if !super::is_bound() {
-            return None;
-        }
-        let mut stamps = [0; MAX_DEVICES];
-        for (stamp, column) in stamps.iter_mut().zip(column::all()) {
-            *stamp = column.lock().window.stamp();
-        }
-        Some(Self {
-            what,
-            began: clock::now(),
-            stamps,
-        })
-    }
-
-    /// The green context that is waited for, if it is one: not for its primary context's other work.
-    fn green(&self) -> Option<Green> {
-        match self.what {
-            Awaited::Context(context) if !context.is_null() => green::converted(context),
-            Awaited::Context(_) => green::current(),
-            Awaited::Stream(..) => None,
-        }
-    }
-
-    /// After the wait.
-    pub(crate) fn end(self, answer: CUresult) {
-        if !answer.is_success() {
-            return;
-        }
-        let green = self.green();
-        let here = match self.what {
-            Awaited::Context(context) if !context.is_null() => context,
-            _ => contexts::here().map_or(CUcontext::NULL, |here| here.handle),
-        };
-        let blocked = clock::now().saturating_sub(self.began) >= BLOCKED;
-        let is_lane = |lane: &Lane| match self.what {
-            Awaited::Context(_) => match &green {
-                Some(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
-                None => lane.context == here.0.addr(),
-            },
-            Awaited::Stream(stream, per_thread) => {
-                let awaited = lane_of(here, stream, per_thread);
-                let is_default = is_default(stream);
-                lane.stream == awaited.stream
-                    && lane.thread == awaited.thread
-                    && (!is_default || lane.context == awaited.context)
-            }
-        };
-        for (stamp, column) in self.stamps.iter().zip(column::all()) {
-            if *stamp > 0 {
-                // What ended only now is what stands behind a stream's work, not that itself.
-                let waits = |lane: &Lane| is_lane(lane) && apart::waits(lane);
-                column.waited_for(waits, *stamp, false);
-                column.waited_for(is_lane, *stamp, blocked);
-            }
-        }
-    }
 }
 
 fn is_default(stream: CUstream) -> bool {

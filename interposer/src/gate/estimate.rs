@@ -123,8 +123,8 @@ impl Service {
 }
 
 impl Mix {
-    /// Adds an operation of `key` that is expected to take `ns`.
-    pub(super) fn add(&mut self, key: u64, ns: u64, known: bool) {
+    /// Adds an operation of `key`.
+    pub(super) fn add(&mut self, key: u64, Expected { ns, known }: Expected) {
         self.has_unknown |= !known;
         self.count = self.count.saturating_add(1);
         self.ns = self.ns.saturating_add(ns);

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Record;
-use crate::frames;
+use crate::guest::frames;
 
 /// Whether the call at `at`, which is inside by this record, is certainly gone.
 pub(super) fn is_left(record: &Record, at: u64) -> bool {

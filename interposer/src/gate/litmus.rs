@@ -5,9 +5,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::passage::Passage;
-use super::word::FENCED;
-use super::{Gate, barrier};
+use super::Gate;
+use crate::gate::passage::Passage;
+use crate::gate::word::FENCED;
+use crate::guest::barrier;
 
 /// The column that closes.
 const COLUMN: usize = 3;
@@ -58,7 +59,7 @@ impl Device {
 fn hammer(gate: &'static Gate, device: &Device, thread: usize) -> (u64, u64) {
     let (mut fast, mut slow) = (0, 0);
     while !device.end.load(Ordering::Relaxed) {
-        let frame = crate::frames::Frame::new();
+        let frame = crate::guest::frames::Frame::new();
         if let Some(inside) = gate.fast(&frame) {
             device.launch(thread);
             inside.leave();

@@ -12,7 +12,7 @@
 //!
 //! # Safety
 //! `unsafe` makes, records, asks and destroys events of ours. They are destroyed by nobody else, but for their context's end,
-//! before which they are forgotten ([`context_going`](super::drain::context_going)).
+//! before which they are forgotten ([`context_going`](crate::gate::drain::context_going)).
 #![allow(unsafe_code, reason = "calls the driver with events of ours")]
 
 use core::ops::RangeInclusive;
@@ -20,10 +20,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::streams::{self, Marked};
-pub(super) use crate::captures::Relaxed;
-use crate::driver;
-use crate::green::Green;
+use crate::driver::calls;
+pub(crate) use crate::driver::captures::Relaxed;
+use crate::driver::green::Green;
+use crate::driver::streams::{self, Marked};
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -31,21 +31,22 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 
 /// An event in a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    pub(super) context: CUcontext,
+pub(crate) struct Mark {
+    pub(crate) context: CUcontext,
     event: CUevent,
-    /// Both this event and the other one have times.
-    pub(super) start: Option<Start>,
+    /// The event has a time, and so has that of its start.
+    pub(crate) timed: bool,
+    pub(crate) start: Option<Start>,
 }
 
 /// The event before a single operation that is timed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(crate) struct Start {
     event: CUevent,
     /// What is timed.
-    pub(super) key: u64,
+    pub(crate) key: u64,
     /// For so long (ns) the device may have waited for the program between the two.
-    pub(super) gap: u64,
+    pub(crate) gap: u64,
 }
 
 /// A time is believed though the device may have waited for the program for so long meanwhile (ns),
@@ -54,7 +55,7 @@ const GAPS: (u64, u64) = (50_000, 16);
 
 /// What became of a mark.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Put {
+pub(crate) enum Put {
     /// It is in its stream.
     Made(Mark),
     /// The context is destroyed, or has failed: nothing is under way there.
@@ -67,17 +68,17 @@ pub(super) enum Put {
 
 /// Asks marks, each in its own context: the driver wants one to be current.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(crate) struct Asker {
     current: CUcontext,
     pushed: bool,
 }
 
 impl Asker {
     /// With what is current now.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut current = CUcontext::NULL;
         // SAFETY: an out parameter that outlives the call.
-        let _ = unsafe { driver::cuCtxGetCurrent(&raw mut current) };
+        let _ = unsafe { calls::cuCtxGetCurrent(&raw mut current) };
         Self {
             current,
             pushed: false,
@@ -85,12 +86,12 @@ impl Asker {
     }
 
     /// Whether all work before the mark is complete, or never will be.
-    pub(super) fn is_passed(&mut self, mark: &Mark) -> bool {
+    pub(crate) fn is_passed(&mut self, mark: &Mark) -> bool {
         if let Err(why) = self.enter(mark.context) {
             return is_over(why) || report(why);
         }
         // SAFETY: an event of ours, known only while its context lives.
-        match unsafe { driver::cuEventQuery(mark.event) } {
+        match unsafe { calls::cuEventQuery(mark.event) } {
             CUresult::SUCCESS => true,
             CUresult::NOT_READY => false,
             // A capture began before the mark was in its stream, and took it: it will never be
@@ -102,14 +103,14 @@ impl Asker {
 
     /// How long the operation between a mark and its start took (ns), with its key, if that can be
     /// said.
-    pub(super) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
+    pub(crate) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
         let mut milliseconds = 0.0_f32;
         let (from, to) = (start.event, mark.event);
         // SAFETY: events of ours, known only while their context lives, and an out parameter that
         // outlives the call.
-        unsafe { driver::cuEventElapsedTime(&raw mut milliseconds, from, to) }
+        unsafe { calls::cuEventElapsedTime(&raw mut milliseconds, from, to) }
             .ok()
             .ok()?;
         let is_sound = milliseconds.is_finite() && (0.0..=1e9).contains(&milliseconds);
@@ -134,7 +135,7 @@ impl Asker {
         self.leave();
         self.current = CUcontext::NULL;
         // SAFETY: a context that lives as long as its marks are known.
-        unsafe { driver::cuCtxPushCurrent_v2(context) }.ok()?;
+        unsafe { calls::cuCtxPushCurrent_v2(context) }.ok()?;
         (self.current, self.pushed) = (context, true);
         Ok(())
     }
@@ -143,7 +144,7 @@ impl Asker {
         if core::mem::take(&mut self.pushed) {
             let mut popped = CUcontext::NULL;
             // SAFETY: what was pushed is popped.
-            let _ = unsafe { driver::cuCtxPopCurrent_v2(&raw mut popped) };
+            let _ = unsafe { calls::cuCtxPopCurrent_v2(&raw mut popped) };
         }
     }
 }
@@ -156,23 +157,39 @@ impl Drop for Asker {
 
 impl Mark {
     /// Gives the event back to the driver.
-    pub(super) fn destroy(self) {
-        for event in self
-            .start
-            .map(|start| start.event)
-            .into_iter()
-            .chain([self.event])
-        {
+    pub(crate) fn destroy(self) {
+        for mark in self.split().into_iter().flatten() {
             // SAFETY: an event of ours, known only while its context lives; it is not used after
             // this.
-            let _ = unsafe { driver::cuEventDestroy_v2(event) };
+            let _ = unsafe { calls::cuEventDestroy_v2(mark.event) };
         }
+    }
+
+    /// The mark behind an operation of `key` that `start` is before. The device may have waited for
+    /// the program for so long between.
+    pub(crate) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
+        let event = start.event;
+        let start = Some(Start { event, key, gap });
+        Self { start, ..self }
+    }
+
+    /// Its one or two events: each may be used again.
+    pub(crate) fn split(self) -> [Option<Self>; 2] {
+        let one = |event| Self {
+            event,
+            start: None,
+            ..self
+        };
+        [
+            self.start.map(|start| one(start.event)),
+            Some(one(self.event)),
+        ]
     }
 }
 
 /// Where a mark is put.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Behind {
+pub(crate) enum Behind {
     /// A stream of the program's that is not a legacy one; `CU_STREAM_PER_THREAD` means the calling thread's own.
     Stream(CUstream),
     /// The context's legacy stream.
@@ -183,44 +200,36 @@ pub(super) enum Behind {
     All,
 }
 
-/// Puts a mark behind everything that was submitted there, with the event of `spare` if there is one.
-pub(super) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
-    put_one(context, behind, spare, CUevent_flags::DISABLE_TIMING)
-}
-
-/// As [`put`], of an event that has a time; so must have that of `spare`.
-pub(super) fn put_timed(context: CUcontext, behind: Behind, spare: Option<Mark>) -> Put {
-    put_one(context, behind, spare, CUevent_flags(0))
-}
-
-fn put_one(context: CUcontext, behind: Behind, spare: Option<Mark>, flags: CUevent_flags) -> Put {
+/// Puts a mark behind everything that was submitted there, with the event of `spare` if there is
+/// one; `timed` says whether it has a time, as that of `spare` then does.
+pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed: bool) -> Put {
     let record = |context, spare, call: &mut dyn FnMut(CUevent) -> CUresult| {
-        record(context, spare, flags, call)
+        record(context, spare, timed, call)
     };
     let marked = match behind {
         Behind::Stream(stream) => streams::marking(context, stream, false, || {
             // SAFETY: the stream is kept from being destroyed; the event is of the same context, or the driver refuses.
             record(context, spare, &mut |event| unsafe {
-                driver::cuEventRecord(event, stream)
+                calls::cuEventRecord(event, stream)
             })
         }),
         Behind::Legacy => streams::marking_legacy(context, |own| match own {
             // SAFETY: a stream of ours, which lives as long as its context.
             Ok(own) => record(context, spare, &mut |event| unsafe {
-                driver::cuEventRecord(event, own)
+                calls::cuEventRecord(event, own)
             }),
             Err(why) => refused(why, spare),
         }),
         Behind::Green(green) => streams::marking_green(&green, || {
             // SAFETY: a green context that is kept from being destroyed, and an event of its primary context.
             record(context, spare, &mut |event| unsafe {
-                driver::cuGreenCtxRecordEvent(green.handle, event)
+                calls::cuGreenCtxRecordEvent(green.handle, event)
             })
         }),
         Behind::All => streams::marking_all(context, || {
             // SAFETY: a context that is kept from being destroyed, and an event of it.
             record(context, spare, &mut |event| unsafe {
-                driver::cuCtxRecordEvent(context, event)
+                calls::cuCtxRecordEvent(context, event)
             })
         }),
     };
@@ -233,10 +242,10 @@ fn put_one(context: CUcontext, behind: Behind, spare: Option<Mark>, flags: CUeve
 }
 
 /// Whether everything that was submitted to a stream of the program's is complete. Not in a stream that records.
-pub(super) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
+pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
     let ask = || {
         // SAFETY: the stream is kept from being destroyed.
-        unsafe { driver::cuStreamQuery(stream) }
+        unsafe { calls::cuStreamQuery(stream) }
     };
     match streams::marking(context, stream, false, ask) {
         Marked::Done(answer) => answer.is_success() || is_over(answer),
@@ -249,10 +258,10 @@ pub(super) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
 fn record(
     context: CUcontext,
     spare: Option<Mark>,
-    flags: CUevent_flags,
+    timed: bool,
     call: &mut dyn FnMut(CUevent) -> CUresult,
 ) -> Put {
-    let mark = match spare.map_or_else(|| make(context, flags), Ok) {
+    let mark = match spare.map_or_else(|| make(context, timed), Ok) {
         Ok(mark) => mark,
         Err(why) => return refused(why, None),
     };
@@ -278,7 +287,7 @@ fn refused(why: CUresult, mark: Option<Mark>) -> Put {
 }
 
 /// Whether this says that the context is destroyed, or has failed: nothing runs in it any more.
-pub(super) fn is_over(why: CUresult) -> bool {
+pub(crate) fn is_over(why: CUresult) -> bool {
     matches!(
         why,
         CUresult::DEINITIALIZED
@@ -316,34 +325,19 @@ fn report(why: CUresult) -> bool {
 }
 
 /// A new event in the context, which is current.
-fn make(context: CUcontext, flags: CUevent_flags) -> Result<Mark, CUresult> {
+fn make(context: CUcontext, timed: bool) -> Result<Mark, CUresult> {
+    let flags = if timed {
+        CUevent_flags(0)
+    } else {
+        CUevent_flags::DISABLE_TIMING
+    };
     let mut event = CUevent::NULL;
     // SAFETY: an out parameter that outlives the call.
-    unsafe { driver::cuEventCreate(&raw mut event, flags.0) }.ok()?;
+    unsafe { calls::cuEventCreate(&raw mut event, flags.0) }.ok()?;
     Ok(Mark {
         context,
         event,
+        timed,
         start: None,
     })
-}
-
-impl Mark {
-    /// The mark behind an operation of `key` that `start` is before. The device may have waited for
-    /// the program for so long between.
-    pub(super) fn behind(self, start: Self, key: u64, gap: u64) -> Self {
-        let event = start.event;
-        let start = Some(Start { event, key, gap });
-        Self { start, ..self }
-    }
-
-    /// The two events of a mark that has a start: each may be used again for another pair.
-    pub(super) fn split(self) -> Option<[Self; 2]> {
-        let start = self.start?;
-        let one = |event| Self {
-            context: self.context,
-            event,
-            start: None,
-        };
-        Some([one(start.event), one(self.event)])
-    }
 }

@@ -3,7 +3,7 @@
 //! Pure: it is shown the turn as the control page has it and the state of the work under way, and says one thing to do at a time.
 //! An epoch that was closed is never opened again: only a turn of another epoch opens.
 
-use gpushare_protocol::page::lease::{LEAD, LeaseState, NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
 pub(super) const IDLE_AFTER: u64 = 500_000;
@@ -17,15 +17,12 @@ const IDLE_PAUSES: u64 = 4;
 pub(super) const DRAIN_PAUSES: (u64, u64) = (40_000, 10_000_000);
 /// How long an estimate alone is trusted at the beginning of a drain (ns).
 pub(super) const FIRST_PATIENCE: u64 = 250_000;
-/// What is expected to be left of a drain (ns) when it is no longer slept for: to wake from a sleep may take as long.
+/// What is expected to be left of a drain (ns) when the looks no longer go by the estimate: to wake
+/// from a sleep may take as long.
 const NEAR: u64 = 60_000;
-/// The longest that the end of one drain is looked at without a pause (ns).
-const VIGIL: u64 = 120_000;
 /// Work that should be complete is looked at again after one part in so many of the time for which it should be.
 const LATE_LOOKS: u64 = 8;
 
-/// A sleep so short (ns) is none.
-pub(super) const AT_ONCE: u64 = 1_000;
 /// Never, as a time to wake.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -54,8 +51,6 @@ pub(super) struct Facts {
     pub(super) last_active: u64,
     /// Expected nanoseconds until all is complete; 0 if it should be.
     pub(super) left: u64,
-    /// That is of work with marks behind it whose like was measured, and which does not take longer than that.
-    pub(super) sure: bool,
 }
 
 /// What to do.
@@ -67,8 +62,6 @@ pub(super) enum Act {
     Open,
     /// Let nothing through any more.
     Close,
-    /// Say that this epoch will be drained in so many nanoseconds.
-    Ending(u64, u64),
     /// Say that this epoch is drained.
     Drained(u64),
     /// Say that this epoch's holder is idle.
@@ -92,10 +85,6 @@ pub(super) struct Mirror {
     looks: u32,
     /// Since when what is under way should be complete, or nearly so.
     near: Option<u64>,
-    /// It was said that this drain is about to end.
-    foretold: bool,
-    /// For how long the end of this drain has been looked at without a pause, and when that was last.
-    vigil: (u64, u64),
     /// The epoch in which it was last said that a call waits.
     wanted: Option<u64>,
     /// Times it has taken a stand: what was found out before the last one is old news.
@@ -151,16 +140,13 @@ impl Mirror {
                 // A turn came and went while nobody looked.
                 self.epoch = epoch;
                 self.stand = Stand::Closing;
-                self.foretold = false;
-                self.drain(now, turn, facts)
+                self.drain(now, facts)
             }
             (LeaseState::Closed, Stand::Closing) if epoch != self.epoch => {
                 self.epoch = epoch;
-                self.foretold = false;
                 Act::Missed
             }
-            (LeaseState::Closed, Stand::Closing) => self.drain(now, turn, facts),
-            (LeaseState::Open, Stand::Closing) => self.drain(now, turn, facts),
+            (LeaseState::Open | LeaseState::Closed, Stand::Closing) => self.drain(now, facts),
             (LeaseState::Open | LeaseState::Closed, Stand::Drained) => Act::Sleep(NEVER),
         }
     }
@@ -168,8 +154,7 @@ impl Mirror {
     fn take(&mut self, stand: Stand, epoch: u64, now: u64, act: Act) -> Act {
         (self.stand, self.epoch, self.since) = (stand, epoch, now);
         (self.idle, self.looks) = (false, 0);
-        (self.near, self.vigil) = (None, (0, 0));
-        self.foretold = false;
+        self.near = None;
         self.stands = self.stands.wrapping_add(1);
         act
     }
@@ -212,52 +197,26 @@ impl Mirror {
     }
 
     /// Closed: until what was submitted is complete.
-    fn drain(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
+    fn drain(&mut self, now: u64, facts: &Facts) -> Act {
         if facts.quiet && facts.empty {
             self.stand = Stand::Drained;
             self.since = now;
             return Act::Drained(self.epoch);
         }
-        let foresees = facts.quiet && facts.sure && !self.foretold;
-        if foresees && facts.left <= LEAD {
-            self.foretold = true;
-            return Act::Ending(self.epoch, facts.left);
-        }
         if !facts.quiet || facts.left <= NEAR {
-            // Nobody waits for an end that was foretold, but a cap is paid until it is seen.
-            let awaited = !self.foretold || turn.cap > 0;
-            return self.watch(now, facts.quiet && awaited);
+            // The end is near or should have come: less and less often.
+            let near = *self.near.get_or_insert(now);
+            let pause = now.saturating_sub(near) / LATE_LOOKS;
+            return Act::Sleep(now + pause.clamp(DRAIN_PAUSES.0, DRAIN_PAUSES.1));
         }
-        (self.near, self.vigil.1) = (None, 0);
+        self.near = None;
         // Closer and closer looks, and never much later than a quarter of the whole: an estimate that is too high, however much, must not
         // leave the device idle by as much.
         let patience = now.saturating_sub(self.since) / 4 + FIRST_PATIENCE;
-        let patience = if facts.sure { 2 * patience } else { patience };
-        let before = if foresees { LEAD } else { NEAR };
         let pause = (facts.left / 4 * 3)
-            .min(facts.left.saturating_sub(before))
+            .min(facts.left.saturating_sub(NEAR))
             .min(patience);
         Act::Sleep(now + pause.min(DRAIN_PAUSES.1))
-    }
-
-    /// The end of a drain is near or should have come. For a short time it is not slept for, as others wait for it; then less and less
-    /// often looked for.
-    fn watch(&mut self, now: u64, is_awaited: bool) -> Act {
-        let near = *self.near.get_or_insert(now);
-        let (watched, last) = self.vigil;
-        let watched = watched
-            + if last > 0 {
-                now.saturating_sub(last)
-            } else {
-                0
-            };
-        if is_awaited && watched < VIGIL {
-            self.vigil = (watched, now);
-            return Act::Sleep(now + AT_ONCE);
-        }
-        self.vigil = (watched, 0);
-        let pause = now.saturating_sub(near) / LATE_LOOKS;
-        Act::Sleep(now + pause.clamp(DRAIN_PAUSES.0, DRAIN_PAUSES.1))
     }
 
     /// The work that was admitted would not end by the deadline: the turn is over early. `false` if there is none.

@@ -1,8 +1,8 @@
 //! What a gate makes of turns, in virtual time.
 
-use gpushare_protocol::page::lease::{LEAD, LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use super::mirror::{AT_ONCE, Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
+use crate::gate::mirror::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {
@@ -10,7 +10,6 @@ const DONE: Facts = Facts {
     quiet: true,
     last_active: 0,
     left: 0,
-    sure: false,
 };
 const BUSY: Facts = Facts {
     empty: false,
@@ -195,74 +194,6 @@ fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
     assert_eq!(mirror.step(9 * MS, &capped, &DONE), Act::Idle(4));
 }
 
-#[test]
-fn the_end_of_a_drain_is_foretold_once_and_a_lead_before_it() {
-    let mut mirror = Mirror::default();
-    let sure = |left| Facts {
-        left,
-        sure: true,
-        ..BUSY
-    };
-    mirror.step(0, &open(1, NO_DEADLINE), &DONE);
-    mirror.step(0, &closed(1), &sure(2 * LEAD));
-    assert_eq!(
-        mirror.step(0, &closed(1), &sure(2 * LEAD)),
-        Act::Sleep(LEAD),
-        "a sleep does not go past the time at which it is to be said"
-    );
-    assert_eq!(
-        mirror.step(LEAD, &closed(1), &sure(LEAD)),
-        Act::Ending(1, LEAD)
-    );
-    let again = mirror.step(LEAD + 1, &closed(1), &sure(LEAD - 1));
-    assert!(matches!(again, Act::Sleep(_)), "{again:?}");
-    assert_eq!(mirror.step(2 * LEAD, &closed(1), &DONE), Act::Drained(1));
-    mirror.step(2 * LEAD, &open(2, NO_DEADLINE), &DONE);
-    mirror.step(3 * LEAD, &closed(2), &BUSY);
-    assert_eq!(
-        mirror.step(3 * LEAD, &closed(2), &sure(9)),
-        Act::Ending(2, 9)
-    );
-}
-
-#[test]
-fn the_end_of_a_drain_that_is_not_sure_is_not_foretold() {
-    for facts in [
-        Facts {
-            left: 0,
-            sure: false,
-            ..BUSY
-        },
-        Facts {
-            left: 0,
-            sure: true,
-            quiet: false,
-            ..BUSY
-        },
-    ] {
-        let mut mirror = Mirror::default();
-        mirror.step(0, &open(1, NO_DEADLINE), &DONE);
-        mirror.step(0, &closed(1), &facts);
-        let act = mirror.step(0, &closed(1), &facts);
-        assert!(matches!(act, Act::Sleep(_)), "{act:?}");
-    }
-}
-
-#[test]
-fn a_turn_that_came_and_went_unseen_is_foretold_anew() {
-    let mut mirror = Mirror::default();
-    let sure = Facts {
-        left: 9,
-        sure: true,
-        ..BUSY
-    };
-    mirror.step(0, &open(1, NO_DEADLINE), &DONE);
-    mirror.step(0, &closed(1), &sure);
-    assert_eq!(mirror.step(0, &closed(1), &sure), Act::Ending(1, 9));
-    assert_eq!(mirror.step(1, &closed(1), &DONE), Act::Drained(1));
-    assert_eq!(mirror.step(2, &closed(2), &sure), Act::Ending(2, 9));
-}
-
 /// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is seen, if a sleep takes `late` longer
 /// than it should.
 fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
@@ -277,9 +208,7 @@ fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
             ..BUSY
         };
         match mirror.step(now, &closed(1), &facts) {
-            Act::Sleep(until) if until <= now + AT_ONCE => now = until + 2_000,
             Act::Sleep(until) => now = until + late,
-            Act::Ending(1, left) => assert!(left <= LEAD),
             act => {
                 assert_eq!(act, Act::Drained(1));
                 return (looks, now - end);
@@ -292,7 +221,7 @@ fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
 fn the_end_of_a_drain_that_was_foreseen_is_seen_when_it_comes() {
     for end in [5 * MS - 20_000, 5 * MS, 5 * MS + 60_000] {
         let (looks, late) = looks(5 * MS, end, 35_000);
-        assert!(late <= 3_000, "{late} ns late");
+        assert!(late <= 80_000, "{late} ns late");
         assert!(looks < 60, "{looks} looks");
     }
 }
@@ -373,7 +302,6 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             quiet: any() % 2 == 0,
             last_active: any() >> 2,
             left: any(),
-            sure: any() % 2 == 0,
         };
         // Times are those of a machine that has not run for a century.
         let now = any() >> 2;

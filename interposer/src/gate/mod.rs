@@ -15,37 +15,30 @@
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
-mod barrier;
 mod cap;
-mod clock;
 mod column;
 pub(crate) mod drain;
-#[cfg(test)]
-mod ending_tests;
 mod estimate;
-mod futex;
 mod left;
 #[cfg(test)]
 mod litmus;
-mod marks;
+pub(crate) mod marks;
 mod mirror;
 #[cfg(test)]
 mod mirror_tests;
-mod nap;
 mod passage;
 mod place;
 mod queue;
 mod records;
 mod report;
 mod slices;
-pub(crate) mod streams;
 mod sync;
 mod thread;
 mod tls;
 mod window;
 #[cfg(test)]
 mod window_tests;
-mod word;
+pub(crate) mod word;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,12 +46,11 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use crate::exit;
-use crate::frames::{self, Frame};
+use crate::guest::frames::{self, Frame};
+use crate::guest::{barrier, clock, exit, futex};
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
-pub(crate) use report::Words;
 pub(crate) use thread::{follow_leases, wake};
 use word::{ANY_SLOW, COLUMNS, FENCED, NOT_READY, Record, Word};
 
@@ -171,12 +163,7 @@ pub(crate) fn started() {
         FENCED
     };
     GATE.word.change(NOT_READY, fenced);
-    exit::watch();
-}
-
-/// The process ends: the gate thread stops calling the driver, launches pass. Those that wait now are not made ([`Passage`]).
-pub(crate) fn leave() {
-    thread::stop();
+    exit::watch(thread::stop);
 }
 
 /// The gate of a forked child, before its first call. Stores only.

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::futex::Bed;
-use super::word::{self, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
-use crate::background::Uncancelled;
-use crate::exit;
-use crate::frames::{self, Frame};
+use crate::gate::word::{self, ANY_SLOW, FENCED, OUT, Record, SOMEWHERE};
+use crate::guest::background::Uncancelled;
+use crate::guest::exit;
+use crate::guest::frames::{self, Frame};
+use crate::guest::futex::Bed;
 
-use super::{Gate, Place, Work, clock, drain, place, tls};
+use super::{Gate, Place, Work, drain, place};
+use crate::gate::tls;
+use crate::guest::clock;
 
 /// How long a launch that waited when the process began to leave is kept. A handler of the program's may wait for its thread.
 const LAST_WAIT: Duration = Duration::from_secs(1);

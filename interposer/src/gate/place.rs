@@ -4,8 +4,8 @@ use gpushare_cuda_abi::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult, CUstream,
 };
 
-use super::streams;
-use crate::hooks::Ordered;
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
 
 /// What is launched, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

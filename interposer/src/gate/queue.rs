@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::estimate::{Estimates, Mix, Service};
-use crate::green::Green;
+use crate::driver::green::Green;
+use crate::gate::estimate::{Estimates, Expected, Mix, Service};
 
 /// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,20 @@ impl Lane {
     }
 }
 
-/// A run is learned from once what it took is known to one part in so many: a short one soon, and beside it a long one, over a whole
-/// turn if need be, so exactly that the end of a drain is foreseen to a few hundredths of a millisecond.
-const CLOSE: [u64; 2] = [24, 256];
+/// A run is learned from once what it took is known to one part in so many.
+const CLOSE: u64 = 24;
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op {
+    /// What is launched.
+    pub(super) key: u64,
+    /// What it counts for.
+    pub(super) expected: Expected,
+    /// It waits for something else than the device: what it takes until it is complete teaches
+    /// nothing.
+    pub(super) waits: bool,
+}
 
 /// What was completed without a pause and is timed together.
 #[derive(Clone, Copy, Debug)]
@@ -84,14 +95,12 @@ pub(super) struct Queue<M> {
     /// The last of those, by the window's count.
     pub(super) last: u64,
     pub(super) marked: VecDeque<Batch<M>>,
-    /// The runs that are being timed.
-    runs: [Run; CLOSE.len()],
+    /// The run that is being timed.
+    run: Run,
     /// When the device, by estimate, began what is now the oldest batch.
     working_since: u64,
     /// When a mark was last seen not to be passed.
     pub(super) seen_running: u64,
-    /// What comes next waits for something else than the device.
-    pub(super) waits: bool,
     /// What the batches are made of that a look finds complete; empty between looks.
     done: Vec<Mix>,
 }
@@ -137,13 +146,12 @@ impl<M> Queue<M> {
             since: now,
             last: 0,
             marked: VecDeque::new(),
-            runs: [Run {
+            run: Run {
                 mix: Mix::default(),
                 began: (now, now),
-            }; CLOSE.len()],
+            },
             working_since: now,
             seen_running: 0,
-            waits: false,
             done: Vec::new(),
         }
     }
@@ -160,13 +168,13 @@ impl<M> Queue<M> {
     }
 
     /// Adds operation `number`, submitted at `now`.
-    pub(super) fn push(&mut self, now: u64, number: u64, key: u64, ns: u64, known: bool) {
+    pub(super) fn push(&mut self, now: u64, number: u64, op: Op) {
         if self.unmarked.count == 0 {
             self.since = now;
         }
         self.last = number;
-        self.unmarked.waited |= core::mem::take(&mut self.waits);
-        self.unmarked.add(key, ns, known);
+        self.unmarked.waited |= op.waits;
+        self.unmarked.add(op.key, op.expected);
     }
 
     /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
@@ -212,14 +220,12 @@ impl<M> Queue<M> {
     ) -> Seen {
         let mut seen = Seen::default();
         let busy_before = self.seen_running;
-        let mut paused = false;
         while let Some(batch) = self.marked.front() {
             if !is_passed(batch) {
                 self.seen_running = now;
                 break;
             }
             if let Some(batch) = self.marked.pop_front() {
-                paused |= batch.first > self.working_since;
                 seen.done = seen.done.saturating_add(batch.mix.ns);
                 seen.until = self.finish(now, beside, &batch);
                 self.done.push(batch.mix);
@@ -234,7 +240,7 @@ impl<M> Queue<M> {
             }
         }
         if seen.until > 0 {
-            self.learn(now, beside, busy_before, paused, school);
+            self.learn(now, beside, busy_before, school);
         }
         for mix in self.done.drain(..) {
             seen.service.add(school.estimates.service(&mix));
@@ -274,67 +280,34 @@ impl<M> Queue<M> {
         let expected = began.saturating_add(batch.mix.ns.saturating_mul(beside));
         let end = expected.max(self.seen_running).min(now.max(1));
         self.working_since = end;
-        for run in &mut self.runs {
-            run.mix.absorb(&batch.mix);
-        }
+        self.run.mix.absorb(&batch.mix);
         end
     }
 
-    /// Ends the runs of which it is known closely enough what they took, or no more can be known. The long one holds no pause of the
-    /// device's: it ends where, by estimate, there was one (`paused`).
-    fn learn(
-        &mut self,
-        now: u64,
-        beside: u64,
-        busy_before: u64,
-        paused: bool,
-        school: &mut School<'_>,
-    ) {
-        let earliest = |run: &Run| busy_before.max(run.began.0);
-        let next = |earliest: u64| match (self.marked.front(), self.unmarked.count) {
-            // What follows was already there: it began when this ended, or when it was submitted.
-            (Some(next), _) => (earliest.max(next.first), now.max(next.first)),
-            (None, 1..) => (earliest.max(self.since), now.max(self.since)),
-            (None, 0) => (now, now),
+    /// Ends the run once it is known closely enough what it took, or no more can be known.
+    fn learn(&mut self, now: u64, beside: u64, busy_before: u64, school: &mut School<'_>) {
+        let run = self.run;
+        let least = busy_before.saturating_sub(run.began.1);
+        let most = now.saturating_sub(run.began.0);
+        let is_close = most.saturating_sub(least) <= most / CLOSE;
+        if !(is_close || self.is_empty() || run.mix.has_unknown) {
+            return;
+        }
+        if run.began.0 >= school.alone_since && !run.mix.waited {
+            let most = most.div_ceil(beside);
+            school.estimates.learn(&run.mix, least / beside, most);
+        }
+        // What follows was already there: it began when this ended, or when it was submitted.
+        let first = match (self.marked.front(), self.unmarked.count) {
+            (Some(next), _) => next.first,
+            (None, 1..) => self.since,
+            (None, 0) => now,
         };
-        let is_empty = self.is_empty();
-        let [short, long] = self.runs;
-        let took = |run: &Run| {
-            let least = busy_before.saturating_sub(run.began.1);
-            (least, now.saturating_sub(run.began.0))
-        };
-        let is_close = |run: &Run, close: u64| {
-            let (least, most) = took(run);
-            most.saturating_sub(least) <= most / close
-        };
-        let mut learn = |run: &Run| {
-            let is_true = run.began.0 >= school.alone_since && !run.mix.waited;
-            if is_true {
-                let (least, most) = took(run);
-                let estimates = &mut *school.estimates;
-                estimates.learn(&run.mix, least / beside, most.div_ceil(beside));
-            }
-        };
-        let restarted = |run: &Run| Run {
+        let earliest = busy_before.max(run.began.0);
+        self.run = Run {
             mix: Mix::default(),
-            began: next(earliest(run)),
+            began: (earliest.max(first), now.max(first)),
         };
-        let ends = is_close(&short, CLOSE[0]) || is_empty || short.mix.has_unknown;
-        if ends {
-            learn(&short);
-        }
-        let long_ends = is_close(&long, CLOSE[1]) || is_empty;
-        if long_ends && !paused && long.mix.count > short.mix.count {
-            learn(&long);
-        }
-        self.runs = [
-            if ends { restarted(&short) } else { short },
-            if long_ends || paused {
-                restarted(&long)
-            } else {
-                long
-            },
-        ];
     }
 
     /// Expected nanoseconds that the device has already spent on the oldest batch.

@@ -11,7 +11,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::word::Record;
+use crate::gate::word::Record;
 
 /// Records beside the link in one page.
 const PER_SLAB: usize = 63;

@@ -18,17 +18,19 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::cap::{Bucket, Duty};
-use super::column::{self, Column};
-use super::futex::{Bed, wake_all};
-use super::marks::Relaxed;
-use super::mirror::{AT_ONCE, Act, NEVER, Stand};
-use super::{barrier, clock};
 use crate::account::{self, Compute};
-use crate::fork::ForkLocal;
-use crate::frames;
+use crate::gate::cap::{Bucket, Duty};
+use crate::gate::column::{self, Column};
+use crate::gate::marks::Relaxed;
+use crate::gate::mirror::{Act, NEVER, Stand};
+use crate::guest::background;
+use crate::guest::barrier;
+use crate::guest::clock;
+use crate::guest::exit;
+use crate::guest::fork::ForkLocal;
+use crate::guest::frames;
+use crate::guest::futex::{Bed, wake_all};
 use crate::session::Notice;
-use crate::{background, exit};
 
 /// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
 const LONGEST: u64 = 1_000_000_000;
@@ -133,7 +135,8 @@ pub(super) fn tell(column: usize, notice: Notice, epoch: u64) {
     }
 }
 
-/// Before it is said that the turn ends: the daemon must not think for an instant that no more is wanted.
+/// Says that a launch waits, if one does: before it is said that the turn ends, as the daemon must
+/// not think for an instant that no more is wanted.
 fn tell_of_waiting(index: usize, column: &Column) {
     if let Some(epoch) = column.wanted() {
         tell(index, Notice::Wanted, epoch);
@@ -202,12 +205,16 @@ impl Rounds {
             std::thread::sleep(Duration::from_nanos(LONGEST));
             return;
         };
-        let bed = compute.session.map_or(&ALONE, |session| session.changes());
-        let seen = bed.load(Ordering::Acquire);
+        let word = compute.session.map_or(&ALONE, |session| session.changes());
+        let bed = Bed::of_page(word);
         BELL.store(0, Ordering::SeqCst);
         STIRRED.store(clock::now(), Ordering::Relaxed);
         let until = self.all(&compute);
-        sleep(bed, seen, until);
+        BED.store(word.as_ptr(), Ordering::SeqCst);
+        if BELL.load(Ordering::SeqCst) == 0 {
+            bed.sleep(Duration::from_nanos(until.saturating_sub(clock::now())));
+        }
+        BED.store(ptr::null_mut(), Ordering::SeqCst);
     }
 
     /// Looks at all devices. When to look again.
@@ -239,10 +246,6 @@ impl Rounds {
             }
             match act {
                 Act::Sleep(until) => return until.min(again),
-                Act::Ending(epoch, left) => {
-                    tell_of_waiting(index, column);
-                    tell(index, Notice::Ending(left), epoch);
-                }
                 Act::Drained(epoch) => {
                     compute.drained(index, epoch);
                     tell_of_waiting(index, column);
@@ -250,11 +253,7 @@ impl Rounds {
                 }
                 Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
                 // Work that waits for its peer on another device ends only when this one has its turn.
-                Act::Missed => {
-                    if let Some(wanted) = column.wanted() {
-                        tell(index, Notice::Wanted, wanted);
-                    }
-                }
+                Act::Missed => tell_of_waiting(index, column),
                 // The first close needs it, and comes later: an end of the process before would have had to wait for it.
                 Act::Open => self.register(),
                 Act::Free | Act::Close => {}
@@ -339,34 +338,4 @@ fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> 
         again = again.min(now.saturating_add(PAY));
     }
     (turn, again)
-}
-
-/// Sleeps while `bed` says `seen`, until `until`, unless the bell rings.
-fn sleep(bed: &'static AtomicU32, seen: u32, until: u64) {
-    let left = until.saturating_sub(clock::now());
-    if left <= AT_ONCE {
-        // Whoever else waits for this processor goes first: among them may be who makes true what is waited for.
-        std::thread::yield_now();
-        return;
-    }
-    BED.store(bed.as_ptr(), Ordering::SeqCst);
-    if BELL.load(Ordering::SeqCst) == 0 {
-        let timeout = libc::timespec {
-            tv_sec: libc::time_t::try_from(left / 1_000_000_000).unwrap_or(1),
-            tv_nsec: libc::c_long::try_from(left % 1_000_000_000).unwrap_or(0),
-        };
-        // SAFETY: both outlive the call; the page is never unmapped.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                bed.as_ptr(),
-                libc::FUTEX_WAIT,
-                seen,
-                &raw const timeout,
-                ptr::null::<u32>(),
-                0,
-            );
-        }
-    }
-    BED.store(ptr::null_mut(), Ordering::SeqCst);
 }

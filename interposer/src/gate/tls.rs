@@ -12,7 +12,7 @@
 
 use core::ptr;
 
-use super::word::Record;
+use crate::gate::word::Record;
 
 core::arch::global_asm!(
     ".pushsection .tbss.gpushare_record,\"awT\",@nobits",
@@ -67,13 +67,13 @@ fn cell() -> *mut *const Record {
 
 /// The record, null before the thread's first launch.
 #[inline(always)]
-pub(super) fn get() -> *const Record {
+pub(crate) fn get() -> *const Record {
     // SAFETY: the calling thread's own variable.
     unsafe { cell().read_volatile() }
 }
 
 /// From now on this one.
-pub(super) fn set(record: *const Record) {
+pub(crate) fn set(record: *const Record) {
     // SAFETY: the calling thread's own variable.
     unsafe { cell().write_volatile(record) };
 }

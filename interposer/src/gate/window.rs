@@ -9,20 +9,14 @@ use gpushare_protocol::page::lease::Turn;
 
 mod admission;
 
-use super::estimate::{Estimates, Expected, Service};
-pub(super) use super::queue::Lane;
-pub(super) use super::queue::Sample;
-use super::queue::{Queue, School, Seen};
+use crate::gate::estimate::{Estimates, Service};
+pub(super) use crate::gate::queue::{Lane, Op, Sample};
+use crate::gate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
 pub(super) const BATCH_OPS: u32 = 64;
 /// Nanoseconds between marks.
 pub(super) const BATCH_AGE: u64 = 5_000_000;
-/// Work that takes longer than expected by so little (ns) does so because expectations are not exact.
-const SLIGHTLY: u64 = 100_000;
-/// Streams without work that are remembered to wait: a program with more of them at once learns a
-/// little too much.
-const MOST_WAITS: usize = 64;
 
 /// What holds while the gate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +37,12 @@ impl Bounds {
 /// May an operation be submitted?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Yes. Nanoseconds that it counts for.
-    Go(u64),
+    /// Yes.
+    Go,
     /// Not before about so many nanoseconds have passed: look at the marks then and ask again.
     Wait(u64),
     /// Not in this turn: it would not be complete by the deadline.
-    Land,
+    Over,
 }
 
 /// What is under way on one device.
@@ -67,8 +61,6 @@ pub(super) struct Window<M> {
     unpaid_from: Option<u64>,
     /// Whether anything was submitted in this turn.
     began: bool,
-    /// What the shortest operation of this turn is expected to take (ns).
-    shortest: u64,
     /// Waited for room, and lets half the window empty before more goes in.
     full: bool,
     /// When something was last submitted.
@@ -79,8 +71,6 @@ pub(super) struct Window<M> {
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
     alone_since: u64,
-    /// Streams without work whose next operation waits for something else than the device.
-    waits: Vec<Lane>,
     /// What was completed and [`take_service`](Self::take_service) has not told.
     service: Service,
 }
@@ -95,13 +85,11 @@ impl<M> Default for Window<M> {
             busy_until: 0,
             unpaid_from: None,
             began: false,
-            shortest: u64::MAX,
             full: false,
             last_submitted: 0,
             submitted: 0,
             numbers: 0,
             alone_since: 0,
-            waits: Vec::new(),
             service: Service::default(),
         }
     }
@@ -111,55 +99,21 @@ impl<M> Window<M> {
     /// A turn begins.
     pub(super) fn begin_turn(&mut self) {
         self.began = false;
-        self.shortest = u64::MAX;
         self.full = false;
     }
 
-    /// Whether even the shortest operation of this turn would not be complete by its deadline any more, were it to come now.
-    pub(super) fn is_last(&self, now: u64, bounds: Bounds) -> bool {
-        if !self.began || bounds.deadline == u64::MAX {
-            return false;
-        }
-        let end = now.saturating_add(self.remaining(now));
-        end.saturating_add(self.shortest) > bounds.deadline
-    }
-
-    /// As [`submitted_one`](Self::submitted_one), of a key that is as well known as it is now.
-    #[cfg(test)]
-    pub(super) fn submitted(
-        &mut self,
-        now: u64,
-        bounds: Bounds,
-        lane: Lane,
-        key: u64,
-        ns: u64,
-    ) -> bool {
-        let Expected { known, .. } = self.estimates.of(key, ns);
-        self.submitted_one(now, bounds, lane, key, Expected { ns, known })
-    }
-
-    /// An operation that was admitted for `expected` was submitted to `lane`. `true` if a mark
-    /// belongs behind it.
-    pub(super) fn submitted_one(
-        &mut self,
-        now: u64,
-        bounds: Bounds,
-        lane: Lane,
-        key: u64,
-        expected: Expected,
-    ) -> bool {
-        let Expected { ns, known } = expected;
-        self.refused(ns);
+    /// An operation that was admitted was submitted to `lane`. `true` if a mark belongs behind it.
+    pub(super) fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
+        self.refused(op.expected.ns);
         self.last_submitted = now;
-        self.shortest = self.shortest.min(ns);
         self.unpaid_from.get_or_insert(now);
         self.busy_until = self.busy_until.max(now);
-        self.total = self.total.saturating_add(ns);
+        self.total = self.total.saturating_add(op.expected.ns);
         self.submitted += 1;
         let number = self.submitted;
         let queue = self.queue(lane, now);
-        queue.push(now, number, key, ns, known);
-        !known
+        queue.push(now, number, op);
+        !op.expected.known
             || queue.unmarked.count >= BATCH_OPS
             || queue.unmarked.ns >= bounds.window / 4
             || now.saturating_sub(queue.since) >= BATCH_AGE
@@ -168,12 +122,7 @@ impl<M> Window<M> {
     fn queue(&mut self, lane: Lane, now: u64) -> &mut Queue<M> {
         let at = self.queues.iter().position(|queue| queue.lane == lane);
         let at = at.unwrap_or_else(|| {
-            let mut queue = Queue::new(lane, now);
-            if let Some(at) = self.waits.iter().position(|waits| *waits == lane) {
-                self.waits.swap_remove(at);
-                queue.waits = true;
-            }
-            self.queues.push(queue);
+            self.queues.push(Queue::new(lane, now));
             self.queues.len() - 1
         });
         &mut self.queues[at]
@@ -191,19 +140,6 @@ impl<M> Window<M> {
             self.alone_since = u64::MAX;
         } else if self.alone_since == u64::MAX {
             self.alone_since = now;
-        }
-    }
-
-    /// The next operation in `lane` waits for something else than the device: what it takes until
-    /// it is complete teaches nothing.
-    pub(super) fn waits(&mut self, lane: Lane) {
-        if let Some(queue) = self.known(lane) {
-            queue.waits = true;
-        } else if !self.waits.contains(&lane) {
-            if self.waits.len() == MOST_WAITS {
-                self.waits.swap_remove(0);
-            }
-            self.waits.push(lane);
         }
     }
 
@@ -389,16 +325,6 @@ impl<M> Window<M> {
         let beside = self.beside();
         let overdue = self.queues.iter().map(|queue| queue.overdue(beside));
         overdue.max().unwrap_or(0)
-    }
-
-    /// Whether all that is under way has a mark behind it, is of kinds that were measured, and has not been seen to take longer.
-    pub(super) fn is_sure(&self) -> bool {
-        let is_known = |queue: &Queue<M>| {
-            let mut marked = queue.marked.iter();
-            queue.unmarked.count == 0
-                && marked.all(|batch| batch.mark.is_some() && !batch.mix.has_unknown)
-        };
-        self.reserved.0 == 0 && self.overdue() <= SLIGHTLY && self.queues.iter().all(is_known)
     }
 
     /// Lanes with work behind which there is no mark, and since when.

@@ -2,31 +2,59 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use super::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Window};
+use crate::gate::estimate::Expected;
+use crate::gate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Op, Window};
 
-pub(super) const MS: u64 = 1_000_000;
-pub(super) const US: u64 = 1_000;
-pub(super) const BOUNDS: Bounds = Bounds {
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+const BOUNDS: Bounds = Bounds {
     window: 2 * MS,
     deadline: u64::MAX,
 };
-pub(super) const LANE: Lane = Lane {
+const LANE: Lane = Lane {
     context: 1,
     stream: 2,
     thread: 0,
 };
 
+/// Asks for one operation of `key`. What it counts for, if it goes.
+fn admit(window: &mut Window<u64>, now: u64, bounds: Bounds, key: u64) -> Result<u64, Answer> {
+    let ns = window.expected(bounds, key).ns;
+    match window.admit(now, bounds, ns, false) {
+        Answer::Go => Ok(ns),
+        answer => Err(answer),
+    }
+}
+
+/// Submits an operation that was admitted for `ns`. Whether it wants a mark.
+fn submit(
+    window: &mut Window<u64>,
+    now: u64,
+    bounds: Bounds,
+    lane: Lane,
+    key: u64,
+    ns: u64,
+) -> bool {
+    let Expected { known, .. } = window.expected(bounds, key);
+    let op = Op {
+        key,
+        expected: Expected { ns, known },
+        waits: false,
+    };
+    window.submitted(now, bounds, lane, op)
+}
+
 /// A window and a device that does one thing after another.
-pub(super) struct Bench {
-    pub(super) window: Window<u64>,
-    pub(super) now: u64,
+struct Bench {
+    window: Window<u64>,
+    now: u64,
     /// When the device will be done with everything it has.
-    pub(super) device: u64,
+    device: u64,
     most: u64,
 }
 
 impl Bench {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             window: Window::default(),
             now: MS,
@@ -36,45 +64,45 @@ impl Bench {
     }
 
     /// Looks at the marks, which are the times at which they will have been passed.
-    pub(super) fn look(&mut self) {
+    fn look(&mut self) {
         let now = self.now;
         self.window.look(now, |mark| *mark <= now, drop);
     }
 
-    pub(super) fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
+    fn put(&mut self, lane: Lane, key: u64, ns: u64, took: u64, bounds: Bounds) {
         self.device = self.device.max(self.now) + took;
-        if self.window.submitted(self.now, bounds, lane, key, ns) {
+        if submit(&mut self.window, self.now, bounds, lane, key, ns) {
             self.mark(lane);
         }
         self.most = self.most.max(self.device - self.now);
     }
 
-    pub(super) fn mark(&mut self, lane: Lane) {
+    fn mark(&mut self, lane: Lane) {
         if let Some(number) = self.window.close_batch(lane, self.now) {
             self.window.marked(number, self.device).unwrap();
         }
     }
 
     /// Submits one operation as a launching thread does. `false` if the turn is over.
-    pub(super) fn launch(&mut self, key: u64, took: u64, bounds: Bounds) -> bool {
+    fn launch(&mut self, key: u64, took: u64, bounds: Bounds) -> bool {
         loop {
-            match self.window.admit(self.now, bounds, key) {
-                Answer::Go(ns) => {
+            match admit(&mut self.window, self.now, bounds, key) {
+                Ok(ns) => {
                     self.put(LANE, key, ns, took, bounds);
                     return true;
                 }
-                Answer::Wait(pause) => {
+                Err(Answer::Wait(pause)) => {
                     self.now += pause;
                     self.mark(LANE);
                     self.look();
                 }
-                Answer::Land => return false,
+                Err(_) => return false,
             }
         }
     }
 
     /// Lets everything be done and looked at.
-    pub(super) fn drain(&mut self) {
+    fn drain(&mut self) {
         self.mark(LANE);
         self.now = self.now.max(self.device - 1);
         self.look();
@@ -127,12 +155,13 @@ fn of_operations_longer_than_the_window_one_runs_and_the_next_comes_in_time() {
 fn an_unknown_operation_counts_for_a_quarter_of_the_window_and_is_marked_alone() {
     let mut window: Window<u64> = Window::default();
     for _ in 0..5 {
-        assert_eq!(window.admit(MS, BOUNDS, 1), Answer::Go(MS / 2));
-        assert!(window.submitted(MS, BOUNDS, LANE, 1, MS / 2));
+        assert_eq!(admit(&mut window, MS, BOUNDS, 1), Ok(MS / 2));
+        assert!(submit(&mut window, MS, BOUNDS, LANE, 1, MS / 2));
         let number = window.close_batch(LANE, MS).unwrap();
         window.marked(number, 0).unwrap();
     }
-    assert!(matches!(window.admit(MS, BOUNDS, 1), Answer::Wait(_)));
+    let next = admit(&mut window, MS, BOUNDS, 1);
+    assert!(matches!(next, Err(Answer::Wait(_))), "{next:?}");
 }
 
 #[test]
@@ -144,10 +173,10 @@ fn a_known_one_is_marked_by_count_by_time_and_by_age() {
     }
     let mut submit = |at: u64| {
         bench.now += at;
-        let Answer::Go(ns) = bench.window.admit(bench.now, BOUNDS, 1) else {
+        let Ok(ns) = admit(&mut bench.window, bench.now, BOUNDS, 1) else {
             panic!("the window is empty");
         };
-        let wants = bench.window.submitted(bench.now, BOUNDS, LANE, 1, ns);
+        let wants = submit(&mut bench.window, bench.now, BOUNDS, LANE, 1, ns);
         if wants {
             let number = bench.window.close_batch(LANE, bench.now).unwrap();
             bench.window.marked(number, 0).unwrap();
@@ -248,8 +277,8 @@ fn nothing_begins_after_the_deadline() {
         deadline: MS,
         ..BOUNDS
     };
-    assert_eq!(window.admit(MS, bounds, 1), Answer::Land);
-    assert!(matches!(window.admit(MS - 1, bounds, 1), Answer::Go(_)));
+    assert_eq!(admit(&mut window, MS, bounds, 1), Err(Answer::Over));
+    assert!(admit(&mut window, MS - 1, bounds, 1).is_ok());
 }
 
 #[test]
@@ -260,16 +289,16 @@ fn a_step_is_for_one_operation_however_short() {
         window: Turn::STEP,
         deadline: 2 * MS,
     };
-    assert!(matches!(window.admit(MS, bounds, 1), Answer::Go(_)));
-    assert_eq!(window.admit(MS, bounds, 1), Answer::Land);
+    assert!(admit(&mut window, MS, bounds, 1).is_ok());
+    assert_eq!(admit(&mut window, MS, bounds, 1), Err(Answer::Over));
     window.begin_turn();
-    assert!(matches!(window.admit(MS, bounds, 1), Answer::Go(_)));
+    assert!(admit(&mut window, MS, bounds, 1).is_ok());
 }
 
 #[test]
 fn an_operation_that_was_refused_leaves_nothing_behind() {
     let mut window: Window<u64> = Window::default();
-    let Answer::Go(ns) = window.admit(MS, BOUNDS, 1) else {
+    let Ok(ns) = admit(&mut window, MS, BOUNDS, 1) else {
         panic!("an empty window")
     };
     assert!(!window.is_empty());
@@ -285,8 +314,8 @@ fn a_mark_that_could_not_be_made_leaves_its_operations_to_the_next() {
     bench.put(LANE, 1, MS / 4, MS / 4, BOUNDS);
     bench.now = 0;
     let mut window: Window<u64> = Window::default();
-    window.admit(0, BOUNDS, 1);
-    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
     assert_eq!(window.close_batch(LANE, 0), None, "nothing is left to mark");
     window.unmarked(number);
@@ -303,11 +332,11 @@ fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
     let mut window: Window<u64> = Window::default();
     let other = Lane { context: 9, ..LANE };
     for lane in [LANE, other] {
-        let Answer::Go(ns) = window.admit(0, BOUNDS, 1) else {
+        let Ok(ns) = admit(&mut window, 0, BOUNDS, 1) else {
             panic!("there is room")
         };
         window.refused(ns);
-        window.submitted(0, BOUNDS, lane, 1, 100);
+        submit(&mut window, 0, BOUNDS, lane, 1, 100);
     }
     let number = window.close_batch(LANE, 0).unwrap();
     window.forget(|lane| lane.context == LANE.context, drop);
@@ -321,8 +350,8 @@ fn a_context_that_goes_takes_its_work_along_and_gives_the_late_mark_back() {
 fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
     let mut window: Window<u64> = Window::default();
     let put = |window: &mut Window<u64>| {
-        window.admit(0, BOUNDS, 1);
-        window.submitted(0, BOUNDS, LANE, 1, 100);
+        let _ = admit(window, 0, BOUNDS, 1);
+        submit(window, 0, BOUNDS, LANE, 1, 100);
     };
     put(&mut window);
     let stamp = window.stamp();
@@ -346,8 +375,8 @@ fn what_the_program_waited_for_needs_no_mark_and_what_came_meanwhile_does() {
 #[test]
 fn a_program_that_waits_for_each_launch_was_active_until_its_work_ended() {
     let mut window: Window<u64> = Window::default();
-    window.admit(0, BOUNDS, 1);
-    window.submitted(0, BOUNDS, LANE, 1, 500 * US);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 500 * US);
     assert_eq!(window.last_active(), 0, "submitted then");
     window.waited_for(700 * US, |_| true, window.stamp(), true, drop);
     assert_eq!(window.last_active(), 700 * US);
@@ -359,18 +388,18 @@ fn how_long_the_program_waited_says_how_long_its_work_took() {
         let mut window: Window<u64> = Window::default();
         let mut now = MS;
         for _ in 0..10 {
-            let Answer::Go(ns) = window.admit(now, BOUNDS, 1) else {
+            let Ok(ns) = admit(&mut window, now, BOUNDS, 1) else {
                 panic!("nothing is under way")
             };
-            window.submitted(now, BOUNDS, LANE, 1, ns);
+            submit(&mut window, now, BOUNDS, LANE, 1, ns);
             now += 30 * MS;
             let stamp = window.stamp();
             window.waited_for(now, |_| true, stamp, blocked, drop);
         }
-        window.admit(now, BOUNDS, 1)
+        admit(&mut window, now, BOUNDS, 1)
     };
-    assert_eq!(run(true), Answer::Go(30 * MS));
-    assert_eq!(run(false), Answer::Go(MS / 2), "it was done long before");
+    assert_eq!(run(true), Ok(30 * MS));
+    assert_eq!(run(false), Ok(MS / 2), "it was done long before");
 }
 
 #[test]
@@ -383,15 +412,15 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
         ..LANE
     };
     for lane in [own(0), own(1), own(2), elsewhere] {
-        window.admit(0, BOUNDS, 1);
-        window.submitted(0, BOUNDS, lane, 1, 100);
+        let _ = admit(&mut window, 0, BOUNDS, 1);
+        submit(&mut window, 0, BOUNDS, lane, 1, 100);
     }
     assert_eq!(window.unmarked_lanes().count(), 4);
     let number = window.close_blindly(context, 0, true);
     window.marked(number, 7).unwrap();
     assert_eq!(window.unmarked_lanes().count(), 1);
-    window.admit(0, BOUNDS, 1);
-    window.submitted(0, BOUNDS, own(2), 1, 100);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, own(2), 1, 100);
     window.look(1_000, |mark| *mark == 7, drop);
     let left: Vec<Lane> = window.unmarked_lanes().map(|(lane, _)| lane).collect();
     assert_eq!(left.len(), 2, "{left:?}");
@@ -403,8 +432,8 @@ fn a_mark_behind_a_whole_context_stands_for_all_its_streams() {
 fn work_keeps_its_marks_under_another_name() {
     let mut window: Window<u64> = Window::default();
     let name = Lane { stream: 9, ..LANE };
-    window.admit(0, BOUNDS, 1);
-    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
     window.marked(number, 7).unwrap();
     window.rename(LANE, name);
@@ -419,15 +448,15 @@ fn work_keeps_its_marks_under_another_name() {
 fn a_mark_finds_its_work_though_the_stream_went_meanwhile() {
     let mut window: Window<u64> = Window::default();
     let name = Lane { stream: 9, ..LANE };
-    window.admit(0, BOUNDS, 1);
-    window.submitted(0, BOUNDS, LANE, 1, 100);
+    let _ = admit(&mut window, 0, BOUNDS, 1);
+    submit(&mut window, 0, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 0).unwrap();
     window.rename(LANE, name);
     window.marked(number, 7).unwrap();
     window.look(10, |mark| *mark == 7, drop);
     assert!(window.is_drained());
-    window.admit(20, BOUNDS, 1);
-    window.submitted(20, BOUNDS, LANE, 1, 100);
+    let _ = admit(&mut window, 20, BOUNDS, 1);
+    submit(&mut window, 20, BOUNDS, LANE, 1, 100);
     let number = window.close_batch(LANE, 20).unwrap();
     window.rename(LANE, name);
     window.unmarked(number);
@@ -459,7 +488,7 @@ fn a_program_that_stood_still_is_not_taken_for_slow_work() {
         bench.now += 500 * MS;
         bench.look();
     }
-    let Answer::Go(ns) = bench.window.admit(bench.now, BOUNDS, 1) else {
+    let Ok(ns) = admit(&mut bench.window, bench.now, BOUNDS, 1) else {
         panic!("nothing is under way")
     };
     assert!(ns <= MS / 2, "{ns}");

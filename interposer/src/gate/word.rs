@@ -5,7 +5,7 @@
 //! can make every thread pass a barrier (`membarrier`); where it cannot, [`FENCED`] stands in the word and sends every launch the slow way,
 //! which has a barrier of its own.
 
-use super::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence, light_barrier};
+use crate::gate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence, light_barrier};
 
 /// Columns the word has bits for.
 pub(super) const COLUMNS: usize = 16;

@@ -2,11 +2,12 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
-use super::{early, pool, reclaim};
+use super::{early, pool};
 use crate::account::{self, Charge, Deadline};
-use crate::contexts::{self, Here};
-use crate::device::DeviceKey;
-use crate::table::{self, Kind, Record};
+use crate::driver::contexts::{self, Here};
+use crate::driver::device::DeviceKey;
+use crate::holdings::reclaim;
+use crate::holdings::table::{self, Kind, Record};
 
 /// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the charge after success and says
 /// what became of it.

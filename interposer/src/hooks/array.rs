@@ -17,13 +17,13 @@ use gpushare_cuda_abi::cuda::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult,
 };
 
-use super::array_size::{Shape, bytes_of};
 use crate::account;
-use crate::captures::unnoticed;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::device::{self, DeviceKey};
 use crate::entry::hooks;
-use crate::objects::{ARRAYS, MIPMAPS, Map, Object};
+use crate::holdings::objects::{ARRAYS, MIPMAPS, Map, Object};
+use crate::hooks::array_size::{Shape, bytes_of};
 
 use super::{allocate, array_refusal, vmm};
 
@@ -95,13 +95,13 @@ fn create_mipmap(
         map: &MIPMAPS,
         discard: |handle| {
             // SAFETY: the driver has just made it, and the program has not seen it.
-            unnoticed(|| unsafe { driver::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) })
+            unnoticed(|| unsafe { calls::cuMipmappedArrayDestroy(CUmipmappedArray(handle)) })
         },
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.
                 unsafe {
-                    driver::cuMipmappedArrayGetMemoryRequirements(
+                    calls::cuMipmappedArrayGetMemoryRequirements(
                         needs,
                         CUmipmappedArray(handle),
                         device,
@@ -124,11 +124,11 @@ fn array_of(shape: Option<Shape>, array: *mut CUarray, ask: impl Fn() -> CUresul
     let kind = ObjectKind {
         map: &ARRAYS,
         // SAFETY: the driver has just made it, and the program has not seen it.
-        discard: |handle| unnoticed(|| unsafe { driver::cuArrayDestroy(CUarray(handle)) }),
+        discard: |handle| unnoticed(|| unsafe { calls::cuArrayDestroy(CUarray(handle)) }),
         took: |handle, device| {
             let ask = |needs: *mut _, device| {
                 // SAFETY: an out parameter that outlives the call; an array that is alive.
-                unsafe { driver::cuArrayGetMemoryRequirements(needs, CUarray(handle), device) }
+                unsafe { calls::cuArrayGetMemoryRequirements(needs, CUarray(handle), device) }
             };
             requirements(device, ask)
         },

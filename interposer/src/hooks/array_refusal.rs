@@ -17,10 +17,10 @@ use gpushare_cuda_abi::cuda::{
     CUarray_format as Format, CUdevice_attribute as Attribute, CUresult,
 };
 
-use super::array_size::Shape;
-use super::refusal;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::device::{self, DeviceKey};
+use crate::hooks::array_size::Shape;
+use crate::hooks::refusal;
 
 /// Every flag that an array may have in this release.
 const KNOWN_FLAGS: u32 = 0x1ff;
@@ -144,7 +144,7 @@ fn most(device: DeviceKey, attribute: Attribute) -> u64 {
         return u64::MAX;
     };
     // SAFETY: an out parameter that outlives the call.
-    let answer = unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, ordinal) };
+    let answer = unsafe { calls::cuDeviceGetAttribute(&raw mut value, attribute, ordinal) };
     let known = u64::try_from(value).ok().filter(|known| *known > 0);
     known.filter(|_| answer.is_success()).unwrap_or(u64::MAX)
 }
@@ -162,10 +162,10 @@ fn ask(shape: Shape) -> CUresult {
         Flags: shape.flags,
     };
     // SAFETY: an out parameter and a descriptor that outlive the call.
-    let asked = unsafe { driver::cuArray3DCreate_v2(&raw mut array, &raw const descriptor) };
+    let asked = unsafe { calls::cuArray3DCreate_v2(&raw mut array, &raw const descriptor) };
     if asked.is_success() {
         // SAFETY: the driver has just made it, and the program has not seen it.
-        let _ = unsafe { driver::cuArrayDestroy(array) };
+        let _ = unsafe { calls::cuArrayDestroy(array) };
     }
     asked
 }

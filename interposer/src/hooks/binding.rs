@@ -10,9 +10,9 @@ use gpushare_cuda_abi::cuda::{
     CUdevice, CUdeviceptr, CUlogicalEndpointId, CUmemGenericAllocationHandle, CUresult,
 };
 
-use super::vmm::{physical, settle};
 use crate::entry::hooks;
-use crate::objects::physical::Place;
+use crate::holdings::objects::physical::Place;
+use crate::hooks::vmm::{physical, settle};
 
 hooks! {
     fn cuMulticastBindMem(

@@ -8,14 +8,20 @@ use core::ffi::c_int;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::{frees, reclaim};
 use crate::account::{self, Deadline};
-use crate::captures::unnoticed;
-use crate::device::{self, DeviceKey};
+use crate::driver::calls;
+use crate::driver::captures;
+use crate::driver::captures::unnoticed;
+use crate::driver::contexts;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::green;
+use crate::driver::streams;
 use crate::entry::hooks;
-use crate::gate::streams;
-use crate::objects::Map;
-use crate::{captures, contexts, driver, green, overhead};
+use crate::gate;
+use crate::holdings::frees;
+use crate::holdings::objects::Map;
+use crate::holdings::overhead;
+use crate::holdings::reclaim;
 
 hooks! {
     fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
@@ -92,14 +98,21 @@ fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUres
     answer
 }
 
+/// Has the daemon make room for a context on `device`; the gate follows the leases from then on.
+fn opened(device: DeviceKey, patience: &Deadline) -> Result<(), CUresult> {
+    account::open(device, patience)?;
+    gate::follow_leases();
+    Ok(())
+}
+
 /// Makes a context by `call`: what the driver said, and what that took. `Err` if the device has no room for one.
 fn begun(
     device: Option<DeviceKey>,
     call: impl Fn() -> CUresult,
 ) -> Result<(CUresult, i64), CUresult> {
     let patience = Deadline::new();
-    if let Some(refused) = device.and_then(|device| account::open(device, &patience).err()) {
-        return Err(refused.into());
+    if let Some(device) = device {
+        opened(device, &patience)?;
     }
     Ok(overhead::measured(device, || match device {
         // What a context takes is known to the daemon alone.
@@ -119,7 +132,7 @@ fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
     let ended = |answer: CUresult| {
         let mut current = CUcontext::NULL;
         // SAFETY: an out parameter that outlives the call.
-        let known = unsafe { driver::cuCtxGetCurrent(&raw mut current) }.is_success();
+        let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
         answer.is_success() && known && current != context
     };
     // SAFETY: the program's own argument.
@@ -171,10 +184,10 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
         let is_news = PRIMARY
             .with(u64::from(device.cast_unsigned()), |_| ())
             .is_none();
-        let refused =
-            is_news.then(|| account::open(device::of_ordinal(device)?, &Deadline::new()).err());
-        if let Some(refused) = refused.flatten() {
-            return refused.into();
+        let device_here = device::of_ordinal(device).filter(|_| is_news);
+        if let Some(refused) = device_here.and_then(|device| opened(device, &Deadline::new()).err())
+        {
+            return refused;
         }
         return remembered(device, context, call());
     }
@@ -197,7 +210,7 @@ fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: out parameters that outlive the call.
     let answer = unnoticed(|| unsafe {
-        driver::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
+        calls::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
     });
     answer.is_success() && active != 0
 }

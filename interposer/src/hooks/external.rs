@@ -9,7 +9,7 @@
 use gpushare_cuda_abi::cuda::{CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUexternalMemory, CUresult};
 
 use crate::entry::hooks;
-use crate::objects::Map;
+use crate::holdings::objects::Map;
 
 hooks! {
     fn cuImportExternalMemory(

@@ -9,27 +9,24 @@
 #![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 use core::ffi::c_char;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::*;
-use gpushare_protocol::page::MAX_DEVICES;
 
-use super::arena::{self, Arena, Held, Promise};
-use super::frees::{self, Freed};
-use super::graph_size::{Sizes, size_up};
-use super::ordered::Ordered;
-use super::reclaim::{self, Found};
-use super::refusal;
-use super::turns::{Turn, Turns};
 use crate::account::{self, Charge, Deadline};
-use crate::captures::unnoticed;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
-use crate::fork::ForkLocal;
 use crate::gate::{self, Work};
-use crate::objects::Map;
+use crate::holdings::arena::{self, Arena as _, Promise};
+use crate::holdings::frees::{self, Freed};
+use crate::holdings::graph_memory::GraphMemory;
+use crate::holdings::objects::Map;
+use crate::holdings::reclaim::{self, Found};
+use crate::holdings::turns::Turn;
+use crate::hooks::graph_size::{Sizes, size_up};
+use crate::hooks::refusal;
 
 hooks! {
     fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error: *mut CUgraphNode,
@@ -64,87 +61,6 @@ struct Last {
 static EXECS: Map<Exec> = Map::new();
 /// How many there are, so that launches of all others cost one load.
 static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
-/// What is known of the graph memory of each device.
-static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
-/// The longest a launch that relies on room waits for another that does. That one may be waiting for the device: this one would, too.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// What is charged.
-    held: Held,
-    /// Whose turn it is to rely on room.
-    turns: Turns,
-    /// Launches begun that may have taken memory.
-    launches: AtomicU64,
-}
-
-/// The memory of all graphs of this process on one device.
-struct GraphMemory {
-    device: DeviceKey,
-    known: &'static Known,
-}
-
-impl GraphMemory {
-    fn of(device: DeviceKey) -> Self {
-        let all = KNOWN.get_or(|| std::array::from_fn(|_| Known::default()));
-        Self {
-            device,
-            known: &all[device.index()],
-        }
-    }
-
-    fn attribute(&self, attribute: CUgraphMem_attribute) -> Option<u64> {
-        let mut value = 0_u64;
-        let ordinal = device::ordinal_of(self.device)?;
-        // SAFETY: these attributes are 64 bits wide.
-        let answer = unnoticed(|| unsafe {
-            driver::cuDeviceGetGraphMemAttribute(ordinal, attribute, (&raw mut value).cast())
-        });
-        answer.is_success().then_some(value)
-    }
-}
-
-impl Arena for GraphMemory {
-    fn device(&self) -> DeviceKey {
-        self.device
-    }
-
-    fn held(&self) -> &Held {
-        &self.known.held
-    }
-
-    fn reserved(&self) -> Option<u64> {
-        self.attribute(CUgraphMem_attribute::RESERVED_MEM_CURRENT)
-    }
-
-    fn used(&self) -> Option<u64> {
-        self.attribute(CUgraphMem_attribute::USED_MEM_CURRENT)
-    }
-
-    fn trim(&self) {
-        if let Some(ordinal) = device::ordinal_of(self.device) {
-            // SAFETY: a device of the program's. What is in use stays.
-            let _ = unnoticed(|| unsafe { driver::cuDeviceGraphMemTrim(ordinal) });
-        }
-    }
-}
-
-/// Shows the graph memory of every device that has had any to `visit`.
-pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
-    if KNOWN.get().is_none() {
-        return;
-    }
-    for memory in (0..MAX_DEVICES)
-        .filter_map(DeviceKey::of_column)
-        .map(GraphMemory::of)
-    {
-        if !memory.known.held.is_empty() {
-            visit(&memory);
-        }
-    }
-}
-
 fn key(exec: CUgraphExec) -> u64 {
     exec.0.addr() as u64
 }
@@ -228,7 +144,7 @@ fn instantiating(
             let asked = ask(&raw mut tried, flags & !upload);
             if asked.is_success() {
                 // SAFETY: the driver has just made it, and the program has not seen it.
-                let _ = unsafe { driver::cuGraphExecDestroy(tried) };
+                let _ = unsafe { calls::cuGraphExecDestroy(tried) };
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
@@ -263,7 +179,7 @@ fn unsized_up(
         return answer;
     }
     // SAFETY: the driver has just made it, and the program has not seen it.
-    let _ = unsafe { driver::cuGraphExecDestroy(*exec) };
+    let _ = unsafe { calls::cuGraphExecDestroy(*exec) };
     failed
 }
 
@@ -376,31 +292,6 @@ impl Hold {
     }
 }
 
-impl GraphMemory {
-    /// Notes that a launch begins that may take memory. Its number.
-    fn begin(&self) -> u64 {
-        self.known.launches.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// Room for `bytes`, if there is: what no graph uses, or what the same graph's last launch was given. Others take no more of it
-    /// than they have booked.
-    fn room(
-        &self,
-        bytes: u64,
-        last: Option<&(u64, Option<u64>)>,
-    ) -> Option<(Turn<'static>, Promise<'static>)> {
-        let turn = self.known.turns.take(PATIENCE)?;
-        let promise = Promise::of(&self.known.held, bytes);
-        let reserved = self.reserved()?;
-        let own = last.is_some_and(|(launch, then)| {
-            *launch == self.known.launches.load(Ordering::Acquire)
-                && then.is_some_and(|then| then <= reserved)
-        });
-        let unused = reserved.checked_sub(self.used()?)?;
-        (own || unused >= bytes).then_some((turn, promise))
-    }
-}
-
 /// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
 fn running(
     sizes: &Sizes,
@@ -454,7 +345,7 @@ fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUres
         if answer != CUresult::OUT_OF_MEMORY || holds.iter().any(|hold| hold.room.is_some()) {
             break;
         }
-        answer = reclaim::insist_slowly(hold.memory.device, hold.bytes, call, attempt);
+        answer = reclaim::insist_slowly(hold.memory.device(), hold.bytes, call, attempt);
     }
     answer
 }

@@ -9,8 +9,8 @@ use core::ptr;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::device::{self, DeviceKey};
 
 /// Graph memory is taken in pages of this size.
 const PAGE: u64 = 2 << 20;
@@ -26,13 +26,13 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
         for node in nodes(graph)? {
             let mut kind = CUgraphNodeType::EMPTY;
             // SAFETY: a node of the graph, and an out parameter that outlives the call.
-            unsafe { driver::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
+            unsafe { calls::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
             if kind == CUgraphNodeType::MEM_ALLOC {
                 add_allocation(node, &mut sizes)?;
             } else if kind == CUgraphNodeType::GRAPH {
                 let mut child = CUgraph::NULL;
                 // SAFETY: a child graph node, and an out parameter that outlives the call.
-                unsafe { driver::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
+                unsafe { calls::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
                 left.push(child);
             }
         }
@@ -46,11 +46,11 @@ fn nodes(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
         return Ok(Vec::new());
     }
     // SAFETY: the program's graph; a null list asks for the count.
-    unsafe { driver::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) }.ok()?;
+    unsafe { calls::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) }.ok()?;
     let mut nodes = vec![CUgraphNode::NULL; count];
     if count > 0 {
         // SAFETY: room for `count` nodes.
-        unsafe { driver::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.ok()?;
+        unsafe { calls::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.ok()?;
     }
     nodes.truncate(count);
     Ok(nodes)
@@ -59,7 +59,7 @@ fn nodes(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
 fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) -> Result<(), CUresult> {
     let mut params = MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
     // SAFETY: an allocation node, and room for its parameters.
-    unsafe { driver::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
+    unsafe { calls::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
     // SAFETY: zeroed is a valid value of this C struct, and the driver has written it.
     let params = unsafe { params.assume_init() };
     let location = params.poolProps.location;

@@ -9,10 +9,12 @@
 
 use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 
-use crate::captures::unnoticed;
+use crate::account::views::{self, Memory};
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::contexts;
+use crate::driver::device;
 use crate::entry::hooks;
-use crate::views::{self, Memory};
-use crate::{contexts, device, driver};
 
 hooks! {
     fn cuDeviceTotalMem(bytes: *mut u32, dev: CUdevice) -> CUresult = total_v1;
@@ -86,7 +88,7 @@ fn seen(physical: Option<u64>) -> Option<Memory> {
 fn asked_apart() -> Option<u64> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: out parameters that outlive the call.
-    let answer = unnoticed(|| unsafe { driver::cuMemGetInfo_v2(&raw mut free, &raw mut total) });
+    let answer = unnoticed(|| unsafe { calls::cuMemGetInfo_v2(&raw mut free, &raw mut total) });
     answer.is_success().then_some(free as u64)
 }
 

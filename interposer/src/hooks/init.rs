@@ -6,8 +6,8 @@
 
 use gpushare_cuda_abi::cuda::CUresult;
 
+use crate::entry::state;
 use crate::entry::{Status as _, hooks};
-use crate::state;
 
 hooks! {
     #[first]

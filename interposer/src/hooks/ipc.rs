@@ -10,9 +10,9 @@
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUipcMemHandle, CUresult};
 
 use crate::account::Units;
-use crate::contexts;
+use crate::driver::contexts;
 use crate::entry::hooks;
-use crate::table::{self, Kind, Record};
+use crate::holdings::table::{self, Kind, Record};
 
 hooks! {
     fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult = export;

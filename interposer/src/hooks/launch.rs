@@ -9,7 +9,7 @@ use core::ffi::{c_uint, c_void};
 use gpushare_cuda_abi::cuda::*;
 use gpushare_protocol::page::MAX_DEVICES;
 
-use super::ordered::Ordered;
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate::{self, Key, Work};
 

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::ordered::Ordered;
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate::{self, Work};
 

@@ -13,10 +13,10 @@
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
 use super::{allocate, refusal};
-use crate::captures::unnoticed;
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
 use crate::entry::hooks;
-use crate::table::{self, Kind, Record};
+use crate::holdings::table::{self, Kind, Record};
 
 hooks! {
     fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: u32) -> CUresult = alloc_v1;
@@ -56,7 +56,7 @@ fn alloc(real: cuMemAlloc_v2, dptr: *mut CUdeviceptr, bytesize: usize) -> CUresu
 fn refused(bytesize: usize) -> CUresult {
     let mut at = 0;
     // SAFETY: an out parameter that outlives the call.
-    let asked = unsafe { driver::cuMemAlloc_v2(&raw mut at, refusal::impossible(bytesize)) };
+    let asked = unsafe { calls::cuMemAlloc_v2(&raw mut at, refusal::impossible(bytesize)) };
     undone(asked, at);
     refusal::of_size_only(asked)
 }
@@ -65,7 +65,7 @@ fn refused(bytesize: usize) -> CUresult {
 fn undone(asked: CUresult, at: CUdeviceptr) {
     if asked.is_success() {
         // SAFETY: the driver has just returned it, and the program has not seen it.
-        let _ = unsafe { driver::cuMemFree_v2(at) };
+        let _ = unsafe { calls::cuMemFree_v2(at) };
     }
 }
 
@@ -138,7 +138,7 @@ fn pitched(
         let (address, pitch) = result();
         if let Err(refused) = charge.settle(pitch.saturating_mul(height)) {
             // SAFETY: the driver has just returned it, and the program has not seen it.
-            let _ = unnoticed(|| unsafe { driver::cuMemFree_v2(address) });
+            let _ = unnoticed(|| unsafe { calls::cuMemFree_v2(address) });
             return refused.into();
         }
         table::insert(
@@ -160,7 +160,7 @@ fn pitched_refused(width: u64, height: u64, element: u32) -> CUresult {
         let (mut at, mut pitch) = (0, 0);
         // SAFETY: out parameters that outlive the call.
         let asked = unsafe {
-            driver::cuMemAllocPitch_v2(
+            calls::cuMemAllocPitch_v2(
                 &raw mut at,
                 &raw mut pitch,
                 bytes(width),

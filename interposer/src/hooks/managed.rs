@@ -13,9 +13,9 @@
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUmemAttach_flags, CUresult};
 
 use super::{allocate, refusal};
-use crate::driver;
+use crate::driver::calls;
 use crate::entry::hooks;
-use crate::table::Kind;
+use crate::holdings::table::Kind;
 
 hooks! {
     fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) -> CUresult = alloc;
@@ -43,7 +43,7 @@ fn refused(real: cuMemAllocManaged, bytesize: usize, flags: u32) -> CUresult {
         let asked = unsafe { real(&raw mut at, refusal::impossible(bytesize), flags) };
         if asked.is_success() {
             // SAFETY: the driver has just returned it, and the program has not seen it.
-            let _ = unsafe { driver::cuMemFree_v2(at) };
+            let _ = unsafe { calls::cuMemFree_v2(at) };
         }
         asked
     };

@@ -1,25 +1,19 @@
 //! The hooked functions, one family a file, and the one table of them all.
 
 mod allocate;
-mod arena;
 mod array;
 mod array_refusal;
 mod array_size;
 mod binding;
 mod context;
-mod early;
-mod events;
 mod external;
-mod frees;
-mod graph;
+pub(crate) mod graph;
 mod graph_size;
 mod info;
 mod init;
 mod ipc;
-mod lanes;
 mod launch;
 mod launch_legacy;
-mod layout;
 mod linear;
 mod lookup;
 mod managed;
@@ -27,23 +21,17 @@ mod module;
 mod moves;
 mod nvml;
 mod nvml_lists;
-mod ordered;
 mod pending;
 mod pool;
-mod pools;
-mod reclaim;
 mod refusal;
 mod stream;
 mod sync;
-mod turns;
 mod vmm;
 
 use core::ffi::CStr;
 
-use crate::captures;
 use crate::entry::Hook;
-
-pub(crate) use ordered::Ordered;
+pub(crate) use crate::holdings::early;
 
 /// Every family's rows. A new family is one more line here.
 const FAMILIES: &[&[Hook]] = &[
@@ -81,16 +69,6 @@ const COUNT: usize = {
 
 /// Every hook, sorted by symbol.
 static ALL: [Hook; COUNT] = sorted();
-
-/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
-/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
-pub(crate) fn may_wait() -> bool {
-    if captures::none_seen() {
-        !Ordered::legacy(gpushare_cuda_abi::cuda::CUstream::NULL).records()
-    } else {
-        !captures::by_this_thread()
-    }
-}
 
 /// The hook of exactly this symbol.
 pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {

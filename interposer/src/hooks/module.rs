@@ -10,10 +10,10 @@ use core::ffi::{c_char, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::contexts;
+use crate::driver::contexts;
 use crate::entry::hooks;
 use crate::gate::apart;
-use crate::overhead;
+use crate::holdings::overhead;
 
 hooks! {
     fn cuModuleLoad(module: *mut CUmodule, file: *const c_char) -> CUresult = load_file;

@@ -16,11 +16,11 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::ordered::Ordered;
-use crate::contexts;
-use crate::device::DeviceKey;
+use crate::driver::contexts;
+use crate::driver::device::DeviceKey;
+use crate::driver::ordered::Ordered;
 use crate::gate::{self, Key, Work, apart, awaited};
-use crate::table::{self, Kind};
+use crate::holdings::table::{self, Kind};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 
 /// What works on so many bytes of a device counts. Below, even a device that moves 300 GB/s, with a
@@ -108,7 +108,7 @@ macro_rules! moves {
 
             #[inline(never)]
             extern "C" fn largely($($arg: $ty),*) -> CUresult {
-                let frame = crate::frames::Frame::new();
+                let frame = crate::guest::frames::Frame::new();
                 if let Some(real) = SLOT.known()
                     && let Some(inside) = gate::fast(&frame)
                 {

@@ -12,12 +12,12 @@ use core::ffi::{CStr, c_char};
 use gpushare_cuda_abi::nvml::*;
 use gpushare_protocol::uuid::Uuid;
 
-use super::nvml_lists;
 use crate::account::members::Members;
 use crate::account::peek::{self, Glance};
-use crate::driver;
+use crate::account::views;
+use crate::driver::calls;
 use crate::entry::hooks;
-use crate::views;
+use crate::hooks::nvml_lists;
 
 hooks! {
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t = memory_v1;
@@ -50,11 +50,11 @@ fn glance(device: nvmlDevice_t) -> Option<Glance> {
     );
     // SAFETY: out parameters that outlive the calls, of the size stated; the device is the program's.
     let uuid = unsafe {
-        driver::nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96)
+        calls::nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96)
             .ok()
             .ok()?;
-        let _ = driver::nvmlDeviceGetIndex(device, &raw mut index);
-        let _ = driver::nvmlDeviceGetMemoryInfo(device, &raw mut memory);
+        let _ = calls::nvmlDeviceGetIndex(device, &raw mut index);
+        let _ = calls::nvmlDeviceGetMemoryInfo(device, &raw mut memory);
         Uuid::parse(CStr::from_ptr(text.as_ptr()).to_str().ok()?, '-')?
     };
     peek::glance(&uuid.0, index, memory.total)
@@ -73,7 +73,7 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
     // SAFETY: the program's device, and buffers of ours.
     let ask = |count: *mut u32, place: *mut nvmlProcessInfo_v2_t| unsafe {
-        driver::nvmlDeviceGetComputeRunningProcesses_v3(device, count, place)
+        calls::nvmlDeviceGetComputeRunningProcesses_v3(device, count, place)
     };
     let listed = nvml_lists::fetch(&ask).unwrap_or_default();
     nvml_lists::own(members, listed)

@@ -11,10 +11,10 @@ use core::ffi::{c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::ordered::Ordered;
+use crate::driver::green;
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate::{apart, awaited};
-use crate::green;
 
 hooks! {
     #[seen]

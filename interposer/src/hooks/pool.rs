@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::arena;
-use super::arena::Arena as _;
-use super::early;
-use super::frees::{self, Freed};
-use super::ordered::Ordered;
-use super::pools::{self, Payer, Pool, growth_of};
-use super::reclaim::{self, Found};
-use super::refusal;
 use crate::account::{self, Charge, Deadline};
-use crate::contexts::ContextId;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::contexts::ContextId;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
-use crate::objects::Map;
-use crate::table::{self, Kind, Record};
+use crate::holdings::arena;
+use crate::holdings::arena::Arena as _;
+use crate::holdings::frees::{self, Freed};
+use crate::holdings::objects::Map;
+use crate::holdings::pools::{self, Payer, Pool, growth_of};
+use crate::holdings::reclaim::{self, Found};
+use crate::holdings::table::{self, Kind, Record};
+use crate::hooks::early;
+use crate::hooks::refusal;
 
 hooks! {
     fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc;
@@ -98,7 +98,7 @@ fn from_current(
         let mut pool = CUmemoryPool::NULL;
         let ordinal = device::ordinal_of(device)?;
         // SAFETY: an out parameter that outlives the call.
-        let answer = unsafe { driver::cuDeviceGetMemPool(&raw mut pool, ordinal) };
+        let answer = unsafe { calls::cuDeviceGetMemPool(&raw mut pool, ordinal) };
         answer.is_success().then_some(pool)
     };
     allocate(dptr, bytes, stream, current, call)

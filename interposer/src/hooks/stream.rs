@@ -9,12 +9,13 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use gpushare_cuda_abi::cuda::*;
 
-use super::frees;
-use super::ordered::Ordered;
-use crate::captures;
+use crate::driver::captures;
+use crate::driver::green;
+use crate::driver::ordered::Ordered;
+use crate::driver::streams;
 use crate::entry::hooks;
-use crate::gate::{apart, awaited, streams};
-use crate::green;
+use crate::gate::{apart, awaited};
+use crate::holdings::frees;
 
 hooks! {
     fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult = create;

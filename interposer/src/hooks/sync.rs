@@ -7,11 +7,12 @@
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
-use super::frees;
 use crate::account;
+use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate;
-use crate::gate::drain::{Awaited, Wait};
+use crate::gate::awaited::Awaited;
+use crate::holdings::frees;
 
 hooks! {
     #[wait]
@@ -42,12 +43,16 @@ pub(super) fn over() {
 
 fn synchronize_stream(real: cuStreamSynchronize, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    awaited(Awaited::Stream(stream, false), || unsafe { real(stream) })
+    awaited(Awaited::Stream(Ordered::legacy(stream)), || unsafe {
+        real(stream)
+    })
 }
 
 fn synchronize_stream_per_thread(real: cuStreamSynchronize_ptsz, stream: CUstream) -> CUresult {
     // SAFETY: the program's own argument.
-    awaited(Awaited::Stream(stream, true), || unsafe { real(stream) })
+    awaited(Awaited::Stream(Ordered::per_thread(stream)), || unsafe {
+        real(stream)
+    })
 }
 
 fn synchronize(real: cuCtxSynchronize) -> CUresult {
@@ -69,12 +74,7 @@ fn synchronize_event(real: cuEventSynchronize, event: CUevent) -> CUresult {
 
 /// Waits by `call`; the gate learns what is complete.
 fn awaited(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
-    let wait = Wait::begin(what);
-    let answer = call();
-    if let Some(wait) = wait {
-        wait.end(answer);
-    }
-    followed(answer)
+    followed(gate::awaited::waiting(what, call))
 }
 
 fn followed(answer: CUresult) -> CUresult {

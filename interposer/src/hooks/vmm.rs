@@ -20,14 +20,14 @@ use gpushare_cuda_abi::cuda::{
     CUmemOperationType, CUmemRangeHandleType, CUresult, CUstream,
 };
 
-use super::refusal;
 use crate::account;
-use crate::device::{self, DeviceKey};
-use crate::driver;
+use crate::driver::calls;
+use crate::driver::device::{self, DeviceKey};
 use crate::entry::hooks;
-use crate::fork::ForkLocal;
-use crate::objects::physical::{Holds, Physical, Place};
-use crate::table::{self, Record};
+use crate::guest::fork::ForkLocal;
+use crate::holdings::objects::physical::{Holds, Physical, Place};
+use crate::holdings::table::{self, Record};
+use crate::hooks::refusal;
 
 hooks! {
     fn cuMemCreate(
@@ -101,11 +101,11 @@ fn create(
     let call = account::Deadline::new();
     // SAFETY: `device` was read from it.
     let refusal = || refused(real, size, unsafe { &*prop }, flags);
-    let charge = match super::reclaim::reserve(device, size as u64, &call, refusal) {
+    let charge = match crate::holdings::reclaim::reserve(device, size as u64, &call, refusal) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
-    let answer = super::reclaim::insist(device, size as u64, &call, ask);
+    let answer = crate::holdings::reclaim::insist(device, size as u64, &call, ask);
     if answer.is_success() {
         // SAFETY: the driver has written the handle.
         physical().created(unsafe { *handle }, device, charge.keep());
@@ -122,7 +122,7 @@ fn refused(real: cuMemCreate, size: usize, prop: &CUmemAllocationProp, flags: u6
         let asked = unsafe { real(&raw mut handle, refusal::impossible(size), prop, flags) };
         if asked.is_success() {
             // SAFETY: the driver has just returned it, and the program has not seen it.
-            let _ = unsafe { driver::cuMemRelease(handle) };
+            let _ = unsafe { calls::cuMemRelease(handle) };
         }
         asked
     };
@@ -141,7 +141,7 @@ fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult
     let answer = unsafe { real(handle) };
     match reference {
         Some(reference) if answer.is_success() => {
-            super::early::freed();
+            crate::hooks::early::freed();
             let credit = physical().released(reference);
             if let Some((device, units)) = credit {
                 account::release(device, units);
@@ -149,7 +149,7 @@ fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult
         }
         Some(reference) => physical().not_released(reference),
         // It may have been a multicast object's, whose bindings go with it.
-        None if answer.is_success() => super::binding::multicast_gone(handle),
+        None if answer.is_success() => crate::hooks::binding::multicast_gone(handle),
         None => {}
     }
     answer

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Ask, Reply, Request};
 
-use crate::frames;
+use crate::guest::frames;
 
 /// A question.
 #[derive(Clone, Copy, Debug)]

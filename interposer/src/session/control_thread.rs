@@ -14,7 +14,9 @@ use gpushare_protocol::wire::{Reply, Request, decode};
 use super::register::{self, Failed};
 use super::socket::{self, Connection};
 use super::{PAUSES, SOCKET, Session, apart, pages};
-use crate::{account, background, gate, log};
+use crate::guest::background;
+use crate::guest::descriptor::Descriptor;
+use crate::guest::log;
 
 /// How long a new daemon may take over one answer. The container lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ const LOOK: core::ffi::c_int = 1000;
 /// Makes this thread's descriptors its own, where the system lets it.
 fn go_apart(session: &Session, connection: &Connection) {
     let [ear, rope] = session.bell.ends();
-    let kept = [&**connection.socket(), &session.usage, ear, rope].map(super::Descriptor::number);
+    let kept = [&**connection.socket(), &session.usage, ear, rope].map(Descriptor::number);
     let mut kept = kept.to_vec();
     kept.extend(log::descriptor());
     let keeper = if apart::keep_only(&kept) {
@@ -129,7 +131,7 @@ impl Session {
             socket::shut(&socket);
         }
         // Nobody gives turns now.
-        gate::wake();
+        (self.callbacks.turns_change)();
     }
 
     /// Registers with the next daemon, however long it takes to come.
@@ -156,8 +158,8 @@ impl Session {
         let mut connection = Connection::open(&self.folder)?;
         SOCKET.set(connection.socket());
         let known = self.instance.load(Ordering::Relaxed);
-        let hello = register::greet(&mut connection, known, end)?;
-        let adopt = || {
+        let hello = register::greet(&mut connection, known, (self.callbacks.capabilities)(), end)?;
+        let mut adopt = || {
             let held = Some((&self.usage, self.slot));
             let welcome = register::register(&mut connection, &hello, held, end)?;
             if welcome.usage.identity() != self.usage.identity() {
@@ -170,7 +172,9 @@ impl Session {
             self.minor.store(hello.minor, Ordering::Relaxed);
             Ok(())
         };
-        match account::locked(adopt) {
+        let mut adopted = None;
+        (self.callbacks.locked)(&mut || adopted = Some(adopt()));
+        match adopted {
             Some(adopted) => adopted?,
             None => return Err(Failed::Away(io::ErrorKind::WouldBlock.into())),
         }
@@ -179,7 +183,7 @@ impl Session {
     }
 
     /// Opens the line again: says that the new page is in force, and asks again what is unanswered.
-    fn resume(&self, socket: Arc<super::Descriptor>, instance: u64) {
+    fn resume(&self, socket: Arc<Descriptor>, instance: u64) {
         let mut line = self.line();
         // What was meant for the daemon before is asked again, or over.
         self.outbox().clear();
@@ -199,6 +203,6 @@ impl Session {
             self.send(line, id, &request);
         }
         // The gate thread sleeps on the page before.
-        gate::wake();
+        (self.callbacks.turns_change)();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `GPUSHARE_SOCKET` names the folder in which the daemon's socket for this container lies. The socket gives the limits; nothing this
 //! process says does. The usage page holds what the container's processes have charged, the control page what they may: its *grant*
-//! is read under the container lock whenever credit grows ([`crate::account`]). Only when the grant is too small is the daemon
+//! is read under the container lock whenever credit grows . Only when the grant is too small is the daemon
 //! asked, and then the asking thread waits, never longer than the daemon says plus a margin.
 //!
 //! One thread of ours, the control thread, reads replies and connects again when the daemon has gone. Until then the
@@ -15,7 +15,6 @@ mod apart;
 mod asks;
 mod control_thread;
 mod deadline;
-mod descriptor;
 mod pages;
 mod register;
 mod socket;
@@ -33,11 +32,10 @@ use gpushare_protocol::page::Page;
 use gpushare_protocol::page::control::ControlPage;
 use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 
-use crate::fork::ForkLocal;
+use crate::guest::descriptor::{Descriptor, ParentsOnly};
+use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
-use descriptor::ParentsOnly;
-pub(crate) use descriptor::{Descriptor, identity};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
 pub(crate) use turns::Notice;
@@ -62,6 +60,7 @@ const SINCE_MADE: u16 = 3;
 #[derive(Debug)]
 pub(crate) struct Session {
     folder: PathBuf,
+    callbacks: Callbacks,
     /// The container's name.
     pub(crate) container: String,
     /// Our row of the usage page.
@@ -173,20 +172,31 @@ pub(crate) fn after_fork_in_child() {
     BELL.iter().for_each(ParentsOnly::close);
 }
 
+/// What the session has the layers above do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callbacks {
+    /// What this process tells the daemon that it can do (`Hello::capabilities`).
+    pub(crate) capabilities: fn() -> u64,
+    /// Does something under the container lock, or not at all if that cannot be had.
+    pub(crate) locked: fn(&mut dyn FnMut()),
+    /// Looks at the turns anew: the daemon that gave them has gone, or another one has come.
+    pub(crate) turns_change: fn(),
+}
+
 /// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
 /// thread.
 ///
 /// # Errors
 /// [`Unreachable`], one line.
-pub(crate) fn start(folder: &Path) -> Result<&'static Session, Unreachable> {
+pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Session, Unreachable> {
     let unreachable = |why: String| Unreachable {
         folder: folder.to_owned(),
         why,
     };
-    let (connection, welcome) = reach(folder).map_err(unreachable)?;
+    let (connection, welcome) = reach(folder, (callbacks.capabilities)()).map_err(unreachable)?;
     let socket = Arc::clone(connection.socket());
-    let session =
-        Session::new(folder, welcome, socket).map_err(|error| unreachable(error.to_string()))?;
+    let session = Session::new(folder, callbacks, welcome, socket)
+        .map_err(|error| unreachable(error.to_string()))?;
     SOCKET.set(connection.socket());
     USAGE.set(&session.usage);
     for (inherited, end) in BELL.iter().zip(session.bell.ends()) {
@@ -200,29 +210,33 @@ pub(crate) fn start(folder: &Path) -> Result<&'static Session, Unreachable> {
 }
 
 /// The usage page of the container whose socket lies in `folder`, for a process that only looks. One attempt in a second's time.
-pub(crate) fn look(folder: &Path) -> Option<&'static Page> {
+pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
     static SEEN: ForkLocal<&'static Page> = ForkLocal::new();
     if let Some(page) = SEEN.get() {
         return Some(page);
     }
     let end = Instant::now() + AT_ONCE;
-    let (_, welcome) = attempt(folder, end).ok()?;
+    let (_, welcome) = attempt(folder, capabilities, end).ok()?;
     Some(SEEN.set(pages::usage(&welcome.usage).ok()?))
 }
 
-fn attempt(folder: &Path, end: Instant) -> Result<(Connection, Welcome), Failed> {
+fn attempt(
+    folder: &Path,
+    capabilities: u64,
+    end: Instant,
+) -> Result<(Connection, Welcome), Failed> {
     let mut connection = Connection::open(folder)?;
-    let hello = register::greet(&mut connection, 0, end)?;
+    let hello = register::greet(&mut connection, 0, capabilities, end)?;
     let welcome = register::register(&mut connection, &hello, None, end)?;
     Ok((connection, welcome))
 }
 
 /// Connects and registers as a new process.
-fn reach(folder: &Path) -> Result<(Connection, Welcome), String> {
+fn reach(folder: &Path, capabilities: u64) -> Result<(Connection, Welcome), String> {
     let end = Instant::now() + START_PATIENCE;
     let mut pause = PAUSES.0;
     loop {
-        match attempt(folder, end) {
+        match attempt(folder, capabilities, end) {
             Ok(reached) => return Ok(reached),
             Err(Failed::Refused(why)) => return Err(why),
             Err(Failed::Away(error)) if Instant::now() + pause > end => {
@@ -239,10 +253,16 @@ fn reach(folder: &Path) -> Result<(Connection, Welcome), String> {
 }
 
 impl Session {
-    fn new(folder: &Path, welcome: Welcome, socket: Arc<Descriptor>) -> io::Result<Self> {
+    fn new(
+        folder: &Path,
+        callbacks: Callbacks,
+        welcome: Welcome,
+        socket: Arc<Descriptor>,
+    ) -> io::Result<Self> {
         let control = pages::control(&welcome.control)?;
         Ok(Self {
             folder: folder.to_owned(),
+            callbacks,
             container: welcome.registered.container,
             slot: usize::from(welcome.registered.slot),
             columns: welcome.registered.columns,

@@ -12,7 +12,7 @@ use std::io;
 use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
 use gpushare_protocol::page::{PAGE_BYTES, Page};
 
-use super::descriptor::Descriptor;
+use crate::guest::descriptor::Descriptor;
 
 /// Maps a usage page to read and write.
 ///

@@ -7,9 +7,8 @@ use gpushare_protocol::wire::{
     Hello, MAGIC, MAJOR, Register, Registered, Reply, Request, decode, encode,
 };
 
-use super::descriptor::Descriptor;
 use super::socket::{self, Connection};
-use crate::mps;
+use crate::guest::descriptor::Descriptor;
 
 /// What a registration gave.
 #[derive(Debug)]
@@ -53,15 +52,12 @@ impl From<io::Error> for Failed {
 pub(super) fn greet(
     connection: &mut Connection,
     known: u64,
+    capabilities: u64,
     end: Instant,
 ) -> Result<Hello, Failed> {
     let mut frame = Vec::new();
     let ours = Hello {
-        capabilities: if mps::is_client() {
-            Hello::MPS
-        } else {
-            Hello::GATED
-        },
+        capabilities,
         ..Hello::of_this_build(known)
     };
     encode(0, &ours, &mut frame).map_err(io::Error::other)?;

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use gpushare_protocol::wire::Decoder;
 
-use super::descriptor::Descriptor;
+use crate::guest::descriptor::Descriptor;
 
 /// A container's socket in the folder that `GPUSHARE_SOCKET` names.
 pub(super) const SOCKET: &str = "gpushare.sock";

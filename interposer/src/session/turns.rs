@@ -10,8 +10,6 @@ use super::Session;
 
 /// The first minor version of the protocol that has turns.
 const SINCE: u16 = 1;
-/// The first that hears of a drain's end before it comes.
-const SINCE_ENDING: u16 = 2;
 
 /// What the daemon hears of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +18,6 @@ pub(crate) enum Notice {
     Wanted,
     /// The gate is closed and all that was submitted is complete.
     Drained,
-    /// The gate is closed and all that was submitted should be complete in so many nanoseconds.
-    Ending(u64),
     /// The gate is open and nothing is under way.
     Idle,
     /// After [`Notice::Idle`]: there is work again.
@@ -62,20 +58,11 @@ impl Session {
         let Ok(column) = u8::try_from(column) else {
             return;
         };
-        let since = match notice {
-            Notice::Ending(_) => SINCE_ENDING,
-            _ => SINCE,
-        };
-        if self.minor.load(Ordering::Relaxed) < since {
+        if self.minor.load(Ordering::Relaxed) < SINCE {
             return;
         }
         let request = match notice {
             Notice::Wanted => Request::Wanted { column, epoch },
-            Notice::Ending(left) => Request::Ending {
-                column,
-                epoch,
-                left: u32::try_from(left).unwrap_or(u32::MAX),
-            },
             Notice::Drained => Request::Drained { column, epoch },
             Notice::Idle => Request::Idle { column, epoch },
             Notice::Busy => Request::Busy { column, epoch },

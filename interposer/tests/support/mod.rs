@@ -1,5 +1,4 @@
 //! What the tests of the way in share: C programs compiled on the spot, and running them with and without the library.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

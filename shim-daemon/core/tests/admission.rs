@@ -1,11 +1,9 @@
 //! Who may start, who queues, and what a change of limits does.
 
-mod node;
-
+use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
     Bytes, ContainerId, ContainerSpec, Denial, Event, Policy, Quota, Resolver, SpecError, State,
 };
-use node::{Node, gib, killable, ranked, resolving, secs, spec};
 
 fn admitted(node: &Node, container: ContainerId) -> bool {
     node.guests[&container].admitted

@@ -6,10 +6,8 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine::{Host, Length, Machine, Program, cap};
 use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, Permille, Profile};
-use machine::{Host, Length, Machine, Program, cap};
 
 const PRIORITY: u16 = 500;
 const FIRST: ContainerId = ContainerId(1);

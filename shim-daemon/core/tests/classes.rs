@@ -6,10 +6,8 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine::{Length, Machine, Program, request};
 use gpushare_core::{Compute, ContainerId, Nanos};
-use machine::{Length, Machine, Program, request};
 
 const HIGH: u16 = 900;
 const LOW: u16 = 100;

@@ -1,9 +1,7 @@
 //! Two containers want what only one can have: who gets it, who waits, who is ended. Each behaviour with its opposite.
 
-mod node;
-
+use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{Bytes, ContainerSpec, Denial, Nanos, Preemptible, Resolver};
-use node::{Node, gib, killable, ranked, resolving, secs, spec};
 
 #[test]
 fn what_fits_is_granted_at_once() {

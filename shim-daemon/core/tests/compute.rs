@@ -1,13 +1,12 @@
 //! Compute in the world: who takes turns, from when to when, and which shares are refused. How turns are dealt is the
 //! schedule's own: see `shares.rs`, `caps.rs`, `classes.rs`, `holders.rs`, `turns.rs`.
 
-mod node;
-
+use crate::node;
+use crate::node::{Node, bare, gib, spec};
 use gpushare_core::{
     Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy,
     Nanos, Notice, Permille, Policy, ProcessId, ShareState, SpecError, World,
 };
-use node::{Node, bare, gib, spec};
 
 fn percent(percent: u16) -> Option<Permille> {
     Permille::new(percent * 10)

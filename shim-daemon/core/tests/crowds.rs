@@ -1,9 +1,7 @@
 //! A container with many asks waiting costs others a bounded look.
 
-mod node;
-
+use crate::node::{Node, gib, spec};
 use gpushare_core::{Denial, Policy};
-use node::{Node, gib, spec};
 
 #[test]
 fn once_many_asks_of_a_container_wait_each_process_may_have_one_more() {

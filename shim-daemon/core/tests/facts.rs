@@ -1,9 +1,7 @@
 //! The books against what the device shows: overhead, limbo, memory of strangers, forged pages, wrong facts.
 
-mod node;
-
+use crate::node::{Node, gib, killable, resolving, secs, spec};
 use gpushare_core::{Bytes, Denial, Event, Nanos, Notice, Policy, Resolver};
-use node::{Node, gib, killable, resolving, secs, spec};
 
 fn with_contexts(mib: u64) -> Node {
     Node::with(Policy {

@@ -1,10 +1,8 @@
 //! What is set aside for contexts by guess: how soon it is measured, who waits for that, and when
 //! it is given up.
 
-mod node;
-
+use crate::node::{Node, gib, resolving, secs, spec};
 use gpushare_core::{Bytes, Denial, DeviceId, Event, Nanos, Notice, Policy, ProcessId, Resolver};
-use node::{Node, gib, resolving, secs, spec};
 
 /// Contexts are expected to take 512 MiB and take 64.
 fn node(gib: u64) -> (Node, DeviceId) {

@@ -2,9 +2,7 @@
 //! devices at once, for a short time, and only while they are ahead on all of them. Two devices
 //! that divide their time evenly among all that is open, in virtual time.
 
-#[path = "node/bare.rs"]
-mod bare;
-
+use crate::node::bare;
 use gpushare_core::{
     Bytes, Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Gang, Lease, LeaseKind,
     LeasePolicy, Nanos, Permille, Policy, ProcessId, Quota, World,

@@ -6,11 +6,9 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine::{Length, Machine, Manners, Program};
 use gpushare_core::lease::Input;
 use gpushare_core::{Compute, ContainerId, LeaseKind, Nanos};
-use machine::{Length, Machine, Manners, Program};
 
 const PRIORITY: u16 = 500;
 const EQUAL: Compute = Compute {

@@ -1,9 +1,7 @@
 //! Events that are lies, doubled, out of order or about things that do not exist: nothing panics, nothing loops, the
 //! books add up after each, and every ask that was accepted is answered once.
 
-mod cases;
-mod node;
-
+use crate::cases;
 use gpushare_core::{
     AskId, AskKey, Bytes, Compute, ContainerId, ContainerSpec, CostClass, Decision, DeviceId,
     DeviceSpec, Event, Gang, Nanos, Permille, Policy, Preemptible, ProcessId, ProcessSample, Quota,

@@ -1,9 +1,7 @@
 //! What a tenant's dead processes still hold counts against its limit, until the device no longer shows it.
 
-mod node;
-
+use crate::node::{Node, gib, resolving, secs, spec};
 use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Nanos, Policy, ProcessId, Resolver};
-use node::{Node, gib, resolving, secs, spec};
 
 /// A device of 16 GiB that gives nothing of the dead back, and a tenant with a limit of 4 GiB and a process that holds nothing.
 fn tenant(resolvers: &[Resolver]) -> (Node, DeviceId, ContainerId, ProcessId) {

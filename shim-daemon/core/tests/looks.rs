@@ -3,10 +3,8 @@
 
 #![allow(clippy::print_stdout, reason = "figures for people")]
 
-mod node;
-
+use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{AskKey, Bytes, DeviceId, Nanos, Notice, ProcessId};
-use node::{Node, gib, secs, spec};
 
 /// A tenant holds 10 of 16 GiB, as a look has shown; another wants as much.
 fn contended(returns: Nanos) -> (Node, DeviceId, ProcessId, AskKey) {

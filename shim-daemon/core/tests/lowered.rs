@@ -1,9 +1,7 @@
 //! A lowered limit binds from the moment it is set: what a process frees while its tenant is above the limit is no credit.
 
-mod node;
-
+use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Event, ProcessId};
-use node::{Node, gib, secs, spec};
 
 fn set(node: &mut Node, tenant: ContainerId, device: DeviceId, limit: u64) {
     node.tell(Event::Set {

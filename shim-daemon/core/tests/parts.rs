@@ -1,12 +1,10 @@
 //! Limits in percent: as many equal parts as fit a device run on it side by side, whatever contexts
 //! turn out to take.
 
-mod node;
-
+use crate::node::{Node, gib, spec};
 use gpushare_core::{
     Bytes, ContainerId, ContainerSpec, DeviceId, Event, Implied, Policy, Preemptible, SpecError,
 };
-use node::{Node, gib, spec};
 
 /// A node on which a context is expected to take 512 MiB and takes `real`.
 fn node(real: u64) -> (Node, DeviceId) {

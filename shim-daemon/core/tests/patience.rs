@@ -1,10 +1,8 @@
 //! How long an ask waits that is one of several of the same call: for what the call has left, and
 //! no longer.
 
-mod node;
-
+use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{ContainerSpec, Denial, DeviceId, Nanos};
-use node::{Node, gib, secs, spec};
 
 /// Everything is taken by somebody who may not be ended, and a stranger took what one asker was
 /// promised.

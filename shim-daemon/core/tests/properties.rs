@@ -3,13 +3,11 @@
 //! The checks themselves are the harness's: see `node/react.rs`. A failing case is shrunk, printed and kept in
 //! `regressions.txt`.
 
-mod cases;
-mod node;
-
+use crate::cases;
+use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
     Bytes, ContainerSpec, Event, LeasePolicy, Nanos, Policy, Preemptible, Quota, Resolver,
 };
-use node::{Manners, Node, Rng, secs};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,11 +1,9 @@
 //! A new daemon: the books are rebuilt from what clients present, and the old grants count until all adopted.
 
-mod node;
-
+use crate::node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use gpushare_core::{
     Bytes, ContainerId, ContainerSpec, Event, Nanos, Notice, Policy, ProcessId, Signal, World,
 };
-use node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use std::collections::BTreeMap;
 
 /// A node whose daemon was restarted and closes its settling time after two seconds.

@@ -1,13 +1,11 @@
 //! A shared device in the world: who is told what when tenants come, go, are idle and busy, and when the node's settings
 //! change. How service is steered is the device's own: see `together_*.rs`.
 
-mod node;
-
+use crate::node::{Node, spec};
 use gpushare_core::{
     ContainerId, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Mode, Nanos, ProcessId, Sharing,
     Work,
 };
-use node::{Node, spec};
 
 fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
     let said = node.guests[&container].leases.get(&device).copied();

@@ -1,5 +1,5 @@
 //! Shares in virtual time: how exactly a device's time is split, whatever its tenants launch, and what that costs.
-//! The figures are printed: `cargo test -p gpushare-core --test shares -- --nocapture`.
+//! The figures are printed: `cargo test -p gpushare-core --test main shares:: -- --nocapture`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -7,10 +7,8 @@
     reason = "figures for people; the schedule itself has no floats"
 )]
 
-mod machine;
-
+use crate::machine::{Length, Machine, Program, Rng, request};
 use gpushare_core::{Compute, ContainerId, Nanos};
-use machine::{Length, Machine, Program, Rng, request};
 
 const PRIORITY: u16 = 500;
 const EQUAL: Compute = Compute {

@@ -4,13 +4,11 @@
 //! The seeds in `seeds.txt` run first and always; `GPUSHARE_SIM_SEED` adds one, `GPUSHARE_SIM_MINUTES` says how long
 //! (`soak.sh` runs a day). A failing seed is printed and kept in the file.
 
-mod node;
-
+use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{
     Bytes, ContainerId, ContainerSpec, DeviceId, Event, LeasePolicy, Nanos, Policy, Preemptible,
     Quota, Resolver,
 };
-use node::{Manners, Node, Rng, secs};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -1,9 +1,7 @@
 //! Idle containers, idle ends and run limits.
 
-mod node;
-
+use crate::node::{Manners, Node, secs, spec};
 use gpushare_core::{ContainerSpec, Event, Notice, Signal, State, Why};
-use node::{Manners, Node, secs, spec};
 
 #[test]
 fn a_container_without_gpu_work_becomes_idle_and_working_again_it_is_not() {

@@ -2,16 +2,14 @@
 //! These figures are what steering is compared with. They also show that the model does what
 //! softgpu did with real processes (`gpushare bench share
 //! --bare` on two cores), whose figures stand beside them.
-//! They are printed: `cargo test -p gpushare-core --test together_bare -- --nocapture`.
+//! They are printed: `cargo test -p gpushare-core --test main together_bare:: -- --nocapture`.
 #![allow(
     clippy::float_arithmetic,
     clippy::print_stdout,
     reason = "figures for people"
 )]
 
-mod together;
-
-use together::{MS, NoSteering, Pace, Program, Report, Rig, S, US};
+use crate::together::{MS, NoSteering, Pace, Program, Report, Rig, S, US};
 
 /// What a thread of a real process took to wake up on the machine of those figures.
 const SLOW_WAKE: u64 = 55 * US;

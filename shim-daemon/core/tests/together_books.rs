@@ -1,10 +1,8 @@
 //! What the brain says of a shared device: whether bills agree with the clock, and how often the
 //! mode changed.
 
-mod together;
-
+use crate::together::{Brain, MS, Pace, Program, Rig, S, US};
 use gpushare_core::{Compute, LeasePolicy, Mode, Nanos, Permille, SharingView};
-use together::{Brain, MS, Pace, Program, Rig, S, US};
 
 /// What is said after ten seconds.
 fn sharing(brain: Brain, programs: &[Program]) -> SharingView {

@@ -2,9 +2,7 @@
 //! daemon is told.
 #![allow(clippy::float_arithmetic, reason = "figures for people")]
 
-mod together;
-
-use together::{Gate, MS, Pace, Program, Rig, S, Sample, Steering, US, Who};
+use crate::together::{Gate, MS, Pace, Program, Rig, S, Sample, Steering, US, Who};
 
 const WINDOW: u64 = 2 * MS;
 

@@ -1,10 +1,8 @@
 //! Tenants that tell the daemon what is not so: what that gains them, and what it costs others. In
-//! virtual time. Figures: `cargo test -p gpushare-core --test together_liars -- --nocapture`.
+//! virtual time. Figures: `cargo test -p gpushare-core --test main together_liars:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-mod together;
-
-use together::{Case, MS, Program, Report, S, SLICES, Sample, US, at_least, near};
+use crate::together::{Case, MS, Program, Report, S, SLICES, Sample, US, at_least, near};
 
 fn trainer() -> Program {
     Program::queue(500 * US)

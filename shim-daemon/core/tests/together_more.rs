@@ -1,12 +1,11 @@
 //! More rows: several servers or trainers, classes, long kernels, random arrivals, and tenants that come and go; in
 //! virtual time, at both lengths of the driver's time slice.
-//! Figures: `cargo test -p gpushare-core --test together_more -- --nocapture`.
+//! Figures: `cargo test -p gpushare-core --test main together_more:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-mod together;
-
+use crate::together;
+use crate::together::{Case, MS, Program, Rig, S, SLICES, Steering, US, at_least, near};
 use gpushare_core::Compute;
-use together::{Case, MS, Program, Rig, S, SLICES, Steering, US, at_least, near};
 
 fn trainer() -> Program {
     Program::queue(500 * US)

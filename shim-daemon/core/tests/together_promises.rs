@@ -1,11 +1,9 @@
 //! What tenants that always have work are promised: their shares, their caps and their guarantees,
-//! in virtual time. Figures: `cargo test -p gpushare-core --test together_promises -- --nocapture`.
+//! in virtual time. Figures: `cargo test -p gpushare-core --test main together_promises:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
-mod together;
-
+use crate::together::{Case, MS, Program, S, SLICES, US, at_least, limit, near, request};
 use gpushare_core::Compute;
-use together::{Case, MS, Program, S, SLICES, US, at_least, limit, near, request};
 
 fn trainer() -> Program {
     Program::queue(500 * US)

@@ -1,5 +1,5 @@
 //! What holds for any mix of tenants on a shared device, in virtual time: random programs, weights
-//! and seeds. Figures: `cargo test -p gpushare-core --test together_properties -- --nocapture`.
+//! and seeds. Figures: `cargo test -p gpushare-core --test main together_properties:: -- --nocapture`.
 #![allow(
     clippy::float_arithmetic,
     clippy::print_stdout,
@@ -7,9 +7,8 @@
     reason = "figures"
 )]
 
-mod together;
-
-use together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
+use crate::together;
+use crate::together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
 
 /// A tenant that fills the gaps, or the one that others are held for, has nothing to do any more:
 /// those are held until the next look, which is 900 us later and up to 50 us late, and then wake

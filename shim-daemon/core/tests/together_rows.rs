@@ -1,10 +1,8 @@
 //! The table: what the brain makes of programs that leave gaps, against the bare driver, in virtual time and at both
 //! lengths of the driver's time slice.
-//! Figures: `cargo test -p gpushare-core --test together_rows -- --nocapture`.
+//! Figures: `cargo test -p gpushare-core --test main together_rows:: -- --nocapture`.
 
-mod together;
-
-use together::{Case, MS, Program, SLICES, US, at_least};
+use crate::together::{Case, MS, Program, SLICES, US, at_least};
 
 fn half() -> Program {
     Program::every(500 * US, 200 * US)

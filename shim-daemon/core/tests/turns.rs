@@ -6,12 +6,10 @@
     reason = "figures of the harness; the schedule itself has no floats"
 )]
 
-mod cases;
-mod machine;
-
+use crate::cases;
+use crate::machine::{Length, Machine, Program, request};
 use gpushare_core::lease::{Input, Output, Schedule};
 use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, Permille, ProcessId};
-use machine::{Length, Machine, Program, request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! A process that becomes a program without CUDA lives on and holds nothing: what it was charged is limbo, and then free.
 
-mod node;
-
+use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{Bytes, ContainerId, DeviceId, Event, Nanos, Policy, ProcessId};
-use node::{Node, gib, secs, spec};
 
 /// A tenant of two processes, one of which holds 3 of 4 GiB and a context of 1 GiB.
 fn tenant() -> (Node, DeviceId, ContainerId, ProcessId, ProcessId) {

@@ -1,12 +1,10 @@
 //! Making room by priority: who is ended, who is spared, and how. Each behaviour with its opposite.
 
-mod node;
-
+use crate::node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
     AskKey, ContainerId, ContainerSpec, Denial, DeviceId, Nanos, Notice, ProcessId, Resolver,
     Signal,
 };
-use node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
 
 /// One whose process has taken 12 GiB of the 16, and a better one that then asks for 8.
 struct Contest {

@@ -1,4 +1,5 @@
 //! `gpushared` itself, on a C double of NVML (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,18 +8,18 @@ use std::process::{Child, Command, Stdio};
 use crate::support::Wire;
 
 /// Killed when dropped.
-pub struct Binary {
+pub(crate) struct Binary {
     pub child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Binary {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&[], "")
     }
 
     /// On the double built with these flags, after this line of a shell.
-    pub fn with(flags: &[&str], before: &str) -> Self {
+    pub(crate) fn with(flags: &[&str], before: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/nvml_of_mig.c");
         let mut cc = Command::new("cc");
@@ -45,11 +46,11 @@ impl Binary {
         Self { child, folder }
     }
 
-    pub fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         self.folder.path().join("run/control.sock")
     }
 
-    pub fn command(&self) -> Wire {
+    pub(crate) fn command(&self) -> Wire {
         Wire::connect(&self.control())
     }
 }

@@ -1,4 +1,5 @@
 //! NVML's limits for cgroups as far as they are published, recorded: what was set where, and what it answers.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,12 @@ use gpushare_protocol::units::{Bytes, GIB};
 use gpushared::devices::{Capabilities, Device, Devices, DriverLimit, FenceError, Look, LookError};
 
 /// Two GPUs; the second has a driver without limits, or is a MIG instance.
-pub const FIRST: [u8; 16] = *b"GPU with limits.";
-pub const SECOND: [u8; 16] = *b"GPU without any.";
+pub(crate) const FIRST: [u8; 16] = *b"GPU with limits.";
+pub(crate) const SECOND: [u8; 16] = *b"GPU without any.";
 
 /// Who keeps the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
+pub(crate) enum Backend {
     /// The driver: what was never set cannot be read, what is below use is refused.
     #[default]
     Misc,
@@ -24,7 +25,7 @@ pub enum Backend {
 }
 
 #[derive(Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     pub backend: Backend,
     pub forbidden: bool,
     /// Cgroups that are gone.
@@ -37,17 +38,17 @@ pub struct Facts {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Driver(pub Arc<Mutex<Facts>>);
+pub(crate) struct Driver(pub(crate) Arc<Mutex<Facts>>);
 
 impl Driver {
-    pub fn of(backend: Backend) -> Self {
+    pub(crate) fn of(backend: Backend) -> Self {
         let driver = Self::default();
         driver.0.lock().unwrap().backend = backend;
         driver
     }
 
     /// A cgroup whose processes hold this much, under this limit.
-    pub fn holds(&self, group: &str, used: u64, hard: Option<u64>) {
+    pub(crate) fn holds(&self, group: &str, used: u64, hard: Option<u64>) {
         let limit = DriverLimit {
             hard: hard.map(Bytes),
             used: Bytes(used),
@@ -55,11 +56,11 @@ impl Driver {
         self.0.lock().unwrap().groups.insert(group.into(), limit);
     }
 
-    pub fn hard(&self, group: &str) -> Option<Bytes> {
+    pub(crate) fn hard(&self, group: &str) -> Option<Bytes> {
         self.0.lock().unwrap().groups.get(Path::new(group))?.hard
     }
 
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.0.lock().unwrap().calls.len()
     }
 }

@@ -1,8 +1,7 @@
 //! What the environment does to the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected faults, the trace.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
-mod common;
-
+use crate::common;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::LazyLock;

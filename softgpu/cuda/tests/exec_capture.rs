@@ -1,10 +1,8 @@
 //! Stream capture: what becomes a node, what is forbidden meanwhile and with which error.
 
-mod driver;
-
 use std::ptr::{null, null_mut};
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 const MS: u64 = 1_000_000;

@@ -1,11 +1,9 @@
 //! Faults lose the context; host functions run in order and are told.
 
-mod driver;
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 unsafe extern "C" fn alloc_inside(data: *mut c_void) {

@@ -1,12 +1,10 @@
 //! Graphs: built, copied, instantiated, changed, launched.
 
-mod driver;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-use driver::graphs::*;
-use driver::*;
+use crate::driver::graphs::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 #[test]

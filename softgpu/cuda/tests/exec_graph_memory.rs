@@ -1,11 +1,9 @@
 //! Memory that lives in graphs: an address for ever, bytes from launch to free.
 
-mod driver;
-
 use std::ptr::null;
 
-use driver::graphs::*;
-use driver::*;
+use crate::driver::graphs::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 const AUTO_FREE: u64 = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0 as u64;

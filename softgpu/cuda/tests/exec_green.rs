@@ -1,12 +1,10 @@
 //! Green contexts: whose work waits for whose, who may have one, what is left of a destroyed one.
 #![allow(unsafe_code, reason = "an empty C structure")]
 
-mod driver;
-
 use std::ptr::null_mut;
 use std::thread;
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 /// A green context of the whole device, and its handle as a context.

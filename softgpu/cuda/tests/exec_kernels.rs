@@ -1,11 +1,9 @@
 //! Kernels: what the built-in ones compute, how they are found and launched, what is refused.
 
-mod driver;
-
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 const MS: u64 = 1_000_000;

@@ -1,10 +1,8 @@
 //! Order: what streams, events and default streams guarantee, and that nothing else is guaranteed.
 
-mod driver;
-
 use std::collections::BTreeSet;
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::{CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream};
 
 const MS: u64 = 1_000_000;

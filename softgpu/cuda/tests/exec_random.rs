@@ -2,11 +2,9 @@
 //! stream establish.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
-mod driver;
-
 use std::collections::{BTreeSet, HashMap};
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::{CUevent, CUstream};
 
 const WORDS: usize = 6;

@@ -6,15 +6,13 @@
 #![allow(unsafe_code, reason = "a C handle is not Send by itself")]
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
-mod driver;
-
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 /// More operations than a stream takes.

@@ -1,8 +1,6 @@
 //! Processes share the hardware of one machine in time slices.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
 
 const MS: u64 = 1_000_000;

@@ -1,8 +1,6 @@
 //! When events are passed beside other contexts: only while their own has the device.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 const US: u64 = 1_000;

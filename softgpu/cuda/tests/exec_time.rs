@@ -1,8 +1,6 @@
 //! How long work takes on the timeline, to the nanosecond whatever the host does.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use gpushare_cuda_abi::cuda::*;
 
 const US: u64 = 1_000;

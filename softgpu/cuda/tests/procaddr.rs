@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
 
-mod common;
-
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;

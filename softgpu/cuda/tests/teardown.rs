@@ -1,8 +1,7 @@
 //! The driver's teardown when a process exits: what is called before it is answered, what is called after it ends the process.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
-mod common;
-
+use crate::common;
 use std::env;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;

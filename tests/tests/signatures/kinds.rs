@@ -5,7 +5,7 @@ use std::fs;
 
 use gpushare_tests::artefacts::repository;
 
-use crate::source::{code, sources};
+use super::source::{code, sources};
 
 /// Name of a type -> the type it is another name for, or `=` and how a machine passes it.
 pub(crate) type Kinds = BTreeMap<String, String>;

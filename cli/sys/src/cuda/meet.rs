@@ -56,7 +56,7 @@ impl Board {
         Ok(Self(unsafe { words.as_ref() }))
     }
 
-    /// Says for `place` that it is further than anybody waits for, as one that works no more: its
+    /// Marks `place` as further than any peer waits for, because its thread works no more: its
     /// stream is empty, and peers that launched more go on.
     pub fn leave(&self, place: usize, last: u32) {
         if let Some(word) = self.0.0.get(place * LINE) {

@@ -1,8 +1,5 @@
 //! Notifications, core dumps and the error log.
 
-use core::ffi::{c_char, c_void};
-
-use super::handles::{CUasyncCallbackHandle, CUdevice};
 use crate::abi::c_enum;
 
 c_enum! {
@@ -83,19 +80,3 @@ c_enum! {
         WARNING = 1,
     }
 }
-
-/// Called when the driver has something to tell.
-///
-/// Argument of `cuDeviceRegisterAsyncNotification`.
-pub type CUasyncCallback =
-    Option<unsafe extern "C" fn(*mut CUasyncNotificationInfo, *mut c_void, CUasyncCallbackHandle)>;
-
-/// Called when a core dump begins or ends.
-///
-/// Argument of `cuCoredumpRegisterStartCallback`, `cuCoredumpRegisterCompleteCallback`.
-pub type CUcoredumpStatusCallback = Option<unsafe extern "C" fn(*mut c_void, i32, CUdevice)>;
-
-/// Called for each line of the log.
-///
-/// Argument of `cuLogsRegisterCallback`.
-pub type CUlogsCallback = Option<unsafe extern "C" fn(*mut c_void, CUlogLevel, *mut c_char, usize)>;

@@ -245,8 +245,3 @@ c_enum! {
         MAX = 2,
     }
 }
-
-/// Shared memory in bytes that a block of so many threads needs.
-///
-/// Argument of `cuOccupancyMaxPotentialBlockSize`, `cuOccupancyMaxPotentialBlockSizeWithFlags`.
-pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(i32) -> usize>;

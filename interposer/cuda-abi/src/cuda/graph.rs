@@ -1,10 +1,6 @@
 //! Graphs: node and edge types, instantiation, update, capture into a graph.
 
-use core::ffi::c_void;
-
-use super::graph_nodes::CUgraphNodeParams;
 use super::handles::{CUgraphNode, CUstream};
-use super::result::CUresult;
 use crate::abi::c_enum;
 
 c_enum! {
@@ -199,19 +195,6 @@ c_enum! {
         ERROR = 2,
     }
 }
-
-/// Asked for each node whose parameters a recapture changes.
-///
-/// Argument of `cuStreamBeginRecaptureToGraph`.
-pub type CUgraphRecaptureCallback = Option<
-    unsafe extern "C" fn(
-        *mut c_void,
-        CUgraphNode,
-        *const CUgraphNodeParams,
-        *const CUgraphNodeParams,
-        CUgraphRecaptureStatus,
-    ) -> CUresult,
->;
 
 /// `cuGraphConditionalHandleCreate`: the default value is assigned at each launch.
 pub const CU_GRAPH_COND_ASSIGN_DEFAULT: u32 = 0x1;

@@ -3,6 +3,7 @@
 use core::ffi::{c_char, c_void};
 
 use super::batch::CUmemcpyAttributes;
+use super::callbacks::CUhostFn;
 use super::external::{CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS};
 use super::fabric::CUDA_FABRIC_COPY_BATCH_OP;
 use super::graph::{CUgraphChildGraphNodeOwnership, CUgraphConditionalNodeType, CUgraphNodeType};
@@ -427,8 +428,3 @@ pub struct CUgraphNodeParams {
     pub anon: CUgraphNodeParams_anon,
     pub reserved2: i64,
 }
-
-/// A function the driver calls on the host; it must not call the driver.
-///
-/// Argument of `cuLaunchHostFunc`, `cuUserObjectCreate`.
-pub type CUhostFn = Option<unsafe extern "C" fn(*mut c_void)>;

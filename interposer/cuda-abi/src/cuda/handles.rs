@@ -2,14 +2,6 @@
 //!
 //! Every opaque handle is a `#[repr(transparent)]` pointer of its own type, so that a stream cannot be passed where a context is
 //! meant. Nothing here ever dereferences one.
-//!
-//! # Safety
-//! The only `unsafe` is the promise that a handle may move between threads: it is a number to us, and the driver takes its handles
-//! from any thread.
-#![allow(
-    unsafe_code,
-    reason = "handles are numbers to us and may cross threads"
-)]
 
 use core::ffi::c_char;
 

@@ -13,6 +13,7 @@
 
 mod array;
 mod batch;
+mod callbacks;
 mod checkpoint;
 mod context;
 mod device;
@@ -36,6 +37,7 @@ mod vmm;
 
 pub use array::*;
 pub use batch::*;
+pub use callbacks::*;
 pub use checkpoint::*;
 pub use context::*;
 pub use device::*;

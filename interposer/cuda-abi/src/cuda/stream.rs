@@ -2,8 +2,7 @@
 
 use core::ffi::c_void;
 
-use super::handles::{CUdeviceptr, CUstream};
-use super::result::CUresult;
+use super::handles::CUdeviceptr;
 use crate::abi::c_enum;
 
 c_enum! {
@@ -274,8 +273,3 @@ pub struct CUstreamCigParam {
 pub struct CUstreamCigCaptureParams {
     pub streamCigParams: *mut CUstreamCigParam,
 }
-
-/// A function the driver calls on the host with the stream's state; it must not call the driver.
-///
-/// Argument of `cuStreamAddCallback`.
-pub type CUstreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;

@@ -1,11 +1,4 @@
 //! Handles NVML gives out.
-//!
-//! # Safety
-//! The only `unsafe` is the promise that a handle may move between threads: it is a number to us, and NVML is thread-safe.
-#![allow(
-    unsafe_code,
-    reason = "handles are numbers to us and may cross threads"
-)]
 
 use crate::abi::handles;
 

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
+use crate::driver::green::Green;
 use crate::gate::window::Lane;
-use crate::green::Green;
 
 /// What is complete once something is.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,16 @@ pub(super) struct Before {
     pub(super) alone: bool,
 }
 
+impl Before {
+    /// Known to be complete, but not since when.
+    pub(super) fn beside_others(self) -> Self {
+        Self {
+            alone: false,
+            ..self
+        }
+    }
+}
+
 /// What is known of an event.
 #[derive(Clone, Copy, Debug)]
 struct Recorded {
@@ -41,7 +51,7 @@ struct Recorded {
     serial: u64,
     /// Recordings that have begun and not returned.
     under_way: u32,
-    /// [`FREED`] at that recording.
+    /// `FREED` at that recording.
     freed: u64,
 }
 

@@ -3,31 +3,25 @@
 use core::cell::RefCell;
 
 use super::{Asker, Inner, Mark, Relaxed, Sample};
+use gpushare_cuda_abi::cuda::CUcontext;
 
-/// Events kept for the next mark.
+/// Events kept for the next mark, of those with times and of those without.
 const SPARE: usize = 64;
 
 impl Inner {
     /// Asks the marks. In relaxed mode, or by a thread that always is.
     pub(super) fn look(&mut self, now: u64) {
-        let Self {
-            window,
-            spare,
-            timed,
-            going,
-            looked,
-            ..
-        } = self;
-        *looked = now;
-        if window.is_drained() {
+        self.looked = now;
+        if self.window.is_drained() {
             return;
         }
+        let (spares, going) = (&mut self.spares, &self.going);
         let asker = RefCell::new(Asker::new());
         let is_passed =
             |mark: &Mark| !going.contains(&mark.context) && asker.borrow_mut().is_passed(mark);
-        window.look(now, is_passed, |mark| {
+        self.window.look(now, is_passed, |mark| {
             let took = mark.start.and_then(|_| asker.borrow_mut().took(&mark));
-            keep(spare, timed, mark);
+            spares.keep(mark);
             Sample(took)
         });
     }
@@ -36,42 +30,37 @@ impl Inner {
         let _relaxed = Relaxed::enter();
         self.look(now);
     }
+}
 
-    pub(super) fn take_spare(&mut self, context: usize) -> Option<Mark> {
-        take(&mut self.spare, context)
+/// Events that were used, and may be again.
+#[derive(Debug, Default)]
+pub(super) struct Spares([Vec<Mark>; 2]);
+
+impl Spares {
+    /// One of this context, with a time or without.
+    pub(super) fn take(&mut self, context: usize, timed: bool) -> Option<Mark> {
+        let marks = &mut self.0[usize::from(timed)];
+        let is_there = |mark: &Mark| mark.context.0.addr() == context;
+        let at = marks.iter().rposition(is_there)?;
+        Some(marks.swap_remove(at))
     }
 
-    pub(super) fn take_timed(&mut self, context: usize) -> Option<Mark> {
-        take(&mut self.timed, context)
-    }
-
+    /// Keeps the events of a mark, each by itself.
     pub(super) fn keep(&mut self, mark: Mark) {
-        keep(&mut self.spare, &mut self.timed, mark);
+        for mark in mark.split().into_iter().flatten() {
+            let marks = &mut self.0[usize::from(mark.timed)];
+            if marks.len() < SPARE {
+                marks.push(mark);
+            } else {
+                mark.destroy();
+            }
+        }
     }
 
-    pub(super) fn keep_timed(&mut self, mark: Mark) {
-        keep_one(&mut self.timed, mark);
-    }
-}
-
-fn take(marks: &mut Vec<Mark>, context: usize) -> Option<Mark> {
-    let is_there = |mark: &Mark| mark.context.0.addr() == context;
-    let at = marks.iter().rposition(is_there)?;
-    Some(marks.swap_remove(at))
-}
-
-/// Keeps the events of a mark for the next ones.
-pub(super) fn keep(spare: &mut Vec<Mark>, timed: &mut Vec<Mark>, mark: Mark) {
-    match mark.split() {
-        Some(both) => both.into_iter().for_each(|mark| keep_one(timed, mark)),
-        None => keep_one(spare, mark),
-    }
-}
-
-fn keep_one(marks: &mut Vec<Mark>, mark: Mark) {
-    if marks.len() < SPARE {
-        marks.push(mark);
-    } else {
-        mark.destroy();
+    /// The context has gone, and its events with it.
+    pub(super) fn forget(&mut self, context: CUcontext) {
+        for marks in &mut self.0 {
+            marks.retain(|mark| mark.context != context);
+        }
     }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
-use super::{Column, clock, streams};
+use super::{Column, Inner, clock, streams};
+use crate::driver::green;
 use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
 use crate::gate::mirror::Stand;
 use crate::gate::window::{BATCH_AGE, Lane};
-use crate::green;
 
 /// An operation that is timed: the event before it.
 #[derive(Debug)]
@@ -18,6 +18,17 @@ pub(in crate::gate) struct Timing {
     gone: u64,
     /// When the device should have done everything before the operation.
     idle_at: u64,
+}
+
+/// A batch that is to get its mark.
+#[derive(Debug)]
+struct Making {
+    lane: Lane,
+    number: u64,
+    timed: bool,
+    spare: Option<Mark>,
+    /// Contexts that had gone by then.
+    gone: u64,
 }
 
 /// What is known of work after an attempt to put a mark behind it.
@@ -31,28 +42,53 @@ enum Known {
     Nothing,
 }
 
+impl Inner {
+    fn making(&mut self, lane: Lane, number: u64, timed: bool) -> Making {
+        Making {
+            lane,
+            number,
+            timed,
+            spare: self.spares.take(lane.context, timed),
+            gone: self.gone,
+        }
+    }
+
+    /// Keeps an event for the next mark, unless it may be of a context that has gone since.
+    fn keep(&mut self, mark: Option<Mark>, gone: u64) {
+        if let (Some(mark), true) = (mark, self.gone == gone) {
+            self.spares.keep(mark);
+        }
+    }
+
+    fn close_batch(&mut self, lane: Lane, timed: bool) -> Option<Making> {
+        let number = self.window.close_batch(lane, clock::now())?;
+        Some(self.making(lane, number, timed))
+    }
+}
+
+impl Making {
+    fn put(&self) -> Put {
+        let context = CUcontext(core::ptr::without_provenance_mut(self.lane.context));
+        marks::put(context, behind(self.lane), self.spare, self.timed)
+    }
+}
+
 impl Column {
     /// Puts a mark behind the work of `lane`. `true` if none of it is left without one.
     pub(in crate::gate) fn mark(&self, lane: Lane) -> bool {
-        let (number, spare, gone) = {
-            let mut inner = self.lock();
-            let Some(number) = inner.window.close_batch(lane, clock::now()) else {
-                return true;
-            };
-            (number, inner.take_spare(lane.context), inner.gone)
-        };
-        matches!(self.put(lane, number, spare, gone), Known::All)
+        let making = self.lock().close_batch(lane, false);
+        making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
     }
 
     /// Puts a mark behind work in `lane` that nobody noted.
     fn mark_blindly(&self, lane: Lane) -> Known {
-        let (number, spare, gone) = {
+        let making = {
             let mut inner = self.lock();
             let now = clock::now();
             let number = inner.window.close_blindly(lane, now, lane.is_context());
-            (number, inner.take_spare(lane.context), inner.gone)
+            inner.making(lane, number, false)
         };
-        self.put(lane, number, spare, gone)
+        self.was_put(&making, making.put())
     }
 
     /// Puts a mark behind all work of a context, if that can be done now.
@@ -60,99 +96,71 @@ impl Column {
         matches!(self.mark_blindly(Lane::of_context(context)), Known::All)
     }
 
-    fn put(&self, lane: Lane, number: u64, spare: Option<Mark>, gone: u64) -> Known {
-        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
-        let put = marks::put(context, behind(lane), spare);
-        self.was_put(lane, number, put, gone)
-    }
-
     /// Puts an event before an operation of `lane` that is to be timed.
     pub(in crate::gate) fn time(&self, lane: Lane) -> Option<Timing> {
-        let (spare, gone, left) = {
+        let (making, left) = {
             let mut inner = self.lock();
             let left = inner.window.left(clock::now());
-            (inner.take_timed(lane.context), inner.gone, left)
+            (inner.making(lane, 0, true), left)
         };
-        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
         let _relaxed = Relaxed::enter();
-        match marks::put_timed(context, behind(lane), spare) {
+        match making.put() {
             Put::Made(start) => Some(Timing {
                 start,
-                gone,
+                gone: making.gone,
                 idle_at: clock::now().saturating_add(left),
             }),
             Put::Gone => None,
             Put::Captures(spare) | Put::Unmarked(spare) => {
-                self.keep_timed(spare, gone);
+                self.lock().keep(spare, making.gone);
                 None
             }
         }
     }
 
     /// Puts the mark behind an operation of `key` that is timed, and all before it in its lane.
-    pub(super) fn mark_timed(&self, lane: Lane, key: u64, timing: Timing) {
-        let Timing {
-            start,
-            gone,
-            idle_at,
-        } = timing;
+    pub(super) fn mark_timed(&self, lane: Lane, key: u64, timing: &Timing) {
         let now = clock::now();
-        let (number, spare) = {
-            let mut inner = self.lock();
-            let Some(number) = inner.window.close_batch(lane, now) else {
-                drop(inner);
-                self.keep_timed(Some(start), gone);
-                return;
-            };
-            (number, inner.take_timed(lane.context))
+        let Some(making) = self.lock().close_batch(lane, true) else {
+            return self.untimed(timing);
         };
-        let context = CUcontext(core::ptr::without_provenance_mut(lane.context));
-        let put = match marks::put_timed(context, behind(lane), spare) {
-            Put::Made(end) => Put::Made(end.behind(start, key, now.saturating_sub(idle_at))),
+        let put = match making.put() {
+            Put::Made(end) => {
+                let gap = now.saturating_sub(timing.idle_at);
+                Put::Made(end.behind(timing.start, key, gap))
+            }
             other => {
-                self.keep_timed(Some(start), gone);
+                self.untimed(timing);
                 other
             }
         };
-        let _ = self.was_put(lane, number, put, gone);
+        let _ = self.was_put(&making, put);
     }
 
     /// The operation was not submitted after all.
     pub(in crate::gate) fn untimed(&self, timing: &Timing) {
-        self.keep_timed(Some(timing.start), timing.gone);
+        self.lock().keep(Some(timing.start), timing.gone);
     }
 
-    fn keep_timed(&self, mark: Option<Mark>, gone: u64) {
-        let mut inner = self.lock();
-        if let (Some(mark), true) = (mark, inner.gone == gone) {
-            inner.keep_timed(mark);
-        }
-    }
-
-    fn was_put(&self, lane: Lane, number: u64, put: Put, gone: u64) -> Known {
+    fn was_put(&self, making: &Making, put: Put) -> Known {
         let mut inner = self.lock();
         let (mark, known) = match put {
             Put::Made(mark) => {
-                let lost = inner.window.marked(number, mark).err();
+                let lost = inner.window.marked(making.number, mark).err();
                 (lost, Known::All)
             }
             Put::Gone => {
-                let of_context = |known: &Lane| known.context == lane.context;
+                let of_context = |known: &Lane| known.context == making.lane.context;
                 inner.window.forget(of_context, drop);
                 (None, Known::All)
             }
-            Put::Captures(mark) => {
-                inner.window.unmarked(number);
-                (mark, Known::ItCaptures)
-            }
-            Put::Unmarked(mark) => {
-                inner.window.unmarked(number);
-                (mark, Known::Nothing)
-            }
+            Put::Captures(mark) => (mark, Known::ItCaptures),
+            Put::Unmarked(mark) => (mark, Known::Nothing),
         };
-        if let (Some(mark), true) = (mark, inner.gone == gone) {
-            inner.keep(mark);
+        if known != Known::All {
+            inner.window.unmarked(making.number);
         }
+        inner.keep(mark, making.gone);
         known
     }
 

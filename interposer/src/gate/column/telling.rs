@@ -62,7 +62,7 @@ impl Column {
         if words != inner.published
             && let Some(compute) = account::compute()
         {
-            compute.reports(self.index, &words);
+            compute.reports(self.index, words.service, words.busy, words.pending);
             inner.published = words;
         }
     }

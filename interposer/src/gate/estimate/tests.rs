@@ -4,7 +4,10 @@ const ASSUMED: u64 = 500_000;
 
 fn batch(ops: &[(u64, u64)]) -> Mix {
     let mut mix = Mix::default();
-    ops.iter().for_each(|(key, ns)| mix.add(*key, *ns, true));
+    for (key, ns) in ops {
+        let known = true;
+        mix.add(*key, Expected { ns: *ns, known });
+    }
     mix
 }
 

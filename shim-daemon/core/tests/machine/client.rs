@@ -1,7 +1,7 @@
 //! A process: what its program does, and its gate, which keeps the rules as the library does: window, marks, soft landing,
 //! reports. Latencies are drawn from what futex wakes and sockets take.
 
-use super::rng::Rng;
+use crate::node::rng::Rng;
 use gpushare_core::{ContainerId, Lease, LeaseKind, Nanos, ProcessId};
 use std::collections::VecDeque;
 

@@ -87,8 +87,6 @@ impl Machine {
         self.meter.marks += MARK;
         let batch = Batch {
             left: length + MARK,
-            overhead: MARK,
-            estimate,
         };
         self.post(Nanos::micros(4), Mail::Arrive(at, batch));
     }

@@ -8,10 +8,6 @@ use std::collections::VecDeque;
 pub struct Batch {
     /// What is left of it.
     pub left: u64,
-    /// What of it is a mark and no kernel's work.
-    pub overhead: u64,
-    /// What its submitter thinks it takes.
-    pub estimate: u64,
 }
 
 #[derive(Debug, Default)]
@@ -35,10 +31,6 @@ impl Gpu {
 
     pub fn is_busy(&self) -> bool {
         self.queues.iter().any(|queue| !queue.is_empty())
-    }
-
-    pub fn works(&self, process: usize) -> bool {
-        !self.queues[process].is_empty()
     }
 
     fn running(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! How late a host runs who sleeps: never, or as a machine with more to do than processors.
 
-use super::rng::Rng;
+use crate::node::rng::Rng;
 use gpushare_core::Nanos;
 
 /// One stall in so long.

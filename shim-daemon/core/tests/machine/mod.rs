@@ -1,10 +1,6 @@
 //! A device in virtual time: the schedule under test, processes whose gates keep the rules with realistic latencies, and
 //! hardware that slices time among all that is submitted. The schedule's invariants are checked after every input.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every test file uses its own part of the harness"
-)]
+#![allow(unreachable_pub, reason = "a module of several test files")]
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
@@ -19,13 +15,11 @@ mod gate;
 mod gpu;
 mod host;
 mod meter;
-#[path = "../node/rng.rs"]
-mod rng;
 
+pub use crate::node::rng::Rng;
 pub use client::{Client, Length, Manners, Program};
 pub use host::Host;
 pub use meter::Meter;
-pub use rng::Rng;
 
 use gpu::{Batch, Gpu};
 use gpushare_core::lease::{Input, Output, Schedule};
@@ -61,7 +55,6 @@ enum Mail {
 #[derive(Debug)]
 pub struct Machine {
     pub schedule: Schedule,
-    pub policy: LeasePolicy,
     pub now: Nanos,
     pub meter: Meter,
     pub clients: Vec<Client>,
@@ -90,7 +83,6 @@ impl Machine {
     pub fn with(policy: LeasePolicy, seed: u64) -> Self {
         Self {
             schedule: Schedule::new(policy),
-            policy,
             now: Nanos::ZERO,
             meter: Meter::default(),
             clients: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpushare_core::{Compute, LeasePolicy, Mode, Nanos, Permille, Sharing};
+use gpushare_core::{Compute, LeasePolicy, Nanos, Permille, Sharing};
 
 use super::{Brain, MS, NoSteering, Pace, Program, Report, Rig, S, Steering, US};
 
@@ -26,7 +26,6 @@ pub struct Case {
 #[derive(Clone, Debug)]
 pub struct Steered {
     pub report: Report,
-    pub mode: Mode,
     /// How often the mode changed in the whole run.
     pub changes: u64,
 }
@@ -130,11 +129,7 @@ impl Case {
         let (mode, changes) = rig.steering.changes();
         let modes = format!("{mode:?}, {changes} changes");
         print(&format!("{} steered", self.title()), &report, &modes);
-        Steered {
-            report,
-            mode,
-            changes,
-        }
+        Steered { report, changes }
     }
 
     pub fn pair(&self) -> Pair {

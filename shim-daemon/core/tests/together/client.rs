@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::books::Books;
 use super::entry::Entry;
-use super::rng::Rng;
 use super::{Gate, Pattern, Program, Who};
+use crate::node::rng::Rng;
 use softgpu::model::Seat;
 
 /// What the thread does.

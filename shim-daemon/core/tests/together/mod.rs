@@ -10,12 +10,7 @@
 //!
 //! What is simplified: a process has one stream, and learns of the end of an operation when it
 //! happens. A thread that waits goes on [`Rig::wake`] after what it waited for.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    reason = "every test file uses its own part of the harness"
-)]
+#![allow(unreachable_pub, reason = "a module of several test files")]
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
@@ -32,16 +27,14 @@ mod entry;
 mod program;
 mod report;
 mod rig;
-#[path = "../node/rng.rs"]
-mod rng;
 mod steering;
 
+pub use crate::node::rng::Rng;
 pub use brain::Brain;
-pub use case::{Case, Pair, SLICES, Steered, at_least, limit, near, request};
+pub use case::{Case, SLICES, at_least, limit, near, request};
 pub use program::{Pattern, Program};
-pub use report::{Report, TenantReport};
+pub use report::Report;
 pub use rig::Rig;
-pub use rng::Rng;
 pub use softgpu::model::Pace;
 pub use steering::{Gate, NoSteering, Sample, Steering, Who};
 

@@ -1,6 +1,7 @@
 //! What a process does: when it launches, what, and when it waits.
 
-use super::{Sample, US, rng::Rng};
+use super::{Sample, US};
+use crate::node::rng::Rng;
 
 /// When requests come, and how many launches each is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

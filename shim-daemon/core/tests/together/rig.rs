@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::client::{Act, Client, Thread};
 use super::report::{Meter, Report};
-use super::rng::Rng;
 use super::{Gate, MS, Pace, Program, Sample, Steering, US, Who};
+use crate::node::rng::Rng;
 use softgpu::model::RoundRobin;
 
 /// Something that is going to happen. Numbers are of clients.

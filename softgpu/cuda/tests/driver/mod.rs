@@ -1,7 +1,6 @@
 //! The driver as a C program sees it, and processes of one test each.
 //!
 //! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one test are not another's.
-#![allow(dead_code, reason = "each test uses a part")]
 #![allow(unsafe_code, reason = "the driver is a C library")]
 #![allow(
     clippy::exit,
@@ -13,6 +12,8 @@
 pub(crate) mod graphs;
 
 use std::ffi::{CString, c_char, c_void};
+use std::panic::Location;
+use std::path::Path;
 use std::process::Command;
 use std::ptr::null_mut;
 
@@ -93,7 +94,6 @@ driver! {
     fn cuParamSetv(function: CUfunction, offset: i32, from: *mut c_void, bytes: u32);
     fn cuLaunchGrid(function: CUfunction, width: i32, height: i32);
     fn cuLaunchKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
-    fn cuLaunchKernel_ptsz(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
     fn cuLaunchCooperativeKernel(function: CUfunction, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: CUstream, params: *mut *mut c_void);
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
     fn cuGraphCreate(graph: *mut CUgraph, flags: u32);
@@ -137,7 +137,6 @@ driver! {
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
     fn cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, count: *mut usize);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
-    fn cuOccupancyMaxPotentialBlockSize(grid: *mut i32, block: *mut i32, function: CUfunction, sizes: CUoccupancyB2DSize, shared: usize, limit: i32);
 }
 
 /// Success.
@@ -146,14 +145,18 @@ pub(crate) const OK: CUresult = CUresult::SUCCESS;
 /// Which test this process runs; absent in the process that cargo started.
 const CHILD: &str = "SOFTGPU_TEST";
 
-/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`]. `name` is the test's own.
+/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`]. `name` is the test's own, in
+/// the file that calls.
+#[track_caller]
 pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
     if std::env::var(CHILD).is_ok_and(|child| child == name) {
         body();
         std::process::exit(0);
     }
+    let file = Path::new(Location::caller().file());
+    let test = format!("{}::{name}", file.file_stem().unwrap().display());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", &test, "--nocapture", "--test-threads=1"]);
     command
         .env("SOFTGPU", spec)
         .env(CHILD, name)

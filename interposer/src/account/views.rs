@@ -1,0 +1,189 @@
+//! What a container is shown of a device's memory.
+//!
+//! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is what the quota leaves, and never more than the device
+//! has. Without a limit the device's own answers stand.
+//!
+//! Programs that are told the request measure their own use by the fall of free memory, and some refuse to go on when it rises
+//! meanwhile. So for each process what is free and what it has charged itself never rise together ([`Shown`]): only its own
+//! frees raise what it is told.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::account::{self, ByRequest, Standing};
+use crate::driver::device::DeviceKey;
+
+/// The least that one process was told is free on a device, and held, together. Bytes.
+#[derive(Debug)]
+pub(crate) struct Shown(AtomicU64);
+
+impl Shown {
+    /// Nothing was told yet.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+
+    /// What may be told of `free` bytes by a process that holds `own`.
+    fn at_most(&self, free: u64, own: u64) -> u64 {
+        let now = free.saturating_add(own);
+        let least = self.0.fetch_min(now, Ordering::Relaxed).min(now);
+        free.min(least.saturating_sub(own))
+    }
+}
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// What the container may use in all.
+    pub(crate) total: u64,
+    /// What it could have now.
+    pub(crate) free: u64,
+}
+
+/// The total shown, `None` where it is the device's own.
+pub(crate) fn total(device: DeviceKey) -> Option<u64> {
+    let standing = account::standing(device)?;
+    (standing.view_total < standing.capacity).then_some(standing.view_total)
+}
+
+/// Total and free shown, `None` where they are the device's own. `physical` is what the device has free.
+pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
+    let (standing, by_request) = account::standing_by_request(device)?;
+    match by_request {
+        None => seen(&standing, physical),
+        Some(by_request) => seen_by_request(&standing, &by_request, physical),
+    }
+}
+
+/// The same where programs are told the request. What a daemon guarantees is free whatever neighbours hold of it now: it is taken back
+/// from them when it is asked for.
+fn seen_by_request(standing: &Standing, by_request: &ByRequest, physical: u64) -> Option<Memory> {
+    let physical = if by_request.is_guaranteed {
+        u64::MAX
+    } else {
+        physical
+    };
+    let seen = seen(standing, physical)?;
+    let left = standing.view_total.saturating_sub(standing.charged);
+    let free = seen.free.min(left);
+    Some(Memory {
+        free: by_request.shown.at_most(free, by_request.own),
+        ..seen
+    })
+}
+
+/// The same, from a standing.
+pub(crate) fn seen(standing: &Standing, physical: u64) -> Option<Memory> {
+    let ceiling = standing
+        .limit
+        .unwrap_or(u64::MAX)
+        .min(standing.reach.unwrap_or(u64::MAX));
+    let quota = ceiling.saturating_sub(standing.charged);
+    if standing.limit.is_none() && standing.view_total >= standing.capacity {
+        return None;
+    }
+    Some(Memory {
+        total: standing.view_total,
+        free: quota.min(physical).min(standing.view_total),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn standing(limit: Option<u64>, view_total: u64, charged: u64) -> Standing {
+        Standing {
+            limit,
+            view_total,
+            capacity: 16 * GIB,
+            charged,
+            reach: None,
+        }
+    }
+
+    #[test]
+    fn no_more_is_free_than_the_daemon_could_give() {
+        let standing = Standing {
+            reach: Some(3 * GIB / 2),
+            ..standing(Some(4 * GIB), 4 * GIB, GIB)
+        };
+        let seen = seen(&standing, 12 * GIB).unwrap();
+        assert_eq!((seen.total, seen.free), (4 * GIB, GIB / 2));
+    }
+
+    #[test]
+    fn free_is_what_the_quota_leaves_or_what_the_device_has_whichever_is_less() {
+        let standing = standing(Some(4 * GIB), 4 * GIB, GIB);
+        assert_eq!(
+            seen(&standing, 12 * GIB),
+            Some(Memory {
+                total: 4 * GIB,
+                free: 3 * GIB
+            })
+        );
+        assert_eq!(
+            seen(&standing, 2 * GIB),
+            Some(Memory {
+                total: 4 * GIB,
+                free: 2 * GIB
+            })
+        );
+    }
+
+    #[test]
+    fn more_charged_than_the_limit_leaves_nothing_free() {
+        assert_eq!(
+            seen(&standing(Some(GIB), GIB, 2 * GIB), GIB),
+            Some(Memory {
+                total: GIB,
+                free: 0
+            })
+        );
+    }
+
+    #[test]
+    fn a_view_by_request_never_has_more_free_than_its_total() {
+        assert_eq!(
+            seen(&standing(Some(4 * GIB), GIB, 0), 8 * GIB),
+            Some(Memory {
+                total: GIB,
+                free: GIB
+            })
+        );
+    }
+
+    #[test]
+    fn what_a_neighbour_gives_back_is_not_told_and_what_one_frees_is() {
+        let shown = Shown::new();
+        let told = |free: u64, own: u64| shown.at_most(free, own);
+        assert_eq!(told(4 * GIB, 0), 4 * GIB);
+        assert_eq!(told(3 * GIB, 0), 3 * GIB, "a neighbour took one");
+        assert_eq!(told(4 * GIB, 0), 3 * GIB, "and gave it back");
+        assert_eq!(told(3 * GIB, GIB), 2 * GIB, "the fall is one's own use");
+        assert_eq!(told(GIB, GIB), GIB);
+        assert_eq!(told(3 * GIB, 0), 2 * GIB, "one's own free raises it");
+        assert_eq!(told(GIB, 4 * GIB), 0);
+    }
+
+    #[test]
+    fn a_guaranteed_request_is_free_whatever_neighbours_hold_of_it() {
+        let by_request = |is_guaranteed| ByRequest {
+            shown: Box::leak(Box::new(Shown::new())),
+            own: 0,
+            is_guaranteed,
+        };
+        let standing = standing(Some(8 * GIB), 4 * GIB, GIB);
+        let free = |by_request| seen_by_request(&standing, &by_request, GIB).unwrap().free;
+        assert_eq!(
+            (free(by_request(true)), free(by_request(false))),
+            (3 * GIB, GIB)
+        );
+    }
+
+    #[test]
+    fn without_a_limit_the_device_speaks_for_itself() {
+        assert_eq!(seen(&standing(None, 16 * GIB, GIB), 8 * GIB), None);
+    }
+}

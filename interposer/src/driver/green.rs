@@ -1,0 +1,179 @@
+//! Green contexts: which primary context one is a part of, and which streams are its own.
+//!
+//! A green context may be current in one thread at a time, and that is one of the program's. So this library makes none current: what
+//! lies in one is the primary context's, and whatever is asked or marked is so in that. Known by two handles: its own, and the one it
+//! has as a context (`cuCtxFromGreenCtx`).
+//!
+//! # Safety
+//! `unsafe` calls the driver with handles it has just given, and out parameters that outlive the calls.
+#![allow(unsafe_code, reason = "asks the driver about green contexts")]
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUdevice, CUgreenCtx, CUstream};
+
+use crate::driver::calls;
+use crate::guest::map::Map;
+
+/// A green context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Green {
+    /// Its own handle.
+    pub(crate) handle: CUgreenCtx,
+    /// Its handle as a context.
+    pub(crate) converted: CUcontext,
+    /// The primary context it is a part of.
+    pub(crate) primary: CUcontext,
+    /// The device, as the program knows it.
+    pub(crate) ordinal: CUdevice,
+}
+
+/// By their own handles.
+static OWN: Map<Green> = Map::new();
+/// By their handles as contexts.
+static CONVERTED: Map<Green> = Map::new();
+/// The converted context of each stream that is a green context's.
+static STREAMS: Map<CUcontext> = Map::new();
+/// There has been one, in this process or an ancestor.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The program has made one on this device. `None` if the driver does not say what it is a part of.
+pub(crate) fn made(handle: CUgreenCtx, ordinal: CUdevice) -> Option<Green> {
+    let mut converted = CUcontext::NULL;
+    // SAFETY: a handle the driver has just given, and an out parameter that outlives the call.
+    unsafe { calls::cuCtxFromGreenCtx(&raw mut converted, handle) }
+        .ok()
+        .ok()?;
+    enter(handle, converted, ordinal)
+}
+
+/// Looks whether the calling thread's current context, seen for the first time, is a green one that no hook saw made.
+pub(crate) fn notice(current: CUcontext) -> Option<Green> {
+    let (mut handle, mut ordinal) = (CUgreenCtx::NULL, 0);
+    // SAFETY: the default stream of the current context, and out parameters that outlive the calls.
+    unsafe {
+        calls::cuStreamGetGreenCtx(CUstream::NULL, &raw mut handle)
+            .ok()
+            .ok()?;
+        if handle.is_null() {
+            return None;
+        }
+        calls::cuCtxGetDevice(&raw mut ordinal).ok().ok()?;
+    }
+    enter(handle, current, ordinal)
+}
+
+fn enter(handle: CUgreenCtx, converted: CUcontext, ordinal: CUdevice) -> Option<Green> {
+    let green = Green {
+        handle,
+        converted,
+        primary: primary_of(ordinal)?,
+        ordinal,
+    };
+    OWN.insert(number(handle.0), green);
+    CONVERTED.insert(number(converted.0), green);
+    ANY.store(true, Ordering::Release);
+    Some(green)
+}
+
+/// The primary context of a device that has one: retained and released again, which changes nothing while somebody else retains it.
+fn primary_of(ordinal: CUdevice) -> Option<CUcontext> {
+    let mut primary = CUcontext::NULL;
+    // SAFETY: an out parameter that outlives the calls; what is retained is released.
+    unsafe {
+        calls::cuDevicePrimaryCtxRetain(&raw mut primary, ordinal)
+            .ok()
+            .ok()?;
+        let _ = calls::cuDevicePrimaryCtxRelease_v2(ordinal);
+    }
+    Some(primary)
+}
+
+/// The one of this handle, `None` where none is known.
+pub(crate) fn of(handle: CUgreenCtx) -> Option<Green> {
+    OWN.with(number(handle.0), |green| *green)
+}
+
+/// The one that has this handle as a context.
+pub(crate) fn converted(context: CUcontext) -> Option<Green> {
+    if !is_any() {
+        return None;
+    }
+    CONVERTED.with(number(context.0), |green| *green)
+}
+
+/// The one whose default stream is known by this number: that of its handle as a context.
+pub(crate) fn of_default(stream: usize) -> Option<Green> {
+    converted(CUcontext(core::ptr::without_provenance_mut(stream)))
+}
+
+/// Those of a primary context.
+pub(crate) fn all_in(primary: CUcontext) -> Vec<Green> {
+    if !is_any() {
+        return Vec::new();
+    }
+    let all = OWN.all().into_iter();
+    all.filter(|green| green.primary == primary).collect()
+}
+
+/// The one that is current in the calling thread.
+pub(crate) fn current() -> Option<Green> {
+    if !is_any() {
+        return None;
+    }
+    let mut current = CUcontext::NULL;
+    // SAFETY: an out parameter that outlives the call.
+    unsafe { calls::cuCtxGetCurrent(&raw mut current) }
+        .ok()
+        .ok()?;
+    converted(current)
+}
+
+/// Whether there has been any.
+fn is_any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
+/// It is destroyed: its handles may soon be others'.
+pub(crate) fn gone(green: &Green) {
+    OWN.take(number(green.handle.0));
+    CONVERTED.take(number(green.converted.0));
+    let _ = STREAMS.drain_if(|_, of| *of == green.converted);
+}
+
+/// A primary context has ended, and its green ones with it.
+pub(crate) fn primary_gone(primary: CUcontext) {
+    if is_any() {
+        let ended = OWN.drain_if(|_, green| green.primary == primary);
+        ended.iter().for_each(|(_, green)| gone(green));
+    }
+}
+
+/// The program has made a stream: whether it is a green context's.
+pub(crate) fn stream_made(stream: CUstream) {
+    if !is_any() {
+        return;
+    }
+    let mut of = CUgreenCtx::NULL;
+    // SAFETY: the program's stream, and an out parameter that outlives the call.
+    let known = unsafe { calls::cuStreamGetGreenCtx(stream, &raw mut of) }.is_success();
+    if let (true, Some(green)) = (known, self::of(of)) {
+        STREAMS.insert(number(stream.0), green.converted);
+    }
+}
+
+/// The program has destroyed a stream.
+pub(crate) fn stream_gone(stream: CUstream) {
+    if is_any() {
+        STREAMS.take(number(stream.0));
+    }
+}
+
+/// Whether a stream, by the number of its handle, is this green context's own.
+pub(crate) fn owns(green: &Green, stream: usize) -> bool {
+    STREAMS.with(stream as u64, |of| *of == green.converted) == Some(true)
+}
+
+fn number<T>(handle: *mut T) -> u64 {
+    handle.addr() as u64
+}

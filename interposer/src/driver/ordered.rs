@@ -1,0 +1,234 @@
+//! A stream as stream-ordered functions understand it: whether it records, where it is, and an event behind its work.
+//!
+//! # Safety
+//! The driver is asked about the program's stream, with out parameters that outlive the calls.
+#![allow(unsafe_code, reason = "asks the driver about a stream")]
+
+use core::cell::Cell;
+use core::ops::RangeInclusive;
+
+use gpushare_cuda_abi::cuda::*;
+
+use crate::driver::calls;
+use crate::driver::contexts::{self, Here};
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::green;
+use crate::driver::streams;
+
+/// What the driver answers where a capture forbids something.
+const CAPTURE_ERRORS: RangeInclusive<u32> =
+    CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
+
+/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ordered {
+    stream: CUstream,
+    per_thread: bool,
+}
+
+/// Which stream it is, whatever it is called: stream 0 is another one in each context, the thread's own in each thread, and a handle
+/// may be another stream's once its own is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamId {
+    /// The driver's number, which it never gives twice.
+    Number(u64),
+    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
+    Handle(usize, bool, usize, i64),
+}
+
+/// A stream that the program made, and what the driver said of it.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    epoch: u64,
+    stream: CUstream,
+    here: Here,
+    id: StreamId,
+}
+
+thread_local! {
+    // Const and without a destructor: memory is freed in other libraries' destructors too.
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+}
+
+impl Ordered {
+    /// For a function without a suffix.
+    pub(crate) fn legacy(stream: CUstream) -> Self {
+        Self {
+            stream,
+            per_thread: false,
+        }
+    }
+
+    /// For its twin.
+    pub(crate) fn per_thread(stream: CUstream) -> Self {
+        Self {
+            stream,
+            per_thread: true,
+        }
+    }
+
+    /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
+    /// else the driver answers means no: what is not known to be recorded is charged.
+    pub(crate) fn records(self) -> bool {
+        let (answer, status) = self.capture_status();
+        match answer {
+            CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
+            error => CAPTURE_ERRORS.contains(&error.0),
+        }
+    }
+
+    /// Whether a launch in the stream is one the driver would run: it is known, and does not record. A host callback may ask nothing,
+    /// so that in one the answer is no.
+    pub(crate) fn runs(self) -> bool {
+        let (answer, status) = self.capture_status();
+        match answer {
+            CUresult::SUCCESS => status == CUstreamCaptureStatus::NONE,
+            // A driver that cannot capture.
+            answer => answer == CUresult::NOT_FOUND,
+        }
+    }
+
+    /// What the driver has against any call on the stream, if it says: the handle is none, there is
+    /// no context, its work has failed. A capture is no fault, and a driver that cannot be asked
+    /// has found none.
+    pub(crate) fn fault(self) -> Option<CUresult> {
+        match self.capture_status().0 {
+            CUresult::SUCCESS | CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED => None,
+            error => (!CAPTURE_ERRORS.contains(&error.0)).then_some(error),
+        }
+    }
+
+    fn capture_status(self) -> (CUresult, CUstreamCaptureStatus) {
+        let mut status = CUstreamCaptureStatus::NONE;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe {
+            if self.per_thread {
+                calls::cuStreamIsCapturing_ptsz(self.stream, &raw mut status)
+            } else {
+                calls::cuStreamIsCapturing(self.stream, &raw mut status)
+            }
+        };
+        (answer, status)
+    }
+
+    /// The stream's context: the current one for the default streams.
+    pub(crate) fn place(self) -> Option<Here> {
+        if self.stream.is_null()
+            || self.stream == CU_STREAM_LEGACY
+            || self.stream == CU_STREAM_PER_THREAD
+        {
+            return contexts::here();
+        }
+        let epoch = streams::epoch();
+        if let Some(last) = LAST.get()
+            && (last.epoch, last.stream) == (epoch, self.stream)
+        {
+            return Some(last.here);
+        }
+        let mut context = CUcontext::NULL;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe { calls::cuStreamGetCtx(self.stream, &raw mut context) };
+        if !answer.is_success() {
+            return contexts::here();
+        }
+        let here = contexts::of(context)?;
+        // Only what a hook will see destroyed is remembered.
+        if streams::knows(self.stream) {
+            LAST.set(Some(Last {
+                epoch,
+                stream: self.stream,
+                here,
+                id: self.ask_id(Some(here)),
+            }));
+        }
+        Some(here)
+    }
+
+    /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
+    pub(crate) fn device(self) -> Option<DeviceKey> {
+        self.place()
+            .map(|here| here.device)
+            .or_else(|| device::of_ordinal(0))
+    }
+
+    /// Which stream it is. `here` is its place.
+    pub(crate) fn id(self, here: Option<Here>) -> StreamId {
+        if let Some(last) = LAST.get()
+            && (last.epoch, last.stream) == (streams::epoch(), self.stream)
+        {
+            return last.id;
+        }
+        self.ask_id(here)
+    }
+
+    fn ask_id(self, here: Option<Here>) -> StreamId {
+        let mut number = 0;
+        // SAFETY: the program's stream and an out parameter that outlives the call.
+        let answer = unsafe {
+            if self.per_thread {
+                calls::cuStreamGetId_ptsz(self.stream, &raw mut number)
+            } else {
+                calls::cuStreamGetId(self.stream, &raw mut number)
+            }
+        };
+        if answer.is_success() {
+            return StreamId::Number(number);
+        }
+        let own = self.is_own();
+        // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
+        let thread = own.then(|| unsafe { libc::syscall(libc::SYS_gettid) });
+        let context = here.map_or(0, |here| here.handle.0.addr());
+        StreamId::Handle(self.stream.0.addr(), own, context, thread.unwrap_or(0))
+    }
+
+    /// Frees an allocation of ours in the stream's order.
+    pub(crate) fn free(self, address: CUdeviceptr) -> CUresult {
+        // SAFETY: an allocation that the program has not been told of.
+        unsafe {
+            if self.per_thread {
+                calls::cuMemFreeAsync_ptsz(address, self.stream)
+            } else {
+                calls::cuMemFreeAsync(address, self.stream)
+            }
+        }
+    }
+
+    /// The handle as the program gave it.
+    pub(crate) fn handle(self) -> CUstream {
+        self.stream
+    }
+
+    /// Whether it is the context's legacy stream.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.stream == CU_STREAM_LEGACY || self.stream.is_null() && !self.per_thread
+    }
+
+    /// Whether it is a default stream of the green context that is current in the calling thread.
+    pub(crate) fn is_of_green(self) -> bool {
+        let defaults = [CUstream::NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD];
+        defaults.contains(&self.stream) && green::current().is_some()
+    }
+
+    /// Whether the program called the twin.
+    pub(crate) fn is_per_thread(self) -> bool {
+        self.per_thread
+    }
+
+    /// Whether it is the calling thread's own default stream.
+    pub(crate) fn is_own(self) -> bool {
+        self.stream == CU_STREAM_PER_THREAD || self.stream.is_null() && self.per_thread
+    }
+
+    /// Records an event of ours behind everything the stream has been given.
+    pub(crate) fn record(self, event: CUevent) -> Result<(), CUresult> {
+        // SAFETY: the program's stream, and an event of ours in the same context (or the driver refuses).
+        unsafe {
+            if self.per_thread {
+                calls::cuEventRecord_ptsz(event, self.stream)
+            } else {
+                calls::cuEventRecord(event, self.stream)
+            }
+        }
+        .ok()
+    }
+}

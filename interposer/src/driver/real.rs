@@ -1,0 +1,314 @@
+//! The driver's own functions: where they are found, and how they are called.
+//!
+//! [`Slot`] remembers the address of one function. It is filled when a program looks the function up, or on demand from the copy of
+//! libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded; this library never loads one.
+//!
+//! # Safety
+//! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever, and the one cast of an address
+//! to a function pointer ([`Slot::get`]), sound because whoever makes the slot names the symbol and its C type together.
+#![allow(
+    unsafe_code,
+    reason = "talks to the dynamic linker and turns addresses into functions"
+)]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use gpushare_cuda_abi::cuda::CUresult;
+use gpushare_cuda_abi::nvml::nvmlReturn_t;
+use gpushare_cuda_abi::symbols;
+
+use crate::guest::linker;
+
+/// A C status code that says that the driver has no such function.
+pub(crate) trait Missing {
+    /// It.
+    const MISSING: Self;
+}
+
+impl Missing for CUresult {
+    const MISSING: Self = Self::NOT_FOUND;
+}
+
+impl Missing for nvmlReturn_t {
+    const MISSING: Self = Self::FUNCTION_NOT_FOUND;
+}
+
+/// A name with its NUL as a C string, for the macros of this crate.
+pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(with_nul.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a C name holds no NUL"),
+    }
+}
+
+/// `dlsym` and the real thing behind ours.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The library a function belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// The CUDA driver.
+    Cuda,
+    /// NVML.
+    Nvml,
+}
+
+impl Library {
+    const fn soname(self) -> &'static CStr {
+        match self {
+            Self::Cuda => c"libcuda.so.1",
+            Self::Nvml => c"libnvidia-ml.so.1",
+        }
+    }
+
+    fn cell(self) -> &'static AtomicPtr<c_void> {
+        static CUDA: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        static NVML: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        match self {
+            Self::Cuda => &CUDA,
+            Self::Nvml => &NVML,
+        }
+    }
+
+    /// The loaded copy of this library, `None` while the program has none.
+    ///
+    /// The handle is kept: from then on the library stays mapped, because programs hold our hooks and those hold its addresses.
+    fn handle(self) -> Option<*mut c_void> {
+        let cell = self.cell();
+        let known = cell.load(Ordering::Acquire);
+        if !known.is_null() {
+            return Some(known);
+        }
+        // SAFETY: the name is a static string; RTLD_NOLOAD loads nothing and runs no constructor.
+        let found =
+            unsafe { libc::dlopen(self.soname().as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if found.is_null() {
+            return None;
+        }
+        if cell
+            .compare_exchange(ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
+            // SAFETY: another thread kept its reference; this one is ours to give back.
+            unsafe { libc::dlclose(found) };
+        }
+        Some(found)
+    }
+
+    /// The library's own function of this name, `None` if the library is not loaded or has no such function.
+    fn own(self, symbol: &CStr) -> Option<*mut c_void> {
+        let (dlsym, handle) = (real_dlsym()?, self.handle()?);
+        // SAFETY: the handle is kept for ever, the name is a string.
+        let found = unsafe { dlsym(handle, symbol.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// Addresses of the driver's functions by row of the symbol table, null while unknown.
+static CUDA: [AtomicPtr<c_void>; symbols::CUDA.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; symbols::CUDA.len()];
+/// The same for NVML.
+static NVML: [AtomicPtr<c_void>; symbols::NVML.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; symbols::NVML.len()];
+
+/// Room for the longest symbol that is hooked or called, and the zero behind it.
+const LONGEST: usize = 56;
+
+/// One function of the symbol table, and its real address once that is known. It holds no pointer,
+/// which the dynamic linker would have to adjust in each program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// The exact symbol, suffixes and all, and zeros behind it.
+    symbol: [u8; LONGEST],
+    length: usize,
+    library: Library,
+    index: usize,
+}
+
+impl Row {
+    /// The row of `symbol`; at compile time, where a symbol that the table does not have is an error.
+    pub(crate) const fn of(symbol: &'static CStr) -> Self {
+        let mut index = 0;
+        while index < symbols::CUDA.len() {
+            if same(symbols::CUDA[index].name.as_bytes(), symbol.to_bytes()) {
+                return Self {
+                    symbol: inline(symbol),
+                    length: symbol.to_bytes().len(),
+                    library: Library::Cuda,
+                    index,
+                };
+            }
+            index += 1;
+        }
+        index = 0;
+        while index < symbols::NVML.len() {
+            if same(symbols::NVML[index].name.as_bytes(), symbol.to_bytes()) {
+                return Self {
+                    symbol: inline(symbol),
+                    length: symbol.to_bytes().len(),
+                    library: Library::Nvml,
+                    index,
+                };
+            }
+            index += 1;
+        }
+        panic!("not in the symbol table")
+    }
+
+    /// The exact symbol.
+    pub(crate) const fn name(&self) -> &[u8] {
+        self.symbol.split_at(self.length).0
+    }
+
+    /// The exact symbol, as C has it.
+    pub(crate) fn symbol(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.symbol).unwrap_or(c"")
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &'static AtomicPtr<c_void> {
+        match self.library {
+            Library::Cuda => &CUDA[self.index],
+            Library::Nvml => &NVML[self.index],
+        }
+    }
+
+    /// The driver's function, `None` if the program has no driver or its driver no such function.
+    #[inline]
+    pub(crate) fn address(&self) -> Option<*mut c_void> {
+        let known = self.cell().load(Ordering::Acquire);
+        if known.is_null() {
+            self.fill()
+        } else {
+            Some(known)
+        }
+    }
+
+    #[cold]
+    fn fill(&self) -> Option<*mut c_void> {
+        let found = self.library.own(self.symbol())?;
+        self.cell().store(found, Ordering::Release);
+        Some(found)
+    }
+
+    /// Learns the address from an answer of the driver itself, for a function that it does not export.
+    pub(crate) fn offer(&self, address: *mut c_void) {
+        if self.address().is_none() {
+            self.cell().store(address, Ordering::Release);
+        }
+    }
+}
+
+/// The text of a symbol with zeros behind it.
+const fn inline(symbol: &CStr) -> [u8; LONGEST] {
+    let (bytes, mut text, mut at) = (symbol.to_bytes(), [0; LONGEST], 0);
+    assert!(
+        bytes.len() < LONGEST,
+        "a longer symbol than there is room for"
+    );
+    while at < bytes.len() {
+        text[at] = bytes[at];
+        at += 1;
+    }
+    text
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// One of the driver's functions with its C type `F`.
+#[derive(Debug)]
+pub(crate) struct Slot<F> {
+    row: Row,
+    signature: PhantomData<F>,
+}
+
+impl<F: Copy> Slot<F> {
+    /// A slot for `symbol`.
+    ///
+    /// # Safety
+    /// `F` must be the function pointer type of the C function `symbol`.
+    pub(crate) const unsafe fn new(symbol: &'static CStr) -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self {
+            row: Row::of(symbol),
+            signature: PhantomData,
+        }
+    }
+
+    /// The driver's function if its address has been needed before.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Option<F> {
+        let address = self.row.cell().load(Ordering::Acquire);
+        // SAFETY: as in `get`.
+        (!address.is_null()).then(|| unsafe { core::mem::transmute_copy(&address) })
+    }
+
+    /// The driver's function, `None` if the program has no driver or its driver no such function.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<F> {
+        let address = self.row.address()?;
+        // SAFETY: the maker of the slot promised that the symbol at this address has type `F`; sizes are equal (see `new`).
+        Some(unsafe { core::mem::transmute_copy(&address) })
+    }
+}
+
+/// The `dlsym` of the C library, found without using `dlsym`. `None` only where no known version of it exists.
+pub(crate) fn real_dlsym() -> Option<Dlsym> {
+    static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let mut address = REAL.load(Ordering::Acquire);
+    if address.is_null() {
+        address = find_dlsym()?;
+        REAL.store(address, Ordering::Release);
+    }
+    // SAFETY: the address is that of a function named `dlsym` with a version only the C library gives.
+    Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(address) })
+}
+
+/// glibc 2.34 moved `dlsym` from libdl to libc and gave it a second version; older ones know only the first.
+const DLSYM_VERSIONS: [&CStr; 2] = [
+    c"GLIBC_2.34",
+    if cfg!(target_arch = "aarch64") {
+        c"GLIBC_2.17"
+    } else {
+        c"GLIBC_2.2.5"
+    },
+];
+
+#[cold]
+fn find_dlsym() -> Option<*mut c_void> {
+    // Behind this library; else, where another preload's `dlvsym` sees that differently, in the C library itself.
+    let places = [None, Some(c"libc.so.6"), Some(c"libdl.so.2")];
+    places.into_iter().find_map(|place| {
+        let handle = match place {
+            None => libc::RTLD_NEXT,
+            // SAFETY: a static string; RTLD_NOLOAD loads nothing. The C library stays anyway.
+            Some(name) => unsafe {
+                libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+            },
+        };
+        let in_place = |version: &&'static CStr| {
+            // SAFETY: a live or special handle and static strings.
+            let found = unsafe { libc::dlvsym(handle, c"dlsym".as_ptr(), version.as_ptr()) };
+            (!found.is_null() && !linker::is_ours(found)).then_some(found)
+        };
+        if handle.is_null() {
+            return None;
+        }
+        DLSYM_VERSIONS.iter().find_map(in_place)
+    })
+}

@@ -1,0 +1,215 @@
+//! The library's life in one process: a named state machine, started by the first hooked call and by nothing earlier.
+//!
+//! # Safety
+//! `unsafe` calls libc without pointers, apart from one `write` of a buffer that outlives it.
+#![allow(
+    unsafe_code,
+    reason = "libc calls: auxv, fork handler, one line on stderr"
+)]
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use gpushare_protocol::limits::Limits;
+
+use crate::guest::background::Uncancelled;
+use crate::guest::frames::{self, Frame, Undisturbed};
+
+/// Where the process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// No hooked call yet; also a forked child before its first one.
+    Fresh = 0,
+    /// One thread is taking a step, others wait.
+    Starting = 1,
+    /// The environment is read and good; the driver has not been started.
+    Prepared = 2,
+    /// The driver runs and the container is joined.
+    Active = 3,
+    /// Stepped aside for good: a privileged program, or `GPUSHARE_DISABLE=1`.
+    Inactive = 4,
+    /// The limits cannot be had; CUDA is refused rather than given without a limit.
+    Refused = 5,
+}
+
+/// How far the library must be for a hook's body to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The limits are known: [`Phase::Prepared`] or [`Phase::Active`].
+    Limits,
+    /// The account is open: [`Phase::Active`].
+    Account,
+}
+
+/// Why a hook steps aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aside {
+    /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of ours.
+    Nested,
+    /// [`Phase::Inactive`].
+    Inactive,
+    /// [`Phase::Refused`].
+    Refused,
+    /// The driver is not initialised, and will say so itself.
+    NoDriverYet,
+    /// Another thread's step did not end within [`START_LIMIT`].
+    StartTimedOut,
+}
+
+/// How long a call waits for another thread's step.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
+
+/// Asks to run a hook's body, whose frame this is. What is returned is proof that this thread is inside a hook and the library is at
+/// work. Two loads once it is.
+#[inline]
+pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Aside> {
+    let inside = frames::enter(frame).ok_or(Aside::Nested)?;
+    if PHASE.load(Ordering::Acquire) != Phase::Active as u8 {
+        settle(need)?;
+    }
+    Ok(inside)
+}
+
+/// The driver's own `cuInit` has succeeded, in this thread: opens the account.
+pub(crate) fn driver_started() -> Result<(), Aside> {
+    advance(Need::Account, &|| true)
+}
+
+fn phase() -> Phase {
+    match PHASE.load(Ordering::Acquire) {
+        0 => Phase::Fresh,
+        1 => Phase::Starting,
+        2 => Phase::Prepared,
+        3 => Phase::Active,
+        4 => Phase::Inactive,
+        _ => Phase::Refused,
+    }
+}
+
+/// Brings the library as far as `need`, or waits for the thread that does.
+#[cold]
+fn settle(need: Need) -> Result<(), Aside> {
+    // Whoever initialised the driver may have got past us: a call that needs the account opens it then.
+    advance(need, &crate::driver::calls::is_initialised)
+}
+
+fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
+    let began = Instant::now();
+    loop {
+        match phase() {
+            Phase::Active => return Ok(()),
+            Phase::Prepared if need == Need::Limits => return Ok(()),
+            Phase::Inactive => return Err(Aside::Inactive),
+            Phase::Refused => return Err(Aside::Refused),
+            Phase::Fresh => step(Phase::Fresh, prepare),
+            Phase::Prepared if !driver_runs() => return Err(Aside::NoDriverYet),
+            Phase::Prepared => step(Phase::Prepared, open_account),
+            Phase::Starting if began.elapsed() > START_LIMIT => return Err(Aside::StartTimedOut),
+            Phase::Starting => {
+                let _uncancelled = Uncancelled::begin();
+                frames::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+}
+
+/// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in refusal, not in "no limit".
+fn step(from: Phase, work: fn() -> Phase) {
+    let starting = Phase::Starting as u8;
+    let _uncancelled = Uncancelled::begin();
+    // All other threads wait for whoever takes the step, who must not be made to jump out of it.
+    let _undisturbed = Undisturbed::begin();
+    if PHASE
+        .compare_exchange(from as u8, starting, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        return;
+    }
+    let end = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Phase::Refused);
+    PHASE.store(end as u8, Ordering::Release);
+    if end == Phase::Active {
+        crate::gate::started();
+    }
+}
+
+/// Everything that needs no driver, once in a process and again in a forked child.
+fn prepare() -> Phase {
+    if is_secure() {
+        return Phase::Inactive;
+    }
+    // This copy of std is the library's own: the program's panics are not affected, ours print nothing.
+    std::panic::set_hook(Box::new(
+        |panic| tracing::error!(%panic, "a defect in gpushare"),
+    ));
+    crate::guest::log::open();
+    watch_forks();
+    let limits = Limits::from_env(std::env::vars_os());
+    let limits = limits.and_then(|limits| match limits.socket() {
+        // What the daemon registered is the law: nothing here raises or disables it.
+        Some(_) => Ok((limits, true)),
+        None => Ok((limits.without_daemon()?, false)),
+    });
+    match limits {
+        Ok((limits, false)) if limits.disabled() => Phase::Inactive,
+        Ok((limits, _)) => {
+            crate::gate::prepare();
+            tracing::info!(%limits, "started");
+            Phase::Prepared
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Joins the container, once the driver can tell its devices.
+fn open_account() -> Phase {
+    match crate::account::start(crate::gate::wake) {
+        Ok(()) => Phase::Active,
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Says on stderr why CUDA is refused: the only line this library ever prints, once a process tree.
+fn refuse(reason: &dyn core::fmt::Display) -> Phase {
+    let line = format!("gpushare: {reason}\n");
+    tracing::error!(%reason, "refused");
+    // SAFETY: the buffer outlives the call; a line that cannot be written is lost.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    Phase::Refused
+}
+
+/// True in a program that runs with more rights than its user: set-user-id, file capabilities. Nothing of ours runs there.
+pub(crate) fn is_secure() -> bool {
+    static SECURE: AtomicU8 = AtomicU8::new(0);
+    match SECURE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: reads the auxiliary vector the kernel gave the process.
+            let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+            SECURE.store(1 + u8::from(secure), Ordering::Relaxed);
+            secure
+        }
+        known => known == 2,
+    }
+}
+
+/// Has forked children start anew. Handlers are inherited, so once per process tree is enough.
+fn watch_forks() {
+    static WATCHING: AtomicU8 = AtomicU8::new(0);
+    if WATCHING.swap(1, Ordering::AcqRel) == 0 {
+        // SAFETY: the handler only stores to atomics.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    }
+}
+
+/// Runs in a child right after fork, where locks may be held by threads that are gone: stores only.
+extern "C" fn forked() {
+    if matches!(phase(), Phase::Starting | Phase::Prepared | Phase::Active) {
+        crate::account::after_fork_in_child();
+        crate::gate::after_fork_in_child();
+        PHASE.store(Phase::Fresh as u8, Ordering::Release);
+    }
+    frames::forget();
+}

@@ -1,0 +1,116 @@
+//! Descriptors inside somebody else's program: kept out of its way, checked before use, not closed once they are another's.
+//!
+//! Programs close descriptors they did not open (daemons close all of them), and the number then means another file. So each
+//! remembers which file it is, and is looked at before every use.
+//!
+//! # Safety
+//! `unsafe` calls libc with descriptors and structures owned here.
+#![allow(unsafe_code, reason = "fcntl, fstat and close")]
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::io;
+
+/// Numbers below this are left to the program: many use the lowest by habit, or close them in bulk.
+const ABOVE: c_int = 200;
+
+/// A descriptor of ours, close-on-exec. Closed when dropped, unless it is no longer ours.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    number: c_int,
+    identity: (u64, u64),
+}
+
+impl Descriptor {
+    /// Takes over what a system call answered.
+    ///
+    /// # Errors
+    /// The call's error if it answered one.
+    pub(crate) fn new(answer: c_int) -> io::Result<Self> {
+        if answer < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: no memory is involved. Where no high number is to be had, the low one stays.
+        let high = unsafe { libc::fcntl(answer, libc::F_DUPFD_CLOEXEC, ABOVE) };
+        let number = if high < 0 {
+            answer
+        } else {
+            // SAFETY: just opened, owned by nobody else.
+            unsafe { libc::close(answer) };
+            high
+        };
+        let identity = identity(number)?;
+        Ok(Self { number, identity })
+    }
+
+    /// The number, for a system call that follows at once.
+    pub(crate) fn number(&self) -> c_int {
+        self.number
+    }
+
+    /// Device and inode of the file behind it.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Whether the number still means the file it meant.
+    pub(crate) fn is_ours(&self) -> bool {
+        identity(self.number).is_ok_and(|now| now == self.identity)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: ours, as has just been seen.
+            unsafe { libc::close(self.number) };
+        }
+    }
+}
+
+/// A descriptor that a forked child does not keep: it is the parent's connection, or the parent's page.
+#[derive(Debug)]
+pub(crate) struct ParentsOnly {
+    number: AtomicI32,
+    inode: AtomicU64,
+}
+
+impl ParentsOnly {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            number: AtomicI32::new(-1),
+            inode: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on this one.
+    pub(crate) fn set(&self, descriptor: &Descriptor) {
+        self.inode.store(descriptor.identity.1, Ordering::Relaxed);
+        self.number.store(descriptor.number, Ordering::Release);
+    }
+
+    /// Closes it, in a forked child's fork handler: two system calls.
+    pub(crate) fn close(&self) {
+        let number = self.number.swap(-1, Ordering::AcqRel);
+        let inode = self.inode.load(Ordering::Relaxed);
+        if number >= 0 && identity(number).is_ok_and(|(_, now)| now == inode) {
+            // SAFETY: the child's copy of what its parent opened; its owner's threads do not exist here.
+            unsafe { libc::close(number) };
+        }
+    }
+}
+
+/// Which file a descriptor means.
+///
+/// # Errors
+/// If it is not open.
+pub(crate) fn identity(number: c_int) -> io::Result<(u64, u64)> {
+    // SAFETY: all-zero is a valid `stat`.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `stat` outlives the call.
+    if unsafe { libc::fstat(number, &raw mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((stat.st_dev, stat.st_ino))
+}

@@ -1,0 +1,91 @@
+//! The end of the process: nothing of this library's own calls the driver once the driver's exit handlers run.
+//!
+//! Exit handlers run in the reverse order of their registration. The driver registers its own while it is initialised; ours is
+//! registered after that, and so runs before it, and after all handlers that the program registers later: in those the program may
+//! still use CUDA, and turns and caps still hold. From then on the gate thread calls nothing, launches go straight to the driver, and
+//! a launch that waited for a turn is not made any more. Processes that end without exit handlers (`_exit`, `quick_exit`, a signal) have no
+//! teardown either. A forked child inherits the handler, and has no gate thread that it could stop.
+//!
+//! # Safety
+//! `unsafe` registers a function of this library, which is never unloaded.
+#![allow(unsafe_code, reason = "registers an exit handler")]
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::guest::fork::ForkLocal;
+
+unsafe extern "C" {
+    // With a library of its own named, a handler is called when that is unloaded; without one only at the process's end.
+    fn __cxa_atexit(
+        handler: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+}
+
+/// A handler that is registered, and what it calls.
+#[derive(Debug)]
+struct Watch {
+    registered: AtomicBool,
+    stop: fn(),
+}
+
+/// In a forked child that begins CUDA anew, behind that driver's handler once more.
+static WATCHING: ForkLocal<Watch> = ForkLocal::new();
+/// The handler has run.
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    // Const and without a destructor.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Registers the handler, which has `stop` stop this library's own threads. Called when the driver
+/// has been initialised.
+pub(crate) fn watch(stop: fn()) {
+    let watch = WATCHING.get_or(|| Watch {
+        registered: AtomicBool::new(false),
+        stop,
+    });
+    if watch.registered.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: the function is of this library, which is never unloaded.
+    if unsafe { __cxa_atexit(leave, ptr::null_mut(), ptr::null_mut()) } != 0 {
+        tracing::warn!("no exit handler: the gate thread goes on until the process is gone");
+    }
+}
+
+extern "C" fn leave(_: *mut c_void) {
+    // In a forked child that has not begun CUDA anew there is nothing to stop.
+    if let Some(watch) = WATCHING.get()
+        && !LEAVING.swap(true, Ordering::SeqCst)
+    {
+        (watch.stop)();
+    }
+}
+
+/// A forked child does not end with its parent. A store.
+pub(crate) fn after_fork_in_child() {
+    LEAVING.store(false, Ordering::Relaxed);
+}
+
+/// Whether the process ends, and the driver is or will soon be torn down.
+#[inline]
+pub(crate) fn is_leaving() -> bool {
+    LEAVING.load(Ordering::Relaxed)
+}
+
+/// The calling thread is one of this library's own.
+pub(crate) fn is_ours() {
+    OURS.set(true);
+}
+
+/// Whether the calling thread may not call the driver any more.
+#[inline]
+pub(crate) fn forbids() -> bool {
+    is_leaving() && OURS.get()
+}

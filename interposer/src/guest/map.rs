@@ -1,0 +1,114 @@
+//! A map of what is known by the numbers of handles.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::guest::fork::ForkLocal;
+
+const SHARDS: usize = 16;
+
+/// Spreads handles over a table: addresses, whose low bits say little.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, handle: u64) {
+        // The table takes its place from the low bits and its tag from the high ones.
+        let spread = (self.0 ^ handle).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}
+
+type Shard<V> = HashMap<u64, V, BuildHasherDefault<Spread>>;
+
+/// A map keyed by a driver's handle, empty again in a forked child. Handles of one kind, one map.
+#[derive(Debug)]
+pub(crate) struct Map<V: Send + 'static>(ForkLocal<[Mutex<Shard<V>>; SHARDS]>);
+
+impl<V: Send + 'static> Map<V> {
+    /// Empty.
+    pub(crate) const fn new() -> Self {
+        Self(ForkLocal::new())
+    }
+
+    fn shards(&self) -> &'static [Mutex<Shard<V>>; SHARDS] {
+        self.0.get_or(|| std::array::from_fn(|_| Mutex::default()))
+    }
+
+    fn shard(&self, handle: u64) -> MutexGuard<'static, Shard<V>> {
+        // Handles are mostly addresses of structures: the low bits say nothing, and one multiplication spreads the others.
+        let spread = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        self.shards()[spread as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a handle; returns what was there.
+    pub(crate) fn insert(&self, handle: u64, value: V) -> Option<V> {
+        self.shard(handle).insert(handle, value)
+    }
+
+    /// Takes a handle out.
+    pub(crate) fn take(&self, handle: u64) -> Option<V> {
+        self.shard(handle).remove(&handle)
+    }
+
+    /// Looks at a handle's value, or changes it. The map is locked meanwhile: call no driver.
+    pub(crate) fn with<T>(&self, handle: u64, look: impl FnOnce(&mut V) -> T) -> Option<T> {
+        self.shard(handle).get_mut(&handle).map(look)
+    }
+
+    /// Everything that is in it.
+    pub(crate) fn all(&self) -> Vec<V>
+    where
+        V: Copy,
+    {
+        let mut all = Vec::new();
+        for shard in self.shards() {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.values().copied());
+        }
+        all
+    }
+
+    /// Takes out everything that `wanted` accepts.
+    pub(crate) fn drain_if(&self, wanted: impl Fn(u64, &V) -> bool) -> Vec<(u64, V)> {
+        let mut taken = Vec::new();
+        for shard in self.shards() {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.extend(shard.extract_if(|handle, value| wanted(*handle, value)));
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_found_changed_and_taken_once() {
+        static MAP: Map<u32> = Map::new();
+        assert_eq!(MAP.insert(0x1000, 1), None);
+        assert_eq!(MAP.insert(0x1010, 2), None);
+        assert_eq!(
+            MAP.with(0x1000, |value| std::mem::replace(value, 5)),
+            Some(1)
+        );
+        assert_eq!(MAP.with(0x2000, |value| *value), None);
+        assert_eq!((MAP.take(0x1000), MAP.take(0x1000)), (Some(5), None));
+        assert_eq!(MAP.drain_if(|_, value| *value == 2), [(0x1010, 2)]);
+        assert_eq!(MAP.take(0x1010), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! The process that this library is a guest in: threads, forks, jumps, locks, logs. Knows nothing of CUDA.
+
+pub(crate) mod background;
+pub(crate) mod barrier;
+pub(crate) mod clock;
+pub(crate) mod descriptor;
+pub(crate) mod exit;
+pub(crate) mod fork;
+pub(crate) mod frames;
+pub(crate) mod futex;
+pub(crate) mod linker;
+pub(crate) mod log;
+pub(crate) mod map;
+pub(crate) mod nap;

@@ -1,0 +1,164 @@
+//! Memory that the driver takes in steps of its own and keeps for reuse: stream-ordered pools and the memory of graphs.
+//!
+//! What is charged is what the driver *reserves*, not what the program holds. A call that may make an arena grow is charged
+//! with an upper bound first; after it, the driver is asked what is reserved now and the charge follows. Calls that race each keep
+//! their own bound until then, so the sum is never too low.
+//!
+//! Where the bound does not fit, even after [`crate::holdings::reclaim`], but the arena has room for the request, the call is made without growth, under
+//! a [`Promise`]. What room a pool has [`crate::holdings::layout`] knows; the graphs' memory says itself how much of it is unused.
+
+use std::sync::Mutex;
+
+use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
+
+use crate::account::{self, Charge, Refused, Units};
+use crate::driver::device::DeviceKey;
+
+/// What is charged for one arena. The lock orders readings of what is reserved; it is held for one question to the driver.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<Books>);
+
+/// In units.
+#[derive(Debug, Default)]
+struct Books {
+    charged: u32,
+    /// Booked by calls under way, which will be charged by themselves.
+    booked: u32,
+    /// What calls under way may grow the arena by, though they found room in it: another call or a trim may take that room from
+    /// under them. As much is not given back until they are done.
+    pledged: u32,
+    /// How often less was charged because the arena had let go of something: what was known of its addresses before may be wrong.
+    shrunk: u64,
+}
+
+/// One arena of the driver.
+pub(crate) trait Arena {
+    /// Where its memory lies.
+    fn device(&self) -> DeviceKey;
+    /// What is charged for it.
+    fn held(&self) -> &Held;
+    /// Bytes the driver holds for it now, in use or not.
+    fn reserved(&self) -> Option<u64>;
+    /// Of these, bytes in use.
+    fn used(&self) -> Option<u64>;
+    /// Has the driver give back what is not in use.
+    fn trim(&self);
+}
+
+/// Bytes an arena holds and does not use.
+pub(crate) fn unused(arena: &dyn Arena) -> Option<u64> {
+    arena.reserved()?.checked_sub(arena.used()?)
+}
+
+/// Follows the arena after a call: what it grew by is taken from `charge` and returned in bytes, the rest is given back.
+///
+/// # Errors
+/// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all the same: the driver has it.
+pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
+    let mut books = arena.held().lock();
+    let Some(now) = arena
+        .reserved()
+        .map(|bytes| units_for(bytes).unwrap_or(MAX_UNITS))
+    else {
+        // The driver will not say: the bound stays booked.
+        books.charged = books.charged.saturating_add(charge.keep().0);
+        return Ok(0);
+    };
+    let mine = charge.units().0;
+    books.booked = books.booked.saturating_sub(mine);
+    let grew = now.saturating_sub(books.charged);
+    // Growth beyond what this call booked is another call's, as far as others have booked any.
+    let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
+    let most = books.charged.saturating_add(mine).saturating_add(owed);
+    let wanted = now.saturating_add(books.pledged).min(most);
+    let fits = match wanted.checked_sub(books.charged) {
+        None | Some(0) => {
+            drop(charge);
+            account::release(arena.device(), Units(books.charged.saturating_sub(wanted)));
+            Ok(0)
+        }
+        Some(more) => {
+            let bytes = u64::from(more) * UNIT;
+            let fits = charge.settle(bytes);
+            charge.settle_anyway(bytes);
+            let _ = charge.keep();
+            fits.map(|()| u64::from(grew) * UNIT)
+        }
+    };
+    books.shrunk += u64::from(wanted < books.charged);
+    books.charged = wanted;
+    fits
+}
+
+/// Follows the arena after a call that certainly did not make it grow, without asking the driver.
+///
+/// # Errors
+/// The charge, if the arena has let go of something since [`Held::enter`] answered `shrunk`: then nothing is certain.
+pub(crate) fn after_reuse(arena: &dyn Arena, charge: Charge, shrunk: u64) -> Result<(), Charge> {
+    let mut books = arena.held().lock();
+    if books.shrunk != shrunk {
+        return Err(charge);
+    }
+    books.booked = books.booked.saturating_sub(charge.units().0);
+    Ok(())
+}
+
+/// Follows an arena that may have shrunk.
+pub(crate) fn follow(arena: &dyn Arena) {
+    if let Ok(nothing) = account::charge_nothing(arena.device()) {
+        let _ = after(arena, nothing);
+    }
+}
+
+/// That a call may grow an arena by what it has not booked, because it found room: for as long, as much of what the arena lets go of, or
+/// others booked and did not need, stays charged. Made before the room is looked for.
+#[derive(Debug)]
+pub(crate) struct Promise<'a> {
+    held: &'a Held,
+    units: u32,
+}
+
+impl<'a> Promise<'a> {
+    /// Of at most `bytes`.
+    pub(crate) fn of(held: &'a Held, bytes: u64) -> Self {
+        let units = units_for(bytes).unwrap_or(MAX_UNITS);
+        let mut books = held.lock();
+        books.pledged = books.pledged.saturating_add(units);
+        drop(books);
+        Self { held, units }
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let mut books = self.held.lock();
+        books.pledged = books.pledged.saturating_sub(self.units);
+    }
+}
+
+impl Held {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// A call that has booked `charge` is about to be made; [`after`] or [`after_reuse`] follows. How often the arena has shrunk.
+    pub(crate) fn enter(&self, charge: &Charge) -> u64 {
+        let mut books = self.lock();
+        books.booked = books.booked.saturating_add(charge.units().0);
+        books.shrunk
+    }
+
+    /// Whether nothing is charged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().charged == 0
+    }
+
+    /// Takes everything out: the arena is gone.
+    pub(crate) fn take(&self) -> Units {
+        let mut books = self.lock();
+        books.shrunk += 1;
+        Units(std::mem::take(&mut books.charged))
+    }
+}

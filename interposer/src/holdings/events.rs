@@ -1,0 +1,100 @@
+//! Events of ours behind frees in the program's streams: made, recorded, asked, destroyed. No capture notices any of it, and no lock of
+//! ours is held meanwhile: a stream whose queue is full keeps its caller waiting.
+//!
+//! # Safety
+//! `unsafe` makes, records, asks and destroys events of ours. They are destroyed by nobody else but for their context's end, before which
+//! whoever holds them has forgotten them.
+#![allow(unsafe_code, reason = "calls the driver with events of ours")]
+
+use gpushare_cuda_abi::cuda::*;
+
+use crate::driver::calls;
+use crate::driver::captures::Relaxed;
+use crate::driver::ordered::Ordered;
+use crate::driver::streams::{self, Marked};
+
+/// Records an event behind everything that `stream` has been given: `spare`, or a new one. `in_use` says that the program's own call
+/// uses the stream meanwhile, so that it exists.
+///
+/// # Errors
+/// `spare`, if it could not be recorded now: a capture is in the way, the stream is gone, or the driver will not.
+pub(crate) fn put(
+    stream: Ordered,
+    context: CUcontext,
+    spare: Option<CUevent>,
+    in_use: bool,
+) -> Result<CUevent, Option<CUevent>> {
+    let _relaxed = Relaxed::enter();
+    let record = || record(stream, spare);
+    if stream.is_of_green() {
+        return if in_use { record() } else { Err(spare) };
+    }
+    match streams::marking(context, stream.handle(), stream.is_per_thread(), record) {
+        Marked::Done(recorded) => recorded,
+        // Nobody saw the stream made. It is there, if the program uses it.
+        Marked::Gone | Marked::Unknown if in_use => within(context, record).unwrap_or(Err(spare)),
+        Marked::Gone | Marked::Unknown | Marked::Captures => Err(spare),
+    }
+}
+
+fn record(stream: Ordered, spare: Option<CUevent>) -> Result<CUevent, Option<CUevent>> {
+    let event = match spare {
+        Some(event) => event,
+        None => {
+            let mut event = CUevent::NULL;
+            let flags = CUevent_flags::DISABLE_TIMING.0;
+            // SAFETY: an out parameter that outlives the call.
+            let made = unsafe { calls::cuEventCreate(&raw mut event, flags) };
+            made.ok().map_err(|_| None)?;
+            event
+        }
+    };
+    if stream.record(event).is_ok() {
+        return Ok(event);
+    }
+    if spare.is_none() {
+        // SAFETY: made a moment ago, and not used after this.
+        let _ = unsafe { calls::cuEventDestroy_v2(event) };
+    }
+    Err(spare)
+}
+
+/// Whether an event is passed. Whatever the driver answers but that it is means that it is not.
+pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
+    let _relaxed = Relaxed::enter();
+    // SAFETY: an event of ours whose context is kept from going.
+    let ask = || unsafe { calls::cuEventQuery(event) };
+    within(context, ask).is_some_and(CUresult::is_success)
+}
+
+/// Whether the driver says that a stream has nothing under way. It is not asked where a stream captures that waits for this one: the
+/// question would end the capture, whatever the thread's mode.
+pub(crate) fn is_idle(context: CUcontext, stream: Ordered) -> bool {
+    let _relaxed = Relaxed::enter();
+    // SAFETY: a stream of a context that is kept from going, and current.
+    let ask = || unsafe { calls::cuStreamQuery(stream.handle()) }.is_success();
+    let asked = streams::marking(context, stream.handle(), stream.is_per_thread(), ask);
+    asked == Marked::Done(true)
+}
+
+/// Gives an event back to the driver.
+pub(crate) fn destroy(context: CUcontext, event: CUevent) {
+    // SAFETY: an event of ours, not used after this.
+    let _ = within(context, || unsafe { calls::cuEventDestroy_v2(event) });
+}
+
+/// Runs `body` with a context current; `None` if it cannot be.
+fn within<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
+    let mut current = CUcontext::NULL;
+    // SAFETY: an out parameter that outlives the call.
+    let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
+    if known && current == context {
+        return Some(body());
+    }
+    // SAFETY: a context that is kept from going; what is pushed is popped.
+    unsafe { calls::cuCtxPushCurrent_v2(context) }.ok().ok()?;
+    let answer = body();
+    // SAFETY: an out parameter that outlives the call.
+    let _ = unsafe { calls::cuCtxPopCurrent_v2(&raw mut current) };
+    Some(answer)
+}

@@ -1,0 +1,371 @@
+//! Frees in stream order: the driver has accepted them, and the memory is its own again when the stream comes to them.
+//!
+//! Until then the account must go on paying. So events of ours are recorded behind them, one behind many: a free is *open* until an
+//! event stands behind it. Of one stream two events are kept: the older one stays where it is, so that it is passed some day though
+//! the stream is never idle; the younger one moves on with what is freed after it.
+//!
+//! The list is locked for moments, never while the driver is called: a thread that records or asks has the lane to itself (`busy`), and
+//! takes only copies of its events with it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
+
+use crate::driver::ordered::{Ordered, StreamId};
+use crate::holdings::arena;
+use crate::holdings::events;
+use crate::holdings::graph_memory;
+use crate::holdings::lanes::{Batch, Key, Lane, Lanes, Later, Marked};
+use crate::holdings::layout::Mark;
+use crate::holdings::pools;
+
+use crate::driver::contexts::Here;
+use crate::driver::device::DeviceKey;
+use crate::guest::fork::ForkLocal;
+pub(crate) use crate::holdings::lanes::{Freed, mark};
+
+/// Streams whose frees are remembered before the completed ones are looked for.
+const STREAMS: usize = 64;
+/// Frees of a stream that share an event, where it can be found out later too whether they are over.
+const FREES: usize = 64;
+/// Bytes that share one at most: as much as a pool grows by.
+const BYTES: u64 = 32 << 20;
+/// How long somebody waits for another thread that records or asks: far longer than the driver takes, unless a stream is full of work
+/// that does not end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default)]
+struct Shared {
+    lanes: Mutex<Lanes>,
+    /// A lane is busy no more.
+    idle: Condvar,
+}
+
+static UNDER_WAY: ForkLocal<Shared> = ForkLocal::new();
+
+impl Shared {
+    fn get() -> &'static Self {
+        UNDER_WAY.get_or(Self::default)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `busy`, at most [`PATIENCE`].
+    fn wait_while<'a>(
+        &self,
+        lanes: MutexGuard<'a, Lanes>,
+        busy: impl FnMut(&mut Lanes) -> bool,
+    ) -> MutexGuard<'a, Lanes> {
+        let waited = self.idle.wait_timeout_while(lanes, PATIENCE, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn under_way() -> MutexGuard<'static, Lanes> {
+    Shared::get().lock()
+}
+
+/// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.
+static FREED: AtomicBool = AtomicBool::new(false);
+
+/// Notes a free that needs no event.
+#[inline]
+pub(crate) fn freed() {
+    if !FREED.load(Ordering::Relaxed) {
+        FREED.store(true, Ordering::Release);
+    }
+}
+
+/// Whether a synchronisation is to be followed.
+#[inline(always)]
+pub(crate) fn pending() -> bool {
+    FREED.load(Ordering::Relaxed)
+}
+
+/// Follows all arenas after the driver has synchronised, if anything was freed.
+#[inline]
+pub(crate) fn synchronised() {
+    if pending() {
+        follow_all();
+    }
+}
+
+#[cold]
+fn follow_all() {
+    FREED.store(false, Ordering::Release);
+    settle();
+    if !under_way().all.is_empty() {
+        freed();
+    }
+    pools::each(&arena::follow);
+    graph_memory::each(&arena::follow);
+}
+
+/// Notes that something was freed in a stream's order, which the calling thread's own call uses.
+///
+/// Where no event can be recorded behind it, because nobody can say where the stream is, it is credited at once: the driver has accepted
+/// its free.
+pub(crate) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, what: Freed) {
+    freed();
+    let Some(here) = here else {
+        return what.never_known(device);
+    };
+    let key = Key {
+        device,
+        stream: stream.id(Some(here)),
+    };
+    let (many, due, crowded) = {
+        let mut lanes = under_way();
+        let crowded = lanes.all.len() >= STREAMS;
+        let lane = match lanes.position(key) {
+            Some(at) => &mut lanes.all[at],
+            None => {
+                lanes.all.push(Lane::new(key, here.handle, stream));
+                let Some(lane) = lanes.all.last_mut() else {
+                    return;
+                };
+                lane
+            }
+        };
+        lane.open.add(what);
+        let many = lane.open.count >= FREES;
+        let large = lane.open.bytes >= BYTES || lane.open.linear.0 > 0;
+        (many, many || large || lane.later == Later::Nothing, crowded)
+    };
+    if due {
+        record(key, true);
+    }
+    if crowded {
+        settle();
+    } else if many {
+        ask(key);
+    }
+}
+
+/// Puts an event behind what is open in a stream, unless another thread is at it. `in_use`: the program's own call uses the stream.
+fn record(key: Key, in_use: bool) {
+    let (context, stream, spare) = {
+        let lanes = under_way();
+        // What nobody can do later is done now, though another thread is at it for a moment.
+        let wait = |lanes: &mut Lanes| {
+            let lane = lanes.find(key);
+            in_use && lane.is_some_and(|lane| lane.busy && lane.later != Later::Record)
+        };
+        let mut lanes = Shared::get().wait_while(lanes, wait);
+        let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+            return;
+        };
+        if lane.open.count == 0 || !(in_use || lane.later == Later::Record) {
+            return;
+        }
+        lane.busy = true;
+        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
+        let younger = lane.younger.as_ref().map(|younger| younger.event);
+        (lane.context, lane.stream, younger)
+    };
+    let recorded = events::put(stream, context, spare, in_use);
+    let mut lanes = under_way();
+    if let Some(lane) = lanes.find_busy(key) {
+        lane.busy = false;
+        match (recorded, lane.moving.take()) {
+            (Ok(event), Some(behind)) => lane.put(Marked { behind, event }),
+            (_, Some(behind)) => lane.open.join(behind),
+            _ => {}
+        }
+    }
+    drop(lanes);
+    Shared::get().idle.notify_all();
+}
+
+/// Credits what is complete in a stream, unless another thread is at it.
+fn ask(key: Key) {
+    loop {
+        let (context, event) = {
+            let mut lanes = under_way();
+            let Some(lane) = lanes.find(key).filter(|lane| !lane.busy) else {
+                return;
+            };
+            let Some(event) = lane.older.as_ref().map(|older| older.event) else {
+                return;
+            };
+            lane.busy = true;
+            (lane.context, event)
+        };
+        let passed = events::is_passed(context, event);
+        if passed {
+            events::destroy(context, event);
+        }
+        let mut over = None;
+        {
+            let mut lanes = under_way();
+            if let Some(lane) = lanes.find_busy(key) {
+                lane.busy = false;
+                if passed {
+                    over = lane.older.take();
+                    lane.older = lane.younger.take();
+                }
+            }
+            lanes.all.retain(|lane| !lane.is_empty());
+        }
+        Shared::get().idle.notify_all();
+        match over {
+            Some(marked) => marked.behind.over(key.device),
+            None => return,
+        }
+    }
+}
+
+/// Credits the frees that are complete.
+pub(crate) fn settle() {
+    let keys: Vec<Key> = under_way().all.iter().map(|lane| lane.key).collect();
+    for key in keys {
+        record(key, false);
+        ask_idle(key);
+        ask(key);
+    }
+}
+
+/// Credits what is open in a stream that is idle, where no event may be recorded to find out.
+fn ask_idle(key: Key) {
+    let (context, stream) = {
+        let mut lanes = under_way();
+        let lane = lanes.find(key);
+        let asked =
+            |lane: &&mut Lane| !lane.busy && lane.later == Later::AskIdle && lane.open.count > 0;
+        let Some(lane) = lane.filter(asked) else {
+            return;
+        };
+        lane.busy = true;
+        lane.moving = Some(core::mem::replace(&mut lane.open, Batch::new()));
+        (lane.context, lane.stream)
+    };
+    let idle = events::is_idle(context, stream);
+    let mut over = None;
+    {
+        let mut lanes = under_way();
+        if let Some(lane) = lanes.find_busy(key) {
+            lane.busy = false;
+            match lane.moving.take() {
+                Some(batch) if idle => over = Some(batch),
+                Some(batch) => lane.open.join(batch),
+                None => {}
+            }
+        }
+        lanes.all.retain(|lane| !lane.is_empty());
+    }
+    Shared::get().idle.notify_all();
+    if let Some(batch) = over {
+        batch.over(key.device);
+    }
+}
+
+/// A stream is about to be destroyed, or to capture: its open frees get their event now.
+pub(crate) fn stream_going(stream: CUstream) {
+    let Some(shared) = UNDER_WAY.get().filter(|_| !is_default(stream)) else {
+        return;
+    };
+    let keys: Vec<Key> = {
+        let busy = |lanes: &mut Lanes| {
+            let mut here = lanes.all.iter();
+            here.any(|lane| lane.busy && lane.stream.handle() == stream)
+        };
+        let lanes = shared.wait_while(shared.lock(), busy);
+        let here = lanes.all.iter();
+        let here = here.filter(|lane| lane.stream.handle() == stream && lane.open.count > 0);
+        here.map(|lane| lane.key).collect()
+    };
+    keys.into_iter().for_each(|key| record(key, true));
+}
+
+/// Whether a handle means the default streams, which are never destroyed.
+fn is_default(stream: CUstream) -> bool {
+    stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
+}
+
+/// A stream has been destroyed: its handle may come to mean another.
+pub(crate) fn stream_gone(stream: CUstream) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    for lane in &mut shared.lock().all {
+        if lane.stream.handle() == stream {
+            lane.later = Later::Nothing;
+        }
+    }
+}
+
+/// A context is about to be destroyed, or released perhaps for the last time: nobody asks its events from now on.
+pub(crate) fn context_going(context: CUcontext) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    let busy = |lanes: &mut Lanes| {
+        let mut here = lanes.all.iter();
+        here.any(|lane| lane.context == context && lane.busy)
+    };
+    let mut lanes = shared.wait_while(shared.lock(), busy);
+    let taken: Vec<Lane> = lanes
+        .all
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    lanes.going.extend(taken);
+}
+
+/// The context is there still.
+pub(crate) fn context_stays(context: CUcontext) {
+    let Some(shared) = UNDER_WAY.get() else {
+        return;
+    };
+    let mut lanes = shared.lock();
+    let back: Vec<Lane> = lanes
+        .going
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    lanes.all.extend(back);
+}
+
+/// A context is gone, its events and the frees behind its work with it.
+pub(crate) fn context_gone(context: CUcontext) {
+    context_stays(context);
+    let gone: Vec<Lane> = under_way()
+        .all
+        .extract_if(.., |lane| lane.context == context)
+        .collect();
+    for lane in gone {
+        lane.batches().for_each(|batch| batch.over(lane.key.device));
+    }
+    follow_all();
+}
+
+/// Whether frees on other streams than `stream` are under way on the device.
+pub(crate) fn others_pending(device: DeviceKey, stream: Option<StreamId>) -> bool {
+    under_way()
+        .all
+        .iter()
+        .any(|lane| lane.key.device == device && stream != Some(lane.key.stream))
+}
+
+/// What names the frees under way that one stream was given.
+pub(crate) fn own(stream: StreamId) -> Vec<Mark> {
+    settle();
+    under_way()
+        .all
+        .iter()
+        .filter(|lane| lane.key.stream == stream)
+        .flat_map(Lane::batches)
+        .flat_map(|batch| batch.marks.iter().copied())
+        .collect()
+}
+
+/// Bytes that frees under way will give back on a device.
+pub(crate) fn coming(device: DeviceKey) -> u64 {
+    let lanes = under_way();
+    let here = lanes.all.iter().filter(|lane| lane.key.device == device);
+    here.flat_map(Lane::batches)
+        .map(|batch| batch.bytes.saturating_add(batch.linear.bytes()))
+        .sum()
+}

@@ -1,0 +1,116 @@
+//! The memory that the driver keeps for the graphs of this process, by device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use gpushare_cuda_abi::cuda::CUgraphMem_attribute;
+use gpushare_protocol::page::MAX_DEVICES;
+
+use crate::driver::calls;
+use crate::driver::captures::unnoticed;
+use crate::driver::device::{self, DeviceKey};
+use crate::guest::fork::ForkLocal;
+use crate::holdings::arena::{Arena, Held, Promise};
+use crate::holdings::turns::{Turn, Turns};
+
+/// What is known of the graph memory of each device.
+static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
+/// The longest a launch that relies on room waits for another that does. That one may be waiting for the device: this one would, too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What is charged.
+    held: Held,
+    /// Whose turn it is to rely on room.
+    turns: Turns,
+    /// Launches begun that may have taken memory.
+    launches: AtomicU64,
+}
+
+/// The memory of all graphs of this process on one device.
+#[derive(Debug)]
+pub(crate) struct GraphMemory {
+    device: DeviceKey,
+    known: &'static Known,
+}
+
+impl GraphMemory {
+    /// That of one device.
+    pub(crate) fn of(device: DeviceKey) -> Self {
+        let all = KNOWN.get_or(|| std::array::from_fn(|_| Known::default()));
+        Self {
+            device,
+            known: &all[device.index()],
+        }
+    }
+
+    fn attribute(&self, attribute: CUgraphMem_attribute) -> Option<u64> {
+        let ordinal = device::ordinal_of(self.device)?;
+        unnoticed(|| calls::graph_memory(ordinal, attribute)).ok()
+    }
+}
+
+impl Arena for GraphMemory {
+    fn device(&self) -> DeviceKey {
+        self.device
+    }
+
+    fn held(&self) -> &Held {
+        &self.known.held
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        self.attribute(CUgraphMem_attribute::RESERVED_MEM_CURRENT)
+    }
+
+    fn used(&self) -> Option<u64> {
+        self.attribute(CUgraphMem_attribute::USED_MEM_CURRENT)
+    }
+
+    fn trim(&self) {
+        if let Some(ordinal) = device::ordinal_of(self.device) {
+            let _ = unnoticed(|| calls::trim_graph_memory(ordinal));
+        }
+    }
+}
+
+/// Shows the graph memory of every device that has had any to `visit`.
+pub(crate) fn each(visit: &dyn Fn(&dyn Arena)) {
+    if KNOWN.get().is_none() {
+        return;
+    }
+    for memory in (0..MAX_DEVICES)
+        .filter_map(DeviceKey::of_column)
+        .map(GraphMemory::of)
+    {
+        if !memory.known.held.is_empty() {
+            visit(&memory);
+        }
+    }
+}
+
+impl GraphMemory {
+    /// Notes that a launch begins that may take memory. Its number.
+    pub(crate) fn begin(&self) -> u64 {
+        self.known.launches.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Room for `bytes`, if there is: what no graph uses, or what the same graph's last launch was given. Others take no more of it
+    /// than they have booked.
+    pub(crate) fn room(
+        &self,
+        bytes: u64,
+        last: Option<&(u64, Option<u64>)>,
+    ) -> Option<(Turn<'static>, Promise<'static>)> {
+        let turn = self.known.turns.take(PATIENCE)?;
+        let promise = Promise::of(&self.known.held, bytes);
+        let reserved = self.reserved()?;
+        let own = last.is_some_and(|(launch, then)| {
+            *launch == self.known.launches.load(Ordering::Acquire)
+                && then.is_some_and(|then| then <= reserved)
+        });
+        let unused = reserved.checked_sub(self.used()?)?;
+        (own || unused >= bytes).then_some((turn, promise))
+    }
+}

@@ -1,0 +1,229 @@
+//! What is known of the frees that streams have not come to yet: a lane a stream, and in it batches of frees, most of them with an event
+//! behind them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
+
+use crate::account::{self, Units};
+use crate::driver::device::DeviceKey;
+use crate::driver::ordered::{Ordered, StreamId};
+use crate::driver::streams;
+use crate::holdings::layout::Mark;
+use crate::holdings::pools::Pool;
+
+/// Something freed in a stream's order.
+#[derive(Debug)]
+pub(crate) enum Freed {
+    /// An allocation of a pool: its address, size in bytes, and what names the free there.
+    Pool(Arc<Pool>, u64, u64, Mark),
+    /// Bytes that a graph, launched there, frees itself.
+    Graph(u64),
+    /// A charge outside any pool, to be credited when the event has been passed.
+    Linear(Units),
+}
+
+/// Frees that stand or fall together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// What names them in the pools.
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) count: usize,
+    /// Pools, how many of each one's allocations.
+    pub(crate) pools: Vec<(Arc<Pool>, usize)>,
+    /// Bytes of pools and graphs.
+    pub(crate) bytes: u64,
+    pub(crate) linear: Units,
+}
+
+/// A batch and the event behind it.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    pub(crate) behind: Batch,
+    pub(crate) event: CUevent,
+}
+
+/// Frees given to one stream and, when last looked at, not complete.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) key: Key,
+    pub(crate) context: CUcontext,
+    pub(crate) stream: Ordered,
+    pub(crate) later: Later,
+    /// No event stands behind these yet.
+    pub(crate) open: Batch,
+    pub(crate) older: Option<Marked>,
+    pub(crate) younger: Option<Marked>,
+    /// A thread records or asks. It alone changes `older` and `younger`, and what it is about to put behind an event is in `moving`.
+    pub(crate) busy: bool,
+    pub(crate) moving: Option<Batch>,
+}
+
+/// What can be done about open frees when the program's own call is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Later {
+    /// An event can be recorded, by any thread: the stream is kept from being destroyed meanwhile.
+    Record,
+    /// It can be asked whether the stream is idle. An event in the legacy stream would make it wait for all blocking streams, at a point
+    /// where the program did not want that.
+    AskIdle,
+    /// Nothing: the stream is a thread's own, nobody saw it made, or it is gone.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) device: DeviceKey,
+    pub(crate) stream: StreamId,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    pub(crate) all: Vec<Lane>,
+    /// Of contexts that are being destroyed, or perhaps only released.
+    pub(crate) going: Vec<Lane>,
+}
+
+static MARKS: AtomicU64 = AtomicU64::new(1);
+
+/// A mark nobody else has.
+pub(crate) fn mark() -> Mark {
+    MARKS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Freed {
+    /// Nobody will know when it is over.
+    pub(crate) fn never_known(self, device: DeviceKey) {
+        match self {
+            Self::Pool(pool, at, bytes, mark) => {
+                pool.submitted(at, bytes, mark, None);
+                pool.over(1);
+            }
+            Self::Graph(_) => {}
+            Self::Linear(units) => account::release(device, units),
+        }
+    }
+}
+
+impl Lanes {
+    pub(crate) fn position(&self, key: Key) -> Option<usize> {
+        self.all.iter().position(|lane| lane.key == key)
+    }
+
+    pub(crate) fn find(&mut self, key: Key) -> Option<&mut Lane> {
+        self.all.iter_mut().find(|lane| lane.key == key)
+    }
+
+    /// The lane of a thread that has it to itself: it may be among those of a context that is going.
+    pub(crate) fn find_busy(&mut self, key: Key) -> Option<&mut Lane> {
+        let all = self.all.iter_mut().chain(&mut self.going);
+        all.into_iter().find(|lane| lane.key == key && lane.busy)
+    }
+}
+
+impl Later {
+    pub(crate) fn of(stream: Ordered) -> Self {
+        if stream.is_of_green() {
+            // Only while the green context is current, and it may be so in one thread alone.
+            Self::Nothing
+        } else if stream.is_legacy() {
+            Self::AskIdle
+        } else if streams::knows(stream.handle()) {
+            Self::Record
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(key: Key, context: CUcontext, stream: Ordered) -> Self {
+        Self {
+            key,
+            context,
+            stream,
+            later: Later::of(stream),
+            open: Batch::new(),
+            older: None,
+            younger: None,
+            busy: false,
+            moving: None,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.count == 0 && self.older.is_none() && !self.busy
+    }
+
+    pub(crate) fn batches(&self) -> impl Iterator<Item = &Batch> {
+        let marked = self.older.iter().chain(&self.younger);
+        let marked = marked.map(|marked| &marked.behind);
+        core::iter::once(&self.open)
+            .chain(&self.moving)
+            .chain(marked)
+    }
+
+    /// What was put behind an event.
+    pub(crate) fn put(&mut self, marked: Marked) {
+        match (&self.older, &mut self.younger) {
+            (None, _) => self.older = Some(marked),
+            (_, None) => self.younger = Some(marked),
+            // Its event has moved on.
+            (_, Some(younger)) => younger.behind.join(marked.behind),
+        }
+    }
+}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        Self {
+            marks: vec![mark()],
+            count: 0,
+            pools: Vec::new(),
+            bytes: 0,
+            linear: Units(0),
+        }
+    }
+
+    pub(crate) fn add(&mut self, freed: Freed) {
+        self.count += 1;
+        match freed {
+            Freed::Pool(pool, at, bytes, mark) => {
+                pool.submitted(at, bytes, mark, self.marks.last().copied());
+                self.bytes = self.bytes.saturating_add(bytes);
+                self.add_pool(pool, 1);
+            }
+            Freed::Graph(bytes) => self.bytes = self.bytes.saturating_add(bytes),
+            Freed::Linear(units) => self.linear.0 = self.linear.0.saturating_add(units.0),
+        }
+    }
+
+    pub(crate) fn add_pool(&mut self, pool: Arc<Pool>, more: usize) {
+        let mut known = self.pools.iter_mut();
+        match known.find(|(known, _)| Arc::ptr_eq(known, &pool)) {
+            Some((_, count)) => *count += more,
+            None => self.pools.push((pool, more)),
+        }
+    }
+
+    /// Takes another batch in.
+    pub(crate) fn join(&mut self, other: Self) {
+        // The last mark is the one that new frees are named by.
+        self.marks.splice(0..0, other.marks);
+        self.count += other.count;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.linear.0 = self.linear.0.saturating_add(other.linear.0);
+        for (pool, count) in other.pools {
+            self.add_pool(pool, count);
+        }
+    }
+
+    pub(crate) fn over(&self, device: DeviceKey) {
+        account::release(device, self.linear);
+        for (pool, count) in &self.pools {
+            self.marks.iter().for_each(|mark| pool.passed(*mark));
+            pool.over(*count);
+        }
+    }
+}

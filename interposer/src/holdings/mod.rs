@@ -1,0 +1,15 @@
+//! What the program holds: records of addresses and handles, pools, frees on their way.
+
+pub(crate) mod arena;
+pub(crate) mod early;
+pub(crate) mod events;
+pub(crate) mod frees;
+pub(crate) mod graph_memory;
+pub(crate) mod lanes;
+pub(crate) mod layout;
+pub(crate) mod objects;
+pub(crate) mod overhead;
+pub(crate) mod pools;
+pub(crate) mod reclaim;
+pub(crate) mod table;
+pub(crate) mod turns;

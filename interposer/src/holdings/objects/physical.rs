@@ -1,0 +1,336 @@
+//! Physical allocations (`cuMemCreate`): charged until the last handle *and* the last mapping or binding is gone.
+//!
+//! An allocation is held by references to its handle (creation, retain, a second import of the same handle), by mappings into address
+//! space, and by bindings to multicast objects, logical endpoints and sparse arrays. Memory imported from another process is unknown
+//! here: its exporter is charged.
+//!
+//! What the driver is about to be asked to give up is taken out first and either put back or settled afterwards, because a handle or
+//! an address that the driver has given up may be another thread's the moment after.
+
+use std::collections::BTreeMap;
+
+use crate::account::Units;
+use crate::driver::device::DeviceKey;
+
+/// What a handle stood for when it was about to be released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "either put back or settled"]
+pub(crate) struct Reference {
+    handle: u64,
+    id: u64,
+}
+
+/// Mappings or bindings that were about to be undone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "either put back or settled"]
+pub(crate) struct Holds(Vec<(Place, u64, u64)>);
+
+/// What is credited: where and how much.
+pub(crate) type Credit = (DeviceKey, Units);
+
+/// Where an allocation is held other than by its handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Mapped at an address.
+    Address(u64),
+    /// Bound to a multicast object of this handle, on a device (-1 if not said), at an offset.
+    Multicast(u64, i32, u64),
+    /// Bound to a logical endpoint, on a device, at an offset.
+    Endpoint(u32, i32, u64),
+    /// Tiles of a sparse array of this handle; the region's fingerprint.
+    Array(u64, u64),
+}
+
+#[derive(Debug)]
+struct Allocation {
+    device: DeviceKey,
+    units: Units,
+    /// Handle references and holds.
+    held: u64,
+    /// Other processes may have it: it cannot be moved.
+    exported: bool,
+}
+
+/// All physical allocations of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Physical {
+    next: u64,
+    allocations: BTreeMap<u64, Allocation>,
+    /// Allocation and references by handle.
+    handles: BTreeMap<u64, (u64, u64)>,
+    /// Length and allocation by place.
+    holds: BTreeMap<Place, (u64, u64)>,
+}
+
+impl Physical {
+    /// Enters an allocation that the driver has just made.
+    pub(crate) fn created(&mut self, handle: u64, device: DeviceKey, units: Units) {
+        self.next += 1;
+        self.allocations.insert(
+            self.next,
+            Allocation {
+                device,
+                units,
+                held: 1,
+                exported: false,
+            },
+        );
+        self.handles.insert(handle, (self.next, 1));
+    }
+
+    /// Counts a handle that the driver returned for the memory mapped at `address`.
+    pub(crate) fn retained(&mut self, handle: u64, address: u64) {
+        let below = self.holds.range(..=Place::Address(address)).next_back();
+        let Some((Place::Address(start), (length, id))) = below else {
+            return;
+        };
+        if address - start < *length {
+            let id = *id;
+            self.refer(handle, id);
+        }
+    }
+
+    /// Counts a handle that an import returned, if it is one of ours.
+    pub(crate) fn imported(&mut self, handle: u64) {
+        if let Some((id, _)) = self.handles.get(&handle) {
+            let id = *id;
+            self.refer(handle, id);
+        }
+    }
+
+    /// Notes that other processes may have the memory of `handle`.
+    pub(crate) fn exported(&mut self, handle: u64) {
+        if let Some((id, _)) = self.handles.get(&handle)
+            && let Some(allocation) = self.allocations.get_mut(id)
+        {
+            allocation.exported = true;
+        }
+    }
+
+    fn refer(&mut self, handle: u64, id: u64) {
+        self.handles.entry(handle).or_insert((id, 0)).1 += 1;
+        self.hold(id);
+    }
+
+    fn hold(&mut self, id: u64) {
+        if let Some(allocation) = self.allocations.get_mut(&id) {
+            allocation.held += 1;
+        }
+    }
+
+    /// Takes out one reference of a handle, before the driver releases it. `None` for a handle that is not ours.
+    pub(crate) fn releasing(&mut self, handle: u64) -> Option<Reference> {
+        let (id, references) = self.handles.get_mut(&handle)?;
+        let taken = Reference { handle, id: *id };
+        *references -= 1;
+        if *references == 0 {
+            self.handles.remove(&handle);
+        }
+        Some(taken)
+    }
+
+    /// The driver refused the release.
+    pub(crate) fn not_released(&mut self, reference: Reference) {
+        self.handles
+            .entry(reference.handle)
+            .or_insert((reference.id, 0))
+            .1 += 1;
+    }
+
+    /// The driver has released the handle: what is to be credited, if nothing holds the memory any more.
+    pub(crate) fn released(&mut self, reference: Reference) -> Option<Credit> {
+        self.let_go(reference.id)
+    }
+
+    /// Notes that the memory of `handle` is held at `place`, over `length` bytes.
+    pub(crate) fn held_by_handle(&mut self, handle: u64, place: Place, length: u64) {
+        if let Some((id, _)) = self.handles.get(&handle) {
+            let id = *id;
+            self.held_at(id, place, length);
+        }
+    }
+
+    /// Notes that the memory mapped at `address` is held at `place` as well.
+    pub(crate) fn held_by_address(&mut self, address: u64, place: Place, length: u64) {
+        let below = self.holds.range(..=Place::Address(address)).next_back();
+        if let Some((Place::Address(start), (mapped, id))) = below
+            && address - start < *mapped
+        {
+            let id = *id;
+            self.held_at(id, place, length);
+        }
+    }
+
+    fn held_at(&mut self, id: u64, place: Place, length: u64) {
+        self.hold(id);
+        if let Some((_, stale)) = self.holds.insert(place, (length, id)) {
+            // The same tiles mapped over: one hold, not two.
+            let _ = self.let_go(stale);
+        }
+    }
+
+    /// Takes out the holds in `from..to`, before the driver undoes them.
+    pub(crate) fn undoing(&mut self, from: Place, to: Place) -> Holds {
+        let places: Vec<Place> = self
+            .holds
+            .range(from..to)
+            .map(|(place, _)| *place)
+            .collect();
+        let taken = places.into_iter().filter_map(|place| {
+            let (length, id) = self.holds.remove(&place)?;
+            Some((place, length, id))
+        });
+        Holds(taken.collect())
+    }
+
+    /// The driver refused to undo them.
+    pub(crate) fn not_undone(&mut self, holds: Holds) {
+        self.holds.extend(
+            holds
+                .0
+                .into_iter()
+                .map(|(place, length, id)| (place, (length, id))),
+        );
+    }
+
+    /// The driver has undone them: what is to be credited.
+    pub(crate) fn undone(&mut self, holds: Holds) -> Vec<Credit> {
+        holds
+            .0
+            .into_iter()
+            .filter_map(|(_, _, id)| self.let_go(id))
+            .collect()
+    }
+
+    fn let_go(&mut self, id: u64) -> Option<Credit> {
+        let allocation = self.allocations.get_mut(&id)?;
+        allocation.held -= 1;
+        if allocation.held > 0 {
+            return None;
+        }
+        self.allocations
+            .remove(&id)
+            .map(|gone| (gone.device, gone.units))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLE: u64 = 0x5000;
+
+    fn made() -> (Physical, Credit) {
+        let mut physical = Physical::default();
+        let (device, units) = (DeviceKey::default(), Units(4096));
+        physical.created(HANDLE, device, units);
+        (physical, (device, units))
+    }
+
+    fn release(physical: &mut Physical, handle: u64) -> Option<Credit> {
+        let reference = physical.releasing(handle).unwrap();
+        physical.released(reference)
+    }
+
+    fn unmap(physical: &mut Physical, address: u64, length: u64) -> Vec<Credit> {
+        let holds = physical.undoing(Place::Address(address), Place::Address(address + length));
+        physical.undone(holds)
+    }
+
+    #[test]
+    fn a_handle_that_was_never_mapped_is_credited_at_its_release() {
+        let (mut physical, credit) = made();
+        assert_eq!(release(&mut physical, HANDLE), Some(credit));
+        assert_eq!(physical.releasing(HANDLE), None);
+    }
+
+    #[test]
+    fn mapped_memory_outlives_its_handle() {
+        let (mut physical, credit) = made();
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(HANDLE, Place::Address(8 << 21), 1 << 21);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
+        assert_eq!(unmap(&mut physical, 8 << 21, 1 << 21), [credit]);
+    }
+
+    #[test]
+    fn unmapping_first_leaves_the_handle_charged() {
+        let (mut physical, credit) = made();
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
+        assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    }
+
+    #[test]
+    fn a_retained_handle_is_one_more_reference() {
+        let (mut physical, credit) = made();
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.retained(HANDLE, (1 << 21) + 77);
+        physical.retained(0x6000, 1 << 21);
+        physical.retained(0x7000, 5 << 21);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
+        assert_eq!(physical.releasing(0x7000), None, "nothing was mapped there");
+        assert_eq!(release(&mut physical, 0x6000), Some(credit));
+    }
+
+    #[test]
+    fn a_refused_release_or_unmap_changes_nothing() {
+        let (mut physical, credit) = made();
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        let reference = physical.releasing(HANDLE).unwrap();
+        physical.not_released(reference);
+        let holds = physical.undoing(Place::Address(0), Place::Address(u64::MAX));
+        physical.not_undone(holds);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), [credit]);
+    }
+
+    #[test]
+    fn an_unmap_of_several_mappings_lets_go_of_each() {
+        let (mut physical, first) = made();
+        physical.created(0x6000, DeviceKey::default(), Units(8));
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_handle(0x6000, Place::Address(2 << 21), 1 << 21);
+        assert_eq!(
+            (
+                release(&mut physical, HANDLE),
+                release(&mut physical, 0x6000)
+            ),
+            (None, None)
+        );
+        assert_eq!(
+            unmap(&mut physical, 1 << 21, 2 << 21),
+            [first, (DeviceKey::default(), Units(8))]
+        );
+    }
+
+    #[test]
+    fn bindings_hold_like_mappings() {
+        let (mut physical, credit) = made();
+        physical.held_by_handle(HANDLE, Place::Address(1 << 21), 1 << 21);
+        physical.held_by_address(1 << 21, Place::Multicast(9, 0, 0), 1 << 21);
+        physical.held_by_handle(HANDLE, Place::Array(3, 1), 1);
+        physical.held_by_handle(HANDLE, Place::Array(3, 1), 1);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(unmap(&mut physical, 0, u64::MAX), []);
+        let bound = physical.undoing(Place::Multicast(9, 0, 0), Place::Multicast(9, 0, 1 << 21));
+        assert_eq!(physical.undone(bound), []);
+        let tiles = physical.undoing(Place::Array(3, 0), Place::Array(4, 0));
+        assert_eq!(physical.undone(tiles), [credit]);
+    }
+
+    #[test]
+    fn another_processs_memory_is_not_ours_to_credit() {
+        let (mut physical, credit) = made();
+        physical.imported(0x9000);
+        assert_eq!(physical.releasing(0x9000), None);
+        physical.held_by_handle(0x9000, Place::Address(1 << 21), 1 << 21);
+        assert_eq!(unmap(&mut physical, 1 << 21, 1 << 21), []);
+        physical.imported(HANDLE);
+        assert_eq!(release(&mut physical, HANDLE), None);
+        assert_eq!(release(&mut physical, HANDLE), Some(credit));
+    }
+}

@@ -1,0 +1,217 @@
+//! What is tried before a charge is refused: giving back what this process can spare.
+//!
+//! When a charge does not fit, completed frees are credited, and unused memory of pools and graphs is trimmed, as the driver itself
+//! does when the device is full. If the charge would fit once the frees under way are complete, they are waited for, [`PATIENCE`] at
+//! most.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gpushare_cuda_abi::cuda::CUresult;
+
+use crate::account::{self, Charge, Deadline, Refused};
+use crate::driver::device::DeviceKey;
+use crate::driver::ordered::StreamId;
+use crate::guest::background::Uncancelled;
+use crate::guest::frames;
+use crate::holdings::arena::{self, Arena};
+use crate::holdings::early;
+use crate::holdings::frees;
+use crate::holdings::graph_memory;
+use crate::holdings::pools;
+
+/// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Books `bytes`; before that is refused, everything this process can spare on the device is given
+/// back. `refusal` says what a call is told that does not fit (`hooks::refusal`); one that is
+/// wrong is told so before anything is given back or waited for.
+///
+/// # Errors
+/// What the call answers if it is wrong, or does not fit then either.
+#[inline]
+pub(crate) fn reserve(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    refusal: impl Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    early::begins(device, bytes);
+    account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call, &refusal))
+}
+
+/// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
+/// what it cannot mend is the program's to hear.
+#[inline]
+pub(crate) fn insist(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    mut ask: impl FnMut() -> CUresult,
+) -> CUresult {
+    match ask() {
+        CUresult::OUT_OF_MEMORY => insist_and_tell(device, bytes, call, &mut ask),
+        answer => answer,
+    }
+}
+
+#[cold]
+fn insist_and_tell(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    ask: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let answer = insist_slowly(device, bytes, call, ask);
+    if answer == CUresult::OUT_OF_MEMORY {
+        early::ran_out(device, bytes);
+    }
+    answer
+}
+
+/// Times the driver is asked again.
+const INSISTENCE: usize = 8;
+
+/// As [`insist`] where the driver has just had none. May wait for the daemon.
+#[cold]
+pub(crate) fn insist_slowly(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    ask: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let _uncancelled = Uncancelled::begin();
+    let mut answer = CUresult::OUT_OF_MEMORY;
+    let Some(mut insistence) = account::Insistence::new(device, bytes, call) else {
+        return answer;
+    };
+    for _ in 0..INSISTENCE {
+        if !insistence.again() {
+            break;
+        }
+        answer = ask();
+        if answer != CUresult::OUT_OF_MEMORY {
+            break;
+        }
+    }
+    answer
+}
+
+/// As [`reserve`] where it did not fit at first.
+#[cold]
+fn reserve_slowly(
+    device: DeviceKey,
+    bytes: u64,
+    call: &Deadline,
+    refusal: &dyn Fn() -> CUresult,
+) -> Result<Charge, CUresult> {
+    match refusal() {
+        CUresult::OUT_OF_MEMORY => {}
+        wrong => return Err(wrong),
+    }
+    let early = || early::refuses(device, bytes);
+    match reserve_unless(&early, device, bytes, None, call, &mut || None::<()>) {
+        Ok(Found::Booked(charge)) => Ok(charge),
+        Ok(Found::Otherwise(())) | Err(Refused) => {
+            early::ran_out(device, bytes);
+            Err(Refused.into())
+        }
+    }
+}
+
+/// How a request was met.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    /// With a charge.
+    Booked(Charge),
+    /// Without one.
+    Otherwise(T),
+}
+
+/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way. Frees given to `stream` itself are
+/// not waited for.
+#[cold]
+pub(crate) fn reserve_or<T>(
+    device: DeviceKey,
+    bytes: u64,
+    stream: Option<StreamId>,
+    call: &Deadline,
+    otherwise: &mut dyn FnMut() -> Option<T>,
+) -> Result<Found<T>, Refused> {
+    reserve_unless(&|| false, device, bytes, stream, call, otherwise)
+}
+
+/// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
+fn reserve_unless<T>(
+    early: &dyn Fn() -> bool,
+    device: DeviceKey,
+    bytes: u64,
+    stream: Option<StreamId>,
+    call: &Deadline,
+    otherwise: &mut dyn FnMut() -> Option<T>,
+) -> Result<Found<T>, Refused> {
+    let _uncancelled = Uncancelled::begin();
+    let began = Instant::now();
+    let mut pause = Duration::from_micros(20);
+    loop {
+        // Looked at before the trim: a free that ends behind the trim's back is worth another round.
+        frees::settle();
+        let pending = frees::others_pending(device, stream);
+        trim(device);
+        let refused = match account::charge(device, bytes, call) {
+            Err(refused) => refused,
+            Ok(booked) => return Ok(Found::Booked(booked)),
+        };
+        if let Some(found) = otherwise() {
+            return Ok(Found::Otherwise(found));
+        }
+        if !pending || !could_fit(device, bytes) || began.elapsed() > PATIENCE {
+            // The other way may have found that there was more to give back.
+            if let Ok(booked) = account::charge(device, bytes, call) {
+                return Ok(Found::Booked(booked));
+            }
+            if !account::can_wait() || early() {
+                return Err(refused);
+            }
+            return account::charge_waiting(device, bytes, call).map(Found::Booked);
+        }
+        frames::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
+    }
+}
+
+/// Has pools and graphs give back what they do not use.
+fn trim(device: DeviceKey) {
+    let trim = |arena: &dyn Arena| {
+        if arena.device() == device {
+            arena.trim();
+            arena::follow(arena);
+        }
+    };
+    pools::each(&trim);
+    graph_memory::each(&trim);
+}
+
+/// Whether `bytes` would fit if all frees under way were complete.
+fn could_fit(device: DeviceKey, bytes: u64) -> bool {
+    let Some(standing) = account::standing(device) else {
+        return false;
+    };
+    let Some(limit) = standing.limit else {
+        return true;
+    };
+    let unused = AtomicU64::new(0);
+    let add = |arena: &dyn Arena| {
+        if arena.device() == device {
+            let unused_here = arena::unused(arena).unwrap_or(0);
+            unused.fetch_add(unused_here, Ordering::Relaxed);
+        }
+    };
+    pools::each(&add);
+    graph_memory::each(&add);
+    let left = standing
+        .charged
+        .saturating_sub(unused.into_inner())
+        .saturating_sub(frees::coming(device));
+    left.saturating_add(bytes) <= limit
+}

@@ -1,0 +1,155 @@
+//! The pointer table: exact and interior addresses, odd ones, contexts that go.
+
+use super::*;
+use crate::account::Units;
+use crate::driver::device::DeviceKey;
+
+const BASE: u64 = 0x7f00_0000_0000;
+const MIB: u64 = 1 << 20;
+
+fn record(context: u16, bytes: u64) -> Record {
+    let device = DeviceKey::of_column(3).unwrap();
+    Record::new(
+        device,
+        ContextId(context),
+        Kind::Linear,
+        Units(u32::try_from(bytes / 512).unwrap()),
+    )
+}
+
+#[test]
+fn a_record_keeps_what_it_was_made_of() {
+    let device = DeviceKey::of_column(15).unwrap();
+    let record = Record::new(device, ContextId(4095), Kind::Imported, Units(u32::MAX));
+    assert_eq!(
+        (
+            record.device(),
+            record.context(),
+            record.kind(),
+            record.units(),
+            record.is_exported()
+        ),
+        (
+            device,
+            ContextId(4095),
+            Kind::Imported,
+            Units(u32::MAX),
+            false
+        )
+    );
+    let exported = record.exported();
+    assert!(exported.is_exported());
+    assert_eq!(
+        (exported.units(), exported.kind(), exported.context()),
+        (record.units(), record.kind(), record.context())
+    );
+}
+
+#[test]
+fn what_was_entered_is_taken_once() {
+    let table = Table::new();
+    assert_eq!(table.insert(BASE, record(1, 512)), None);
+    assert_eq!(table.take(BASE), Some(record(1, 512)));
+    assert_eq!(
+        table.take(BASE),
+        None,
+        "a double free is the driver's to answer"
+    );
+    assert_eq!(table.take(BASE + 512), None);
+    assert_eq!(table.take(0), None);
+}
+
+#[test]
+fn an_address_entered_again_gives_up_the_stale_record() {
+    let table = Table::new();
+    table.insert(BASE + 512, record(1, 512));
+    assert_eq!(
+        table.insert(BASE + 512, record(2, 1024)),
+        Some(record(1, 512))
+    );
+    assert_eq!(table.take(BASE + 512), Some(record(2, 1024)));
+}
+
+#[test]
+fn every_address_in_an_allocation_finds_it_and_none_beside_it() {
+    let table = Table::new();
+    for (start, bytes) in [
+        (BASE, 8 * MIB),
+        (BASE + 8 * MIB, 1536),
+        (BASE + 9 * MIB + 512, 3 * MIB),
+        (BASE + 31 * MIB, 2 * MIB - 512),
+    ] {
+        table.insert(start, record(1, bytes));
+        for inside in [
+            start,
+            start + 1,
+            start + 511,
+            start + bytes / 2,
+            start + bytes - 1,
+        ] {
+            assert_eq!(
+                table.find(inside),
+                Some((start, record(1, bytes))),
+                "{inside:#x} in {start:#x}"
+            );
+        }
+        assert_eq!(table.find(start + bytes), None, "{start:#x}");
+    }
+    assert_eq!(table.find(BASE - 1), None);
+    table.take(BASE);
+    assert_eq!(table.find(BASE + MIB), None, "freed");
+}
+
+#[test]
+fn addresses_without_a_cell_are_kept_all_the_same() {
+    let table = Table::new();
+    for odd in [BASE + 7, u64::MAX - 1023, 1 << 60] {
+        table.insert(odd, record(1, 1024));
+        assert_eq!(table.find(odd + 100), Some((odd, record(1, 1024))));
+        assert!(table.update(odd, Record::exported));
+        assert_eq!(table.take(odd), Some(record(1, 1024).exported()));
+        assert_eq!(table.take(odd), None);
+    }
+}
+
+#[test]
+fn a_context_that_goes_takes_its_own_records_and_no_others() {
+    let table = Table::new();
+    let addresses = [BASE, BASE + 512, BASE + 4 * MIB, BASE + 7, 1 << 50];
+    for (i, address) in addresses.iter().enumerate() {
+        table.insert(*address, record(1, 512 * (i as u64 + 1)));
+        table.insert(*address + 64 * MIB, record(2, 512));
+    }
+    let credited = std::cell::Cell::new(0);
+    table.drain(ContextId(1), |record| {
+        credited.set(credited.get() + record.bytes())
+    });
+    assert_eq!(credited.get(), 512 * 15);
+    for address in addresses {
+        assert_eq!(table.take(address), None);
+        assert_eq!(table.take(address + 64 * MIB), Some(record(2, 512)));
+    }
+}
+
+#[test]
+fn threads_that_enter_and_take_beside_each_other_lose_nothing() {
+    let table = Table::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..3 {
+                    for i in 0..4096 {
+                        // Interleaved, so that the threads share leaves and make them at once.
+                        let address = BASE + (i * 4 + thread) * 512;
+                        assert_eq!(table.insert(address, record(1, 512 * (round + 1))), None);
+                    }
+                    for i in 0..4096 {
+                        let address = BASE + (i * 4 + thread) * 512;
+                        assert_eq!(table.take(address), Some(record(1, 512 * (round + 1))));
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Fails if a file of tests is compiled by nothing.
+
+Most crates build their integration tests as one binary, `tests/main.rs`, with `autotests = false`. Cargo then says nothing of a
+file that `main.rs` does not name, and its tests would never run."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def compiled(root, folder):
+    """The files that `root` compiles: itself and what its `mod` lines name. Modules of `root` live in `folder`."""
+    seen = {root}
+    text = root.read_text()
+    pattern = r'(?:^#\[path = "([^"]+)"\]\n(?:^#\[[^\]]*\]\n)*)?^(?:pub(?:\([a-z]+\))? )?mod ([a-z0-9_]+);'
+    for path, name in re.findall(pattern, text, re.MULTILINE):
+        if path:
+            inner = (root.parent / path).resolve()
+        else:
+            inner = next((f for f in (folder / f"{name}.rs", folder / name / "mod.rs") if f.exists()), None)
+        if inner and inner not in seen:
+            seen |= compiled(inner, inner.parent if inner.name == "mod.rs" else inner.parent / inner.stem)
+    return seen
+
+
+def main():
+    lost = []
+    for manifest in sorted(ROOT.glob("*/Cargo.toml")) + sorted(ROOT.glob("*/*/Cargo.toml")):
+        text = manifest.read_text()
+        folder = manifest.parent / "tests"
+        if "autotests = false" not in text:
+            continue
+        roots = [manifest.parent / path for path in re.findall(r'^path = "(tests/[^"]+)"', text, re.MULTILINE)]
+        seen = set().union(*(compiled(root.resolve(), root.parent.resolve()) for root in roots))
+        lost += [file for file in sorted(folder.rglob("*.rs")) if file.resolve() not in seen]
+    for file in lost:
+        print(f"{file.relative_to(ROOT)}: no test binary compiles it: name it in main.rs")
+    return 1 if lost else 0
+
+
+sys.exit(main())

@@ -1,0 +1,42 @@
+//! The brain in virtual time, one module a subject. A new file is a line here.
+
+mod cases;
+mod machine;
+mod node;
+mod together;
+
+mod admission;
+mod away;
+mod caps;
+mod classes;
+mod collisions;
+mod compute;
+mod crowds;
+mod facts;
+mod first_look;
+mod gangs_shared;
+mod holders;
+mod hostile;
+mod limbo_limit;
+mod looks;
+mod lowered;
+mod parts;
+mod patience;
+mod properties;
+mod restart;
+mod shared_world;
+mod shares;
+mod sim_node;
+mod time_limits;
+mod together_bare;
+mod together_books;
+mod together_gates;
+mod together_liars;
+mod together_more;
+mod together_promises;
+mod together_properties;
+mod together_rows;
+mod together_stopped;
+mod turns;
+mod vacated;
+mod victims;

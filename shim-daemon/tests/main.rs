@@ -1,0 +1,29 @@
+//! The daemon's parts around its brain, one module a subject. A new file is a line here.
+
+#[path = "support/binary.rs"]
+mod binary;
+#[path = "support/driver.rs"]
+mod driver;
+mod support;
+
+mod collisions;
+mod defaults;
+mod doors;
+mod fence_orders;
+mod fences;
+mod hostile;
+mod instances;
+mod joining;
+mod listing;
+mod lost_device;
+mod maxima;
+mod memory;
+mod mps;
+mod notify;
+mod registrations;
+mod restart;
+mod sharing;
+mod turns;
+mod unmanaged;
+mod users;
+mod words;

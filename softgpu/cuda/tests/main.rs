@@ -1,0 +1,23 @@
+//! The software GPU's driver as C programs see it, one module a subject. A new file is a line here.
+
+mod common;
+mod driver;
+
+mod conformance;
+mod environment;
+mod exec_capture;
+mod exec_faults;
+mod exec_graph;
+mod exec_graph_memory;
+mod exec_green;
+mod exec_kernels;
+mod exec_order;
+mod exec_random;
+mod exec_room;
+mod exec_sharing;
+mod exec_stamp;
+mod exec_time;
+mod memory;
+mod mps;
+mod procaddr;
+mod teardown;
