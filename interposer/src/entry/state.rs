@@ -1,11 +1,4 @@
 //! The library's life in one process: a named state machine, started by the first hooked call and by nothing earlier.
-//!
-//! # Safety
-//! `unsafe` calls libc without pointers, apart from one `write` of a buffer that outlives it.
-#![allow(
-    unsafe_code,
-    reason = "libc calls: auxv, fork handler, one line on stderr"
-)]
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::limits::Limits;
 
+use crate::driver::contexts;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames::{self, Frame, Undisturbed};
+use crate::guest::sys;
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +161,7 @@ fn prepare() -> Phase {
 
 /// Joins the container, once the driver can tell its devices.
 fn open_account() -> Phase {
+    contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
         Ok(()) => Phase::Active,
         Err(error) => refuse(&error),
@@ -176,8 +172,7 @@ fn open_account() -> Phase {
 fn refuse(reason: &dyn core::fmt::Display) -> Phase {
     let line = format!("gpushare: {reason}\n");
     tracing::error!(%reason, "refused");
-    // SAFETY: the buffer outlives the call; a line that cannot be written is lost.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    sys::write(libc::STDERR_FILENO, line.as_bytes());
     Phase::Refused
 }
 
@@ -186,8 +181,7 @@ pub(crate) fn is_secure() -> bool {
     static SECURE: AtomicU8 = AtomicU8::new(0);
     match SECURE.load(Ordering::Relaxed) {
         0 => {
-            // SAFETY: reads the auxiliary vector the kernel gave the process.
-            let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+            let secure = sys::is_secure();
             SECURE.store(1 + u8::from(secure), Ordering::Relaxed);
             secure
         }
@@ -199,8 +193,7 @@ pub(crate) fn is_secure() -> bool {
 fn watch_forks() {
     static WATCHING: AtomicU8 = AtomicU8::new(0);
     if WATCHING.swap(1, Ordering::AcqRel) == 0 {
-        // SAFETY: the handler only stores to atomics.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        sys::at_fork_in_child(forked);
     }
 }
 

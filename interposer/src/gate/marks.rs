@@ -23,6 +23,7 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls;
 pub(crate) use crate::driver::captures::Relaxed;
 use crate::driver::green::Green;
+pub(crate) use crate::driver::streams::is_over;
 use crate::driver::streams::{self, Marked};
 
 /// What the driver answers where a capture forbids something.
@@ -284,30 +285,6 @@ fn refused(why: CUresult, mark: Option<Mark>) -> Put {
         let _ = report(why);
     }
     Put::Unmarked(mark)
-}
-
-/// Whether this says that the context is destroyed, or has failed: nothing runs in it any more.
-pub(crate) fn is_over(why: CUresult) -> bool {
-    matches!(
-        why,
-        CUresult::DEINITIALIZED
-            | CUresult::INVALID_CONTEXT
-            | CUresult::CONTEXT_IS_DESTROYED
-            | CUresult::ECC_UNCORRECTABLE
-            | CUresult::NVLINK_UNCORRECTABLE
-            | CUresult::CONTAINED
-            | CUresult::ILLEGAL_ADDRESS
-            | CUresult::LAUNCH_TIMEOUT
-            | CUresult::ASSERT
-            | CUresult::HARDWARE_STACK_ERROR
-            | CUresult::ILLEGAL_INSTRUCTION
-            | CUresult::MISALIGNED_ADDRESS
-            | CUresult::INVALID_ADDRESS_SPACE
-            | CUresult::INVALID_PC
-            | CUresult::LAUNCH_FAILED
-            | CUresult::TENSOR_MEMORY_LEAK
-            | CUresult::MPS_CLIENT_TERMINATED
-    )
 }
 
 /// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is not known to be over.

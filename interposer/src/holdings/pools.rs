@@ -1,8 +1,4 @@
 //! The memory pools of this process: where each lies, what it is charged with, and until when it can be asked.
-//!
-//! # Safety
-//! The driver is asked only about pools that exist: one the program has destroyed is marked before its handle means nothing.
-#![allow(unsafe_code, reason = "asks the driver about pools")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -293,20 +289,15 @@ impl Arena for Pool {
     fn trim(&self) {
         let closed = locked(&self.closed);
         if !*closed {
-            // SAFETY: the pool exists while `closed` is locked and false. What is in use stays.
-            let _ = unnoticed(|| unsafe { calls::cuMemPoolTrimTo(self.handle, 0) });
+            // The pool exists while `closed` is locked and false. What is in use stays.
+            let _ = unnoticed(|| calls::trim_pool(self.handle, 0));
         }
     }
 }
 
 /// An attribute of a pool, 32 or 64 bits wide.
 fn attribute_of(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
-    let mut value = 0_u64;
-    // SAFETY: no attribute asked for here is wider than `value`; of a narrower one the rest stays zero.
-    let answer = unnoticed(|| unsafe {
-        calls::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
-    });
-    answer.is_success().then_some(value)
+    unnoticed(|| calls::pool_attribute(pool, attribute)).ok()
 }
 
 /// Where an allocation from a pool is charged.
