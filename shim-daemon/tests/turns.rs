@@ -108,7 +108,7 @@ fn contend(first: &mut Gated, second: &mut Gated, turns: usize) -> [Vec<(u64, u6
 }
 
 #[test]
-fn one_alone_is_free_and_two_take_turns_by_their_weights_and_never_at_once() {
+fn one_alone_is_free_and_two_take_turns_by_weight_never_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
     let (_a, a) = daemon.container("a", &share("70"));
@@ -254,7 +254,7 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
 }
 
 #[test]
-fn the_next_is_let_in_when_the_holder_says_that_its_drain_ends_unless_that_is_turned_off() {
+fn the_next_is_let_in_as_a_drain_ends_unless_that_is_turned_off() {
     let usual = LeasePolicy::turns();
     for lead in [usual.lead, Nanos::ZERO] {
         let folder = tempfile::tempdir().unwrap();

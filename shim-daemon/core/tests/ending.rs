@@ -146,7 +146,7 @@ fn the_next_is_let_in_when_the_holder_is_about_to_have_drained() {
 }
 
 #[test]
-fn an_end_that_is_further_away_than_the_lead_or_of_another_turn_lets_nobody_in() {
+fn an_end_beyond_the_lead_or_of_another_turn_lets_nobody_in() {
     let mut device = closing();
     let lead = LeasePolicy::turns().lead;
     device.ends_in(ONE, first(ONE), lead + Nanos(1));

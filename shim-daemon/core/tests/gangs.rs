@@ -231,7 +231,7 @@ fn beside_kernels_of_any_length_a_gang_gets_its_part() {
 }
 
 #[test]
-fn where_one_gpu_has_kernels_longer_than_a_turn_a_gang_gets_less_there_and_nobody_else_does() {
+fn long_kernels_on_one_gpu_cost_a_gang_and_nobody_else() {
     let mut rig = Rig::new(2, 5);
     gang(&mut rig, 1, &[0, 1], collective(200));
     gang(&mut rig, 2, &[0], deep(50));
@@ -253,7 +253,7 @@ fn beside_sleepers(count: usize, seed: u64) -> Rig {
 }
 
 #[test]
-fn a_gang_below_a_higher_class_gets_its_guarantee_and_one_without_gets_nothing() {
+fn a_gang_below_a_higher_class_gets_its_guarantee_and_no_more() {
     for (compute, least, most) in [(request(20), 0.18, 0.21), (EQUAL, 0.0, 0.01)] {
         for higher in [vec![0], vec![0, 1]] {
             let mut rig = beside_sleepers(2, 11);
@@ -331,7 +331,7 @@ fn preempts(class: u16) -> u64 {
 }
 
 #[test]
-fn a_gang_of_a_higher_class_preempts_on_both_its_gpus_and_one_of_the_same_class_does_not() {
+fn only_a_gang_of_a_higher_class_preempts_on_both_its_gpus() {
     let (higher, same) = (preempts(900), preempts(500));
     println!("  waits at the 99th percentile: {higher} us above them, {same} us among them");
     assert!(higher <= 3_000);

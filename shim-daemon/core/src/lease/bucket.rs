@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_on_and_off_once_in_a_cycle_or_in_half_of_one_and_a_tiny_cap_for_a_shortest_turn() {
+    fn it_is_on_once_a_cycle_and_a_tiny_cap_for_a_shortest_turn() {
         for (cap, on, cycle) in [
             (5, 2_000, 400_000),
             (20, 2_000, 100_000),
