@@ -36,11 +36,17 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# The kill tests' own build of the library too: built by a test it would keep all others waiting.
+# Beside it the builds of the library that tests of kills and of instructions need: a test that builds keeps others waiting.
 build() {
-    cargo build --workspace --locked &&
-        cargo build --locked --quiet -p gpushare-interposer --features killpoints \
-            --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints"
+    local answer=0 builds=()
+    cargo build --locked --quiet -p gpushare-interposer --features killpoints \
+        --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
+    builds+=($!)
+    cargo build --locked --quiet -p gpushare-interposer --release &
+    builds+=($!)
+    cargo build --workspace --locked || answer=1
+    for build in "${builds[@]}"; do wait "$build" || answer=1; done
+    return $answer
 }
 
 # All test binaries are built, so that a full run afterwards builds nothing twice.
@@ -69,9 +75,18 @@ tests() {
     fi
 }
 
+# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle.
+begin_package() {
+    scripts/package.sh >"$CARGO_TARGET_DIR/package.log" 2>&1 &
+    packaging=$!
+}
+
 # The shipped library is another build by another linker: it passes the same tests of how programs get at it.
 package() {
-    scripts/package.sh || return 1
+    local answer=0
+    wait "$packaging" || answer=1
+    cat "$CARGO_TARGET_DIR/package.log" >&2
+    [ $answer -eq 0 ] || return 1
     GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
 }
@@ -87,8 +102,8 @@ kernels() {
 # Every order in which threads can touch the usage page's words, and launches and closings the gate's.
 models() {
     local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom"
-    cargo test -p gpushare-protocol --release --lib --locked model &&
-        cargo test -p gpushare-interposer --release --test gate_model --locked
+    cargo test -p gpushare-protocol --profile sim --lib --locked model &&
+        cargo test -p gpushare-interposer --profile sim --test gate_model --locked
 }
 
 documentation() {
@@ -132,6 +147,7 @@ if $quick; then
     step "quick tests" quick_tests
 else
     step "build" build
+    begin_package
     step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
     step "package" package
     $all && step "PyCUDA" scripts/clients.sh pycuda
