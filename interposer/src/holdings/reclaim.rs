@@ -11,7 +11,6 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::StreamId;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames;
 use crate::holdings::arena::{self, Arena};
@@ -110,7 +109,7 @@ fn reserve_slowly(
         wrong => return Err(wrong),
     }
     let early = || early::refuses(device, bytes);
-    match reserve_unless(&early, device, bytes, None, call, &mut || None::<()>) {
+    match reserve_unless(&early, device, bytes, call, &mut || None::<()>) {
         Ok(Found::Booked(charge)) => Ok(charge),
         Ok(Found::Otherwise(())) | Err(Refused) => {
             early::ran_out(device, bytes);
@@ -128,17 +127,15 @@ pub(crate) enum Found<T> {
     Otherwise(T),
 }
 
-/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way. Frees given to `stream` itself are
-/// not waited for.
+/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way.
 #[cold]
 pub(crate) fn reserve_or<T>(
     device: DeviceKey,
     bytes: u64,
-    stream: Option<StreamId>,
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
-    reserve_unless(&|| false, device, bytes, stream, call, otherwise)
+    reserve_unless(&|| false, device, bytes, call, otherwise)
 }
 
 /// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
@@ -146,7 +143,6 @@ fn reserve_unless<T>(
     early: &dyn Fn() -> bool,
     device: DeviceKey,
     bytes: u64,
-    stream: Option<StreamId>,
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
@@ -156,7 +152,7 @@ fn reserve_unless<T>(
     loop {
         // Looked at before the trim: a free that ends behind the trim's back is worth another round.
         frees::settle();
-        let pending = frees::others_pending(device, stream);
+        let pending = frees::pending_on(device);
         trim(device);
         let refused = match account::charge(device, bytes, call) {
             Err(refused) => refused,
