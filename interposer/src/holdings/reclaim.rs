@@ -69,7 +69,7 @@ fn insist_and_tell(
 }
 
 /// Times the driver is asked again.
-const INSISTENCE: usize = 8;
+const OOM_RETRIES: usize = 8;
 
 /// As [`insist`] where the driver has just had none. May wait for the daemon.
 #[cold]
@@ -81,11 +81,11 @@ pub(crate) fn insist_slowly(
 ) -> CUresult {
     let _uncancelled = Uncancelled::begin();
     let mut answer = CUresult::OUT_OF_MEMORY;
-    let Some(mut insistence) = account::Insistence::new(device, bytes, call) else {
+    let Some(mut retry) = account::OomRetry::new(device, bytes, call) else {
         return answer;
     };
-    for _ in 0..INSISTENCE {
-        if !insistence.again() {
+    for _ in 0..OOM_RETRIES {
+        if !retry.again() {
             break;
         }
         answer = ask();
@@ -190,10 +190,10 @@ fn trim(device: DeviceKey) {
 
 /// Whether `bytes` would fit if all frees under way were complete.
 fn could_fit(device: DeviceKey, bytes: u64) -> bool {
-    let Some(standing) = account::standing(device) else {
+    let Some(status) = account::quota_status(device) else {
         return false;
     };
-    let Some(limit) = standing.limit else {
+    let Some(limit) = status.limit else {
         return true;
     };
     let unused = AtomicU64::new(0);
@@ -205,7 +205,7 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
     };
     pools::each(&add);
     graph_memory::each(&add);
-    let left = standing
+    let left = status
         .charged
         .saturating_sub(unused.into_inner())
         .saturating_sub(frees::coming(device));

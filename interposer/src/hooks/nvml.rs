@@ -46,8 +46,8 @@ fn glance(device: nvmlDevice_t) -> Option<Glance> {
 /// Total, free and used as the container sees them.
 fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
-    let seen = views::seen(&glance.standing, physical)?;
-    let booked = glance.standing.charged.saturating_add(glance.overhead);
+    let seen = views::seen(&glance.status, physical)?;
+    let booked = glance.status.charged.saturating_add(glance.overhead);
     let used = booked.max(held(device, &glance.members)).min(seen.total);
     Some((seen.total, seen.free.min(seen.total - used), used))
 }
