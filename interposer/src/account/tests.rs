@@ -272,8 +272,8 @@ fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
     assert!(charge(&a, MIB));
-    let held = lock::take(&b.ground, &b.threads).unwrap();
-    let refused = lock::take_within(&a.ground, &a.threads, Duration::from_millis(20));
+    let held = lock::take(&b.backend, &b.threads).unwrap();
+    let refused = lock::take_within(&a.backend, &a.threads, Duration::from_millis(20));
     assert!(matches!(refused, Err(Unavailable::Busy)), "{refused:?}");
     assert!(charge(&a, UNIT), "charges within credit go on");
     release(&a, MIB);
