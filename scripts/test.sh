@@ -105,6 +105,7 @@ licences() {
 
 step "format" cargo fmt --all --check
 step "files of tests" scripts/check_tests.py
+step "files with unsafe code" scripts/check_unsafe.py
 step "build" cargo build --workspace --locked
 step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
 step "package" package
