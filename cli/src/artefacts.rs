@@ -12,7 +12,8 @@ pub(crate) const SOFT_CUDA: &str = "libsoftgpu_cuda.so";
 /// See [`SOFT_CUDA`].
 pub(crate) const SOFT_NVML: &str = "libsoftgpu_nvml.so";
 
-/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an installed one.
+/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an
+/// installed one.
 const FOLDERS: [&str; 4] = ["", "lib", "../lib/gpushare", "../lib"];
 
 /// This executable.

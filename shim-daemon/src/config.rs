@@ -109,8 +109,6 @@ struct Turns {
     profile: Length,
     /// How long a container may take to finish what it submitted before the next is let in beside it.
     overrun: Option<Span>,
-    /// Whether the next is let in when a drain is about to end; else when it has.
-    early: Option<bool>,
 }
 
 /// How a device that several want is shared.
@@ -250,9 +248,6 @@ fn turns(told: &Turns) -> LeasePolicy {
     }
     if let Some(Span(overrun)) = told.overrun {
         policy.overrun = overrun;
-    }
-    if told.early == Some(false) {
-        policy.lead = Nanos::ZERO;
     }
     policy
 }
@@ -438,9 +433,6 @@ mod tests {
             (batch.quantum, batch.overrun),
             (Nanos::millis(50), Nanos::millis(40))
         );
-        assert!(batch.lead > Nanos::ZERO);
-        assert_eq!(read("[compute]\nearly = true").lead, batch.lead);
-        assert_eq!(read("[compute]\nearly = false").lead, Nanos::ZERO);
     }
 
     #[test]

@@ -178,24 +178,36 @@ fn reports_of_others_and_of_other_turns_change_nothing() {
     let stranger = gpushare_core::ProcessId(77);
     let process = machine.clients[0].process;
     for input in [
-        Input::Drained {
+        Input::Reported {
             process: stranger,
             epoch,
+            report: gpushare_core::Report::Drained,
         },
-        Input::Wanted {
+        Input::Reported {
             process: stranger,
             epoch,
+            report: gpushare_core::Report::Wanted,
         },
-        Input::Drained {
+        Input::Reported {
             process,
             epoch: epoch + 1000,
+            report: gpushare_core::Report::Drained,
         },
-        Input::Drained { process, epoch: 0 },
-        Input::Idle {
+        Input::Reported {
+            process,
+            epoch: 0,
+            report: gpushare_core::Report::Drained,
+        },
+        Input::Reported {
             process,
             epoch: epoch + 1000,
+            report: gpushare_core::Report::Idle,
         },
-        Input::Busy { process, epoch: 0 },
+        Input::Reported {
+            process,
+            epoch: 0,
+            report: gpushare_core::Report::Busy,
+        },
         Input::Left { process: stranger },
     ] {
         let said = machine.said.len();
@@ -212,7 +224,11 @@ fn forged_drains_gain_no_more_than_the_work_under_way() {
         machine.run(Nanos::millis(1));
         let lease = machine.schedule.lease(ContainerId(1));
         let epoch = lease.expect("it is here").epoch;
-        machine.input(Input::Drained { process, epoch });
+        machine.input(Input::Reported {
+            process,
+            epoch,
+            report: gpushare_core::Report::Drained,
+        });
     }
     let had = machine.meter.ran[&GOOD] as f64 / machine.meter.total as f64;
     println!(

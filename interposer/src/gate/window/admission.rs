@@ -24,6 +24,13 @@ impl<M> Window<M> {
         expected: u64,
         insists: bool,
     ) -> Answer {
+        let half = bounds.window / 2;
+        // Where no deadline holds and so little is under way that nothing has to be worked out.
+        let all = self.total.saturating_add(self.reserved.1);
+        let is_plain = bounds.deadline == u64::MAX && !bounds.is_step() && !self.full;
+        if is_plain && all.saturating_add(expected) <= half {
+            return self.reserve(expected);
+        }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
         // The first operation of a turn is always one that fits, however long: otherwise it would
@@ -34,7 +41,6 @@ impl<M> Window<M> {
         }
         // What is under way when the gate closes is a window and one operation, or a long operation
         // and half a window: enough for the device not to run dry while a thread wakes.
-        let half = bounds.window / 2;
         let room = if expected <= bounds.window && !self.full {
             bounds.window
         } else {
@@ -44,6 +50,10 @@ impl<M> Window<M> {
         if self.full {
             return Answer::Wait(self.pause(left - half));
         }
+        self.reserve(expected)
+    }
+
+    fn reserve(&mut self, expected: u64) -> Answer {
         self.began = true;
         self.reserved.0 += 1;
         self.reserved.1 = self.reserved.1.saturating_add(expected);

@@ -51,9 +51,9 @@ impl World {
         let bands = !self.bands.is_empty();
         match input {
             Input::Joined { container, .. } | Input::Set { container, .. } => {
-                self.regroup(device, Some(container));
+                self.form_bands(Some(container));
             }
-            Input::Left { .. } => self.regroup(device, None),
+            Input::Left { .. } => self.form_bands(None),
             _ => {}
         }
         // One that is no more leaves decisions on all its devices.
@@ -64,18 +64,9 @@ impl World {
         }
     }
 
-    /// Somebody came to a device or left it: finds out who takes turns on several.
-    pub(super) fn regroup(&mut self, device: DeviceId, came: Option<ContainerId>) {
-        self.form_bands(came);
-        if self.schedules.len() > 1 || !self.gangs.is_empty() {
-            let schedules = &mut self.schedules;
-            self.gangs.regroup(self.now, schedules, device, came);
-        }
-    }
-
     /// Passes on what a device's schedule decided, and what that means for others.
     fn take_turns_with_others(&mut self, device: DeviceId) {
-        if self.gangs.is_empty() && self.bands.is_empty() {
+        if self.bands.is_empty() {
             self.take_turns(device);
         } else {
             self.take_all_turns();
@@ -84,7 +75,6 @@ impl World {
 
     /// Passes on what all schedules decided, gangs in view.
     pub(super) fn take_all_turns(&mut self) {
-        self.gangs.settle(self.now, &mut self.schedules);
         self.bands.settle(self.now, &mut self.schedules);
         for device in self.schedules.keys().copied().collect::<Vec<_>>() {
             self.take_turns(device);
@@ -98,8 +88,7 @@ impl World {
             let next = device.next_sample();
             next.is_some_and(|at| at <= now)
         });
-        due.map(|(id, device)| (*id, device.processes().collect()))
-            .collect()
+        due.map(|(id, device)| (*id, device.processes())).collect()
     }
 
     /// When pages are to be read next.
@@ -198,7 +187,6 @@ impl World {
                 schedule.set_policy(self.now, policy);
             }
         }
-        self.form_all_bands();
         self.take_all_turns();
     }
 

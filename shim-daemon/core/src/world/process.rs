@@ -3,7 +3,7 @@
 use super::{Opened, Process, World};
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::lease::Input;
-use crate::ledger::Limbo;
+use crate::limbo::Limbo;
 use gpushare_protocol::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -37,7 +37,7 @@ impl World {
         self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
         self.guess_no_more(device);
-        self.regroup(device, None);
+        self.form_bands(None);
         self.take_all_turns();
         self.refuse_stranded(device);
         self.admit_waiting();

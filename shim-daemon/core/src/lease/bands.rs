@@ -9,10 +9,9 @@
 //! that has not had more than its share on one of its devices is not closed because it is ahead on
 //! another.
 
-use super::regime::DeviceTime;
+use super::device::DeviceTime;
 use super::shared::{Part, Wish};
-use crate::ids::{ContainerId, DeviceId};
-use crate::spec::Gang;
+use crate::ids::{ContainerId, DeviceId, Gang};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +68,7 @@ impl Bands {
     ) {
         let mut places = Places::new();
         for (device, time) in devices.iter() {
-            let here = members.iter().filter(|member| time.shares_with(**member));
+            let here = members.iter().filter(|member| time.has(**member));
             places.extend(here.map(|member| (*device, *member)));
         }
         if places.len() < 2 {
@@ -112,10 +111,10 @@ impl Stage {
     fn next(self, now: Nanos, parts: &[Part]) -> Self {
         let wish = parts.iter().filter_map(|part| part.wish).max();
         let behind = parts.iter().any(|part| part.behind && part.wish.is_none());
-        let must = wish == Some(Wish::Dry);
+        let must = wish == Some(Wish::Throttled);
         let asked = match wish {
             Some(Wish::Ahead) => !behind,
-            Some(Wish::Rank | Wish::Dry) => true,
+            Some(Wish::Rank | Wish::Throttled) => true,
             None => false,
         };
         match self {

@@ -25,7 +25,7 @@ pub(crate) struct Limbo {
 
 impl Limbo {
     /// One more part of the same process is dead. What is said of it must not be older than that.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.charged += other.charged;
         self.told += other.told;
@@ -35,7 +35,7 @@ impl Limbo {
     }
 
     /// The device shows that it still holds so much: charges beside its overhead, and no less of them than its page said.
-    pub(super) fn shows(&mut self, holds: Bytes) {
+    pub(crate) fn shows(&mut self, holds: Bytes) {
         self.bytes = holds;
         let most = (holds - self.overhead).max(self.told).min(holds);
         self.charged = self.charged.min(most);

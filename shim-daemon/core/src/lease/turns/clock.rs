@@ -6,11 +6,9 @@
 //! of those that work or wait; a container that comes back from idling starts there, so nothing is saved up by idling.
 //! Nor is a debt paid by idling: who was ahead when it went idle is as far ahead when it comes back, less what fades.
 
+use crate::lease::terms::WHOLE;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
-
-/// Weights are parts of this.
-pub(super) const WHOLE: u64 = 1000;
 
 /// A reading of a container's clock, in nanoseconds of billed time × [`WHOLE`] / weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
