@@ -11,8 +11,8 @@
 mod bare;
 
 use gpushare_core::{
-    AskId, Bytes, ContainerId, Decision, DeviceId, Event, Lease, LeaseKind, Nanos, Policy,
-    ProcessId, Quota, World,
+    AskId, Bytes, ContainerId, Decision, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos,
+    Policy, ProcessId, Quota, World,
 };
 use std::time::Instant;
 
@@ -20,15 +20,16 @@ const CONTAINERS: u64 = 1000;
 const DEVICES: u64 = 16;
 const ROUNDS: u64 = 300;
 
-fn node(limit: Bytes) -> World {
+fn node(limit: Bytes, containers: u64, lease: LeasePolicy) -> World {
     let mut world = World::new(Policy {
         first_overhead: Bytes::mib(100),
+        lease,
         ..Policy::default()
     });
     for device in (0..DEVICES).map(DeviceId) {
         bare::add_device(&mut world, device, Bytes::gib(79));
     }
-    for id in 0..CONTAINERS {
+    for id in 0..containers {
         let (container, process, device) = (ContainerId(id), ProcessId(id), DeviceId(id % DEVICES));
         let quota = Quota {
             request: Bytes::mib(512),
@@ -52,7 +53,7 @@ fn drain(world: &mut World) -> u64 {
 
 /// Every container grows step by step to its limit and then shows all of it unused.
 fn measure(name: &str, limit: Bytes, bytes: Bytes) {
-    let mut world = node(limit);
+    let mut world = node(limit, CONTAINERS, LeasePolicy::default());
     let (mut events, mut answers, mut slowest) = (0_u64, 0_u64, 0);
     let start = Instant::now();
     for round in 1..=ROUNDS {
@@ -90,9 +91,11 @@ fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     println!("{name}: {events} events, {answers} answers, {rate} events/s, slowest {slowest} ns");
 }
 
-/// All containers want their device all the time: every turn is closed, drained and handed on, every call wants again.
-fn measure_turns() {
-    let mut world = node(Bytes::gib(1));
+/// All containers want their device all the time: every gate that is closed wants, and every other
+/// says that it has drained. Where turns are dealt, each turn is handed on, and each event decides
+/// over all tenants of its device.
+fn measure_leases(name: &str, containers: u64, lease: LeasePolicy) {
+    let mut world = node(Bytes::gib(1), containers, lease);
     let (mut events, mut slowest, mut now) = (0_u64, 0, Nanos::ZERO);
     let report = |world: &World, id: u64| {
         let (container, device) = (ContainerId(id), DeviceId(id % DEVICES));
@@ -108,7 +111,7 @@ fn measure_turns() {
         events += 1;
     };
     for _ in 0..ROUNDS {
-        for id in 0..CONTAINERS {
+        for id in 0..containers {
             let (process, device, lease) = report(&world, id);
             let epoch = lease.epoch;
             let event = match lease.kind {
@@ -131,9 +134,7 @@ fn measure_turns() {
     }
     let nanos = start.elapsed().as_nanos().max(1);
     let rate = u128::from(events) * 1_000_000_000 / nanos;
-    println!(
-        "turns, all want all the time: {events} events, {rate} events/s, slowest {slowest} ns"
-    );
+    println!("{name}: {events} events, {rate} events/s, slowest {slowest} ns");
 }
 
 fn main() {
@@ -144,5 +145,8 @@ fn main() {
         Bytes::mib(4000),
         Bytes::mib(100),
     );
-    measure_turns();
+    let (shared, turns) = (LeasePolicy::default(), LeasePolicy::turns());
+    measure_leases("shared, 62 tenants each  ", 62 * DEVICES, shared);
+    measure_leases("turns, 62 tenants each   ", 62 * DEVICES, turns);
+    measure_leases("turns, 62 tenants in all ", 62, turns);
 }

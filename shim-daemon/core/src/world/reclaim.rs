@@ -2,10 +2,8 @@
 //! and the device then show unused is free. Until that answer the old grant counts.
 
 use super::World;
-use super::pending::Want;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, Ticket};
-use crate::ledger::Lowering;
 use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
@@ -13,7 +11,7 @@ use std::cmp::Reverse;
 impl World {
     /// What reclaims under way will give if all goes well.
     pub(super) fn lowering(&self, device: DeviceId) -> Room {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
         let lowered = books.accounts().filter_map(|(_, account)| {
@@ -31,7 +29,7 @@ impl World {
         except: Option<ContainerId>,
         short: Room,
     ) -> Room {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
         let mut lenders: Vec<(Reverse<Bytes>, ContainerId)> = books
@@ -50,7 +48,11 @@ impl World {
             if missing.is_zero() {
                 break;
             }
-            if self.all_adopted(lender) && !self.ladders.contains(&lender) {
+            let ends = self
+                .tenants
+                .get(lender)
+                .is_some_and(|known| known.ending().is_some());
+            if self.all_adopted(lender) && !ends {
                 called_back += self.lower_for(lender, device, missing);
             }
         }
@@ -59,10 +61,7 @@ impl World {
 
     /// Lowers one grant by what is missing, if that helps. Returns what it gives.
     fn lower_for(&mut self, container: ContainerId, device: DeviceId, missing: Room) -> Room {
-        let account = self
-            .devices
-            .get(&device)
-            .and_then(|books| books.account(container));
+        let account = self.ledger.account(device, container);
         let Some(account) = account else {
             return Room::default();
         };
@@ -88,17 +87,9 @@ impl World {
     }
 
     fn lower(&mut self, container: ContainerId, device: DeviceId, to: Bytes) {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some((ticket, to)) = self.ledger.lower(device, container, to) else {
             return;
         };
-        let to = books.change(container, |account| {
-            account.lowering = Some(Lowering { ticket, to });
-            account.page = account.page_due();
-            account.page
-        });
-        let Some(to) = to else { return };
         self.decide(Decision::Reclaim {
             ticket,
             container,
@@ -109,10 +100,7 @@ impl World {
 
     /// A grant above what the limit allows (which was lowered) follows the use down. The control page shows at once what is allowed.
     pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
-        let account = self
-            .devices
-            .get(&device)
-            .and_then(|books| books.account(container));
+        let account = self.ledger.account(device, container);
         let Some(account) = account else {
             return;
         };
@@ -129,8 +117,8 @@ impl World {
     /// Facts overdrew the device: unused grants are called back until it holds again, asked for or not.
     pub(super) fn call_back_deficit(&mut self, device: DeviceId) {
         let deficit = self
-            .devices
-            .get(&device)
+            .ledger
+            .get(device)
             .map_or(Bytes::ZERO, |books| books.deficit());
         if !deficit.is_zero() {
             let missing = deficit - self.lowering(device).taken;
@@ -154,7 +142,7 @@ impl World {
         held: Bytes,
         used: Option<Bytes>,
     ) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         let settled = books.change(container, |account| {
@@ -178,7 +166,7 @@ impl World {
             return;
         };
         if lags {
-            books.lagged = Some(self.now);
+            books.lag(self.timers.now());
         }
         self.show_grant(container, device);
         self.trim(container, device);
@@ -190,30 +178,14 @@ impl World {
 
     /// What a container has freed since one of its processes asked, that one need not wait for.
     pub(super) fn lower_wants(&mut self, container: ContainerId, device: DeviceId) {
-        let Some(books) = self.devices.get(&device) else {
-            return;
-        };
-        let in_use = books
-            .account(container)
-            .map_or(Bytes::ZERO, |account| account.in_use);
-        for ask in &books.waiting {
-            if let Some(pending) = self
-                .asks
-                .get_mut(ask)
-                .filter(|pending| pending.container == container)
-                && let Want::Credit { held, .. } = &mut pending.want
-            {
-                *held = in_use.min(*held);
-            }
-        }
+        let account = self.ledger.account(device, container);
+        let in_use = account.map_or(Bytes::ZERO, |account| account.in_use);
+        self.asks.lower(device, container, in_use);
     }
 
     /// What a usage page says. It is believed only within the grant, and moves nothing but that container's own books.
     pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
-        let Some(books) = self.devices.get_mut(&device) else {
-            return;
-        };
-        let changed = books.change(container, |account| {
+        let changed = self.ledger.change(device, container, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
             account.late = Bytes::ZERO;
             before != account.in_use
