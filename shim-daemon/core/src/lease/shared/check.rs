@@ -12,7 +12,7 @@ impl Shared {
     /// The first thing that does not hold, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
-        for (container, tenant) in self.roster.all() {
+        for (container, tenant) in self.roster.iter() {
             let fail = |what: &str| Err(format!("{container:?} {what}: {tenant:?}"));
             let said = match (tenant.gate, tenant.said.kind) {
                 (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed) => true,
@@ -40,10 +40,9 @@ impl Shared {
             }
             let free = self
                 .roster
-                .all()
-                .values()
+                .tenants()
                 .filter(|other| other.gate == Gate::Free);
-            let active = self.roster.all().values().filter(|other| other.is_active());
+            let active = self.roster.tenants().filter(|other| other.is_active());
             if free.count() > 0 && active.count() != 1 {
                 return fail("is beside one that nothing binds while others are active");
             }
@@ -51,13 +50,11 @@ impl Shared {
         let open = |gate: Gate| gate != Gate::Shut;
         let held = self
             .roster
-            .all()
-            .values()
+            .tenants()
             .any(|tenant| !open(tenant.gate) && !tenant.throttled && tenant.bond.is_none());
         let runs = self
             .roster
-            .all()
-            .values()
+            .tenants()
             .any(|tenant| open(tenant.gate) && tenant.is_active());
         if held && !runs {
             return Err("a tenant is held and nobody is open".to_owned());

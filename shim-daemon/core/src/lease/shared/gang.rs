@@ -32,8 +32,8 @@ impl Shared {
     pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
         let tenant = self.roster.get(container)?;
         let wish = tenant.bond?.wish;
-        let others = self.roster.all().iter().any(|(other, tenant)| {
-            *other != container && tenant.is_active() && tenant.is_pending(self.now)
+        let others = self.roster.iter().any(|(other, tenant)| {
+            other != container && tenant.is_active() && tenant.is_pending(self.now)
         });
         Some(Part {
             wish,
@@ -43,8 +43,8 @@ impl Shared {
 
     /// Notes what the gates of gangs' tenants would be, and puts them where their gangs are.
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
-        for (container, tenant) in self.roster.all_mut() {
-            let (Some(bond), Some(gate)) = (&mut tenant.bond, gates.get_mut(container)) else {
+        for (container, tenant) in self.roster.iter_mut() {
+            let (Some(bond), Some(gate)) = (&mut tenant.bond, gates.get_mut(&container)) else {
                 continue;
             };
             bond.wish = match gate {

@@ -190,7 +190,7 @@ impl Shared {
         }
         let done = self.read(works, span);
         self.sampled = self.now;
-        let bills = service::settle(self.roster.all_mut(), &done, &self.rules, (self.now, span));
+        let bills = service::settle(&mut self.roster, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;
@@ -205,9 +205,9 @@ impl Shared {
         span: Nanos,
     ) {
         let all: u64 = done.values().map(|done| done.pending).sum();
-        for (container, tenant) in self.roster.all_mut() {
-            let done = done.get(container).copied().unwrap_or_default();
-            let bill = Nanos(bills.get(container).copied().unwrap_or(0));
+        for (container, tenant) in self.roster.iter_mut() {
+            let done = done.get(&container).copied().unwrap_or_default();
+            let bill = Nanos(bills.get(&container).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
             let alone = all - done.pending < 50 && !tenant.throttled;
             tenant.pay_cap(span, (bill.0, alone.then_some(flight)), &self.policy);
@@ -241,14 +241,13 @@ impl Shared {
     fn settle(&mut self) {
         let active: Vec<ContainerId> = self
             .roster
-            .all()
             .iter()
             .filter(|(_, tenant)| tenant.is_active())
-            .map(|(container, _)| *container)
+            .map(|(container, _)| container)
             .collect();
         let mut gates = self
             .steering
-            .steer(self.roster.all(), &active, &self.rules, self.now);
+            .steer(&self.roster, &active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (container, gate) in gates {
             self.turn_gate(container, gate);
@@ -265,7 +264,7 @@ impl Shared {
             tenant.is_some_and(Tenant::is_capped)
         };
         // The other devices of a gang that is idle here wait until its cap allows something again.
-        let throttled = self.roster.all().values().any(|tenant| tenant.throttled);
+        let throttled = self.roster.tenants().any(|tenant| tenant.throttled);
         let steered =
             throttled || active.len() > 1 || active.iter().any(|container| capped(&container));
         if !steered {
@@ -274,8 +273,7 @@ impl Shared {
         }
         let shut = self
             .roster
-            .all()
-            .values()
+            .tenants()
             .any(|tenant| tenant.gate == Gate::Shut && !tenant.throttled);
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
@@ -283,7 +281,7 @@ impl Shared {
             let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
             if fresh {
                 self.sampled = self.now;
-                for tenant in self.roster.all_mut().values_mut() {
+                for tenant in self.roster.tenants_mut() {
                     tenant.begin();
                 }
             }
@@ -322,14 +320,13 @@ impl Shared {
         let now = self.now;
         let running: Vec<ContainerId> = self
             .roster
-            .all()
             .iter()
             .filter(|(_, tenant)| tenant.may_run(now))
-            .map(|(container, _)| *container)
+            .map(|(container, _)| container)
             .collect();
         let mut changed = Vec::new();
-        for (container, tenant) in self.roster.all_mut() {
-            let contended = running.iter().any(|other| other != container);
+        for (container, tenant) in self.roster.iter_mut() {
+            let contended = running.iter().any(|other| *other != container);
             let open = |slice| LeaseKind::Open {
                 deadline: None,
                 window: self.policy.window,
@@ -347,7 +344,7 @@ impl Shared {
                 kind,
             };
             if std::mem::replace(&mut tenant.said, lease) != lease {
-                changed.push((*container, lease));
+                changed.push((container, lease));
             }
         }
         self.outputs.extend(closed_first(changed));

@@ -9,12 +9,13 @@
 use super::rules::{Rules, signed};
 use super::tenant::{Done, Gate, Stuck, Tenant};
 use crate::ids::ContainerId;
+use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 /// What each tenant is billed for a span of `span`; and brings their lags up to `now`.
 pub(super) fn settle(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
@@ -22,7 +23,7 @@ pub(super) fn settle(
     let done = &believed(tenants, done);
     // A closed tenant runs until what it had submitted is complete.
     let runs = |container: &ContainerId| {
-        let tenant = tenants.get(container);
+        let tenant = tenants.get(*container);
         tenant.is_some_and(|tenant| tenant.gate != Gate::Shut || !tenant.is_drained())
     };
     let beside = done.iter().filter(|(container, _)| runs(container));
@@ -30,24 +31,24 @@ pub(super) fn settle(
     let running: Vec<ContainerId> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.may_run(now))
-        .map(|(container, _)| *container)
+        .map(|(container, _)| container)
         .collect();
     let mut bills = BTreeMap::new();
     for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(container).copied().unwrap_or_default();
-        let alone = running.iter().all(|other| other == container);
+        let done = done.get(&container).copied().unwrap_or_default();
+        let alone = running.iter().all(|other| *other == container);
         tenant.doubt.note(now, (span, alone), done);
         let bill = bill(tenant, done, rules, (span, beside));
         tenant.note(now, span, bill, done.pending);
         tenant.works = done.works;
-        bills.insert(*container, bill);
+        bills.insert(container, bill);
     }
     let all: u64 = bills.values().sum();
     for (container, tenant) in tenants.iter_mut() {
-        let own = bills.get(container).copied().unwrap_or(0);
+        let own = bills.get(&container).copied().unwrap_or(0);
         tenant.watch((span, beside), all - own);
     }
-    let mut classes: Vec<u16> = tenants.values().map(|tenant| tenant.class()).collect();
+    let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
     classes.sort_unstable();
     classes.dedup();
     let mut below = 0;
@@ -55,7 +56,7 @@ pub(super) fn settle(
         below += share(tenants, done, &bills, (class, below));
     }
     for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(container).copied().unwrap_or_default();
+        let done = done.get(&container).copied().unwrap_or_default();
         if tenant.asks(done.pending) == 0 {
             tenant.fade(span);
         }
@@ -76,9 +77,9 @@ pub(super) fn settle(
 
 /// Nobody owes what nobody is owed any more: the debts of a class are no more than what its tenants
 /// are behind.
-fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
-    let lags = |tenants: &BTreeMap<ContainerId, Tenant>, sign: i64| -> i128 {
-        let of_class = tenants.values().filter(|tenant| tenant.class() == class);
+fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
+    let lags = |tenants: &Roster<Tenant>, sign: i64| -> i128 {
+        let of_class = tenants.tenants().filter(|tenant| tenant.class() == class);
         of_class
             .map(|tenant| i128::from(tenant.lag.saturating_mul(sign).max(0)))
             .sum()
@@ -87,7 +88,7 @@ fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
     if owing <= owed {
         return;
     }
-    for tenant in tenants.values_mut() {
+    for tenant in tenants.tenants_mut() {
         if tenant.class() == class && tenant.lag < 0 {
             tenant.lag = i64::try_from(i128::from(tenant.lag) * owed / owing).unwrap_or(0);
         }
@@ -97,12 +98,12 @@ fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
 /// What is believed of what the pages say: a tenant that is stuck has nothing pending until it
 /// completes something.
 fn believed(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
 ) -> BTreeMap<ContainerId, Done> {
     let mut done = done.clone();
-    for (container, tenant) in tenants {
-        let Some(done) = done.get_mut(container) else {
+    for (container, tenant) in tenants.iter_mut() {
+        let Some(done) = done.get_mut(&container) else {
             continue;
         };
         if done.service > 0 || done.pending < 990 {
@@ -160,7 +161,7 @@ fn by_time(tenant: &mut Tenant, rules: &Rules, (span, beside): (Nanos, u64)) -> 
 
 /// Divides what a class had among its tenants. Returns what the class had.
 fn share(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
     bills: &BTreeMap<ContainerId, u64>,
     (class, below): (u16, u64),
@@ -169,17 +170,17 @@ fn share(
         .iter()
         .filter(|(_, tenant)| tenant.class() == class)
         .map(|(container, tenant)| Claim {
-            container: *container,
+            container,
             weight: tenant.weight(),
             pending: done
-                .get(container)
+                .get(&container)
                 .map_or(0, |done| tenant.asks(done.pending)),
-            had: bills.get(container).copied().unwrap_or(0),
+            had: bills.get(&container).copied().unwrap_or(0),
         })
         .collect();
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
-        if let Some(tenant) = tenants.get_mut(&claim.container) {
+        if let Some(tenant) = tenants.get_mut(claim.container) {
             tenant.lag += signed(Nanos(due)) - signed(Nanos(claim.had));
             tenant.passed_over += signed(Nanos(below * claim.pending / 1000));
         }

@@ -6,6 +6,7 @@
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
 use crate::ids::ContainerId;
+use crate::lease::roster::Roster;
 use crate::lease::view::Mode;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -103,24 +104,26 @@ impl Steering {
     /// idle.
     pub(super) fn steer(
         &mut self,
-        tenants: &BTreeMap<ContainerId, Tenant>,
+        tenants: &Roster<Tenant>,
         active: &[ContainerId],
         rules: &Rules,
         now: Nanos,
     ) -> BTreeMap<ContainerId, Gate> {
         let mut gates: BTreeMap<ContainerId, Gate> = tenants
-            .keys()
-            .map(|container| (*container, Gate::Noted))
+            .iter()
+            .map(|(container, _)| (container, Gate::Noted))
             .collect();
         if let [alone] = active {
-            let free = tenants.get(alone).is_some_and(|tenant| !tenant.is_capped());
+            let free = tenants
+                .get(*alone)
+                .is_some_and(|tenant| !tenant.is_capped());
             if free {
                 gates.insert(*alone, Gate::Free);
             }
         }
         let pending: Vec<(ContainerId, &Tenant)> = active
             .iter()
-            .filter_map(|container| Some((*container, tenants.get(container)?)))
+            .filter_map(|container| Some((*container, tenants.get(*container)?)))
             .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.throttled)
             .collect();
         let case = if active.len() < 2 {
@@ -136,9 +139,9 @@ impl Steering {
                 self.apply(&case, &pending, rules, &mut gates);
             }
         }
-        for (container, tenant) in tenants {
+        for (container, tenant) in tenants.iter() {
             if tenant.throttled {
-                gates.insert(*container, Gate::Shut);
+                gates.insert(container, Gate::Shut);
             }
         }
         gates
@@ -150,7 +153,7 @@ impl Steering {
     fn case(
         &self,
         pending: &[(ContainerId, &Tenant)],
-        tenants: &BTreeMap<ContainerId, Tenant>,
+        tenants: &Roster<Tenant>,
         active: &[ContainerId],
         rules: &Rules,
         now: Nanos,
@@ -178,7 +181,7 @@ impl Steering {
         // A higher class that was active a moment ago may be back any moment.
         let higher = active
             .iter()
-            .filter_map(|container| tenants.get(container))
+            .filter_map(|container| tenants.get(*container))
             .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode that is on goes on until it is calm.
