@@ -6,8 +6,8 @@
 //! driver lets run at once complete too seldom to be billed so; after four slices without a
 //! completion a tenant is billed its even part of the time, as the driver's round robin gives it.
 
-use super::rules::{Rules, signed};
-use super::tenant::{Done, Gate, Stuck, Tenant};
+use super::rules::Rules;
+use super::tenant::{Done, Tenant};
 use crate::ids::ContainerId;
 use crate::lease::roster::Roster;
 use crate::time::Nanos;
@@ -24,7 +24,7 @@ pub(super) fn settle(
     // A closed tenant runs until what it had submitted is complete.
     let runs = |container: &ContainerId| {
         let tenant = tenants.get(*container);
-        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut || !tenant.is_drained())
+        tenant.is_some_and(|tenant| !tenant.is_shut() || !tenant.is_drained())
     };
     let beside = done.iter().filter(|(container, _)| runs(container));
     let beside: u64 = beside.map(|(_, done)| done.pending).sum();
@@ -37,10 +37,7 @@ pub(super) fn settle(
     for (container, tenant) in tenants.iter_mut() {
         let done = done.get(&container).copied().unwrap_or_default();
         let alone = running.iter().all(|other| *other == container);
-        tenant.doubt.note(now, (span, alone), done);
-        let bill = bill(tenant, done, rules, (span, beside));
-        tenant.note(now, span, bill, done.pending);
-        tenant.works = done.works;
+        let bill = tenant.note((now, span), (done, alone), rules, beside);
         bills.insert(container, bill);
     }
     let all: u64 = bills.values().sum();
@@ -57,17 +54,7 @@ pub(super) fn settle(
     }
     for (container, tenant) in tenants.iter_mut() {
         let done = done.get(&container).copied().unwrap_or_default();
-        if tenant.asks(done.pending) == 0 {
-            tenant.fade(span);
-        }
-        if done.guessed && tenant.unknown > Nanos::ZERO {
-            tenant.unknown = tenant.unknown - Nanos(span.0 * done.pending / 1000);
-            tenant.lag = 0;
-        }
-        tenant.bound(rules);
-        if tenant.doubt.is(now) {
-            tenant.lag = tenant.lag.min(0);
-        }
+        tenant.finish((now, span), done, rules);
     }
     for class in classes {
         forgive(tenants, class);
@@ -81,7 +68,7 @@ fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
     let lags = |tenants: &Roster<Tenant>, sign: i64| -> i128 {
         let of_class = tenants.tenants().filter(|tenant| tenant.class() == class);
         of_class
-            .map(|tenant| i128::from(tenant.lag.saturating_mul(sign).max(0)))
+            .map(|tenant| i128::from(tenant.lag().saturating_mul(sign).max(0)))
             .sum()
     };
     let (owed, owing) = (lags(tenants, 1), lags(tenants, -1));
@@ -89,8 +76,8 @@ fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
         return;
     }
     for tenant in tenants.tenants_mut() {
-        if tenant.class() == class && tenant.lag < 0 {
-            tenant.lag = i64::try_from(i128::from(tenant.lag) * owed / owing).unwrap_or(0);
+        if tenant.class() == class {
+            tenant.forgive(owed, owing);
         }
     }
 }
@@ -106,57 +93,9 @@ fn believed(
         let Some(done) = done.get_mut(&container) else {
             continue;
         };
-        if done.service > 0 || done.pending < 990 {
-            tenant.stuck = Stuck::default();
-        } else if tenant.stuck.is {
-            (done.pending, done.works) = (0, false);
-        }
+        tenant.believe(done);
     }
     done
-}
-
-/// What one tenant is billed. No more than the time since it came allows it to have had.
-fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-    tenant.room = (tenant.room + span.0).min(Rules::MOST.0);
-    let bill = if done.service > 0 {
-        (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);
-        if done.guessed && std::mem::take(&mut tenant.advance) > 0 {
-            0
-        } else {
-            let billed = done.service.min(tenant.advance);
-            tenant.advance -= billed;
-            done.service - billed
-        }
-    } else if done.pending >= 990 && tenant.gate == Gate::Shut && !tenant.spins() {
-        0
-    } else if done.pending >= 990 {
-        by_time(tenant, rules, (span, beside))
-    } else {
-        (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);
-        0
-    };
-    let bill = bill.min(tenant.room);
-    tenant.room -= bill;
-    bill
-}
-
-/// The even part of the time, once nothing was completed for long; the first time for all of it.
-fn by_time(tenant: &mut Tenant, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-    tenant.silent = tenant.silent + span;
-    if tenant.silent < rules.silent() {
-        return 0;
-    }
-    let time = if std::mem::replace(&mut tenant.by_time, true) {
-        span
-    } else {
-        tenant.silent
-    };
-    let even = time.0 * 1000 / beside.max(1000);
-    // What waits for a peer at a closed gate completes later, by so much more.
-    if !tenant.spins() {
-        tenant.advance += even;
-    }
-    even
 }
 
 /// Divides what a class had among its tenants. Returns what the class had.
@@ -181,8 +120,7 @@ fn share(
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
         if let Some(tenant) = tenants.get_mut(claim.container) {
-            tenant.lag += signed(Nanos(due)) - signed(Nanos(claim.had));
-            tenant.passed_over += signed(Nanos(below * claim.pending / 1000));
+            tenant.owe((due, claim.had), below * claim.pending / 1000);
         }
     }
     had

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The mode and its hysteresis.
 #[derive(Debug)]
 pub(super) struct Steering {
-    pub(super) mode: Mode,
+    mode: Mode,
     /// Since when it is in its mode.
     since: Nanos,
     /// Since when a lower mode would do.
@@ -24,7 +24,7 @@ pub(super) struct Steering {
     /// When it was last relaxed.
     relaxed: Option<Nanos>,
     /// How often the mode changed.
-    pub(super) changes: u64,
+    changes: u64,
 }
 
 impl Default for Steering {
@@ -55,8 +55,13 @@ struct Case {
 }
 
 impl Steering {
+    /// The mode, and how often it changed.
+    pub(super) fn mode(&self) -> (Mode, u64) {
+        (self.mode, self.changes)
+    }
+
     /// Nothing needs steering.
-    pub(super) fn rest(&mut self, now: Nanos) {
+    fn rest(&mut self, now: Nanos) {
         if self.mode != Mode::Together {
             self.go(Mode::Together, now);
         }
@@ -124,7 +129,7 @@ impl Steering {
         let pending: Vec<(ContainerId, &Tenant)> = active
             .iter()
             .filter_map(|container| Some((*container, tenants.get(*container)?)))
-            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.throttled)
+            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.is_throttled())
             .collect();
         let case = if active.len() < 2 {
             None
@@ -140,7 +145,7 @@ impl Steering {
             }
         }
         for (container, tenant) in tenants.iter() {
-            if tenant.throttled {
+            if tenant.is_throttled() {
                 gates.insert(container, Gate::Shut);
             }
         }
@@ -163,7 +168,7 @@ impl Steering {
         let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
         let due = pending
             .iter()
-            .find(|(_, tenant)| tenant.due && !tenant.is_barred())
+            .find(|(_, tenant)| tenant.is_due() && !tenant.is_barred())
             .filter(|_| classes);
         let first = pending
             .iter()
@@ -171,7 +176,7 @@ impl Steering {
             .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
-        let busiest = pending.iter().map(|(_, tenant)| tenant.presence).max();
+        let busiest = pending.iter().map(|(_, tenant)| tenant.presence()).max();
         let saturated = busiest.is_some_and(|presence| presence >= Rules::SATURATED);
         let lag = if due.is_some() {
             rules.hold_at()
@@ -190,7 +195,7 @@ impl Steering {
             Mode::Yield | Mode::Hold => rules.calm_below(),
         };
         let contended = higher || (others && saturated);
-        let silent = tenant.silent >= Rules::SILENT;
+        let silent = tenant.is_silent();
         let want = if !contended {
             Mode::Together
         } else if silent {
@@ -209,8 +214,8 @@ impl Steering {
             due: due.is_some(),
             dense: tenant.is_dense(),
             silent,
-            works: tenant.works || tenant.waits(),
-            presence: tenant.presence,
+            works: tenant.works() || tenant.waits(),
+            presence: tenant.presence(),
             want,
             lag,
         })
@@ -233,7 +238,7 @@ impl Steering {
             .filter(|(container, tenant)| {
                 // Deep queues beside a tenant that leaves gaps yield or are held, ahead or not.
                 let fills = !case.dense && tenant.is_dense();
-                let steered = case.due || tenant.class() < case.class || tenant.lag < 0 || fills;
+                let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
                 *container != case.behind && steered
             })
             .collect();
@@ -249,7 +254,7 @@ impl Steering {
         for (container, tenant) in &ahead {
             let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
-            let repays = tenant.gate == Gate::Shut || case.lag >= rules.yield_at();
+            let repays = tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
                 // What yields at a time adds up: one at a time.
                 Some(filler) if filler != *container => holds || tenant.is_dense(),
@@ -270,12 +275,12 @@ impl Steering {
 /// the least ahead. It stays that for as long as it is no more than a slice further ahead than
 /// another.
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
-    let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
+    let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
     let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
     let first = open.max_by_key(|(_, tenant)| {
-        let lag = tenant.lag + stays(tenant);
-        (tenant.works, tenant.is_dense(), lag)
+        let lag = tenant.lag() + stays(tenant);
+        (tenant.works(), tenant.is_dense(), lag)
     });
     first.map(|(container, _)| *container)
 }
