@@ -85,7 +85,7 @@ impl Node {
     }
 
     fn answer(&mut self, ask: AskKey, answer: Answer) {
-        let Some((to, id)) = self.asks.remove(&ask) else {
+        let Some((to, id)) = self.asks.take(ask) else {
             return;
         };
         let reply = match answer {
@@ -108,19 +108,18 @@ impl Node {
         };
         let owners: Vec<_> = known.owners.iter().copied().collect();
         for process in known
-            .members
-            .iter()
+            .members()
             .filter_map(|member| self.processes.get(member))
         {
             // One that is gone already has what was wanted of it.
-            let _ = crate::peer::signal(&process.peer.pidfd, posix);
+            let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
         for to in owners {
             let reply = ControlReply::End {
                 signal: posix as i32,
                 why: text.clone(),
             };
-            self.effects.push_back(Effect::Command { to, id: 0, reply });
+            self.effect(Effect::Command { to, id: 0, reply });
         }
     }
 
@@ -194,7 +193,7 @@ impl Node {
         }
         for (to, id) in pending {
             let reply = ControlReply::Error(WireError::new(ErrorCode::BadLimits, error));
-            self.effects.push_back(Effect::Command { to, id, reply });
+            self.effect(Effect::Command { to, id, reply });
         }
     }
 
@@ -208,7 +207,7 @@ impl Node {
             Notice::Waiting {
                 ask, device, short, ..
             } => {
-                let container = self.processes.get(&ask.0).map(|process| process.container);
+                let container = self.processes.get(ask.0).map(|process| process.container());
                 let text = format!("an allocation waits: {} are missing", short.human());
                 ("waiting", container, Some(*device), text)
             }
@@ -244,10 +243,7 @@ impl Node {
                 device,
                 bytes,
             } => {
-                let pid = self
-                    .processes
-                    .get(process)
-                    .map_or(0, |known| known.peer.pid);
+                let pid = self.processes.get(*process).map_or(0, |known| known.pid());
                 let text = format!(
                     "the device never showed process {pid}: {} that were set aside for its context are given to others",
                     bytes.human()
@@ -310,7 +306,7 @@ impl Node {
 
     /// What a container that is not admitted waits for, with the numbers.
     fn waits_for(&self, container: ContainerId) -> String {
-        if self.recovering {
+        if self.is_recovering() {
             return "waits until programs of the previous daemon have said what they hold"
                 .to_owned();
         }
@@ -371,7 +367,7 @@ impl Node {
             let reply = ControlReply::EndsSoon {
                 why: why.to_owned(),
             };
-            self.effects.push_back(Effect::Command { to, id: 0, reply });
+            self.effect(Effect::Command { to, id: 0, reply });
         }
     }
 
@@ -384,7 +380,7 @@ impl Node {
             let reply = ControlReply::Queued {
                 why: why.to_owned(),
             };
-            self.effects.push_back(Effect::Command { to, id, reply });
+            self.effect(Effect::Command { to, id, reply });
         }
     }
 }

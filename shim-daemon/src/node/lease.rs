@@ -11,6 +11,7 @@ use gpushare_core::{
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::Node;
@@ -28,12 +29,12 @@ const IDLE_AFTER_SHARED: Nanos = Nanos::millis(20);
 /// They begin at the microseconds of the monotonic clock at the daemon's start. No turn is that short, so they are above
 /// all of its predecessor's, and what a process says of an old turn is never taken for one of now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Epochs {
+struct Epochs {
     first: u64,
 }
 
 impl Epochs {
-    pub(super) fn since(now: Nanos) -> Self {
+    fn since(now: Nanos) -> Self {
         Self {
             first: now.0 / 1_000,
         }
@@ -45,6 +46,25 @@ impl Epochs {
 
     fn told(self, shown: u64) -> Option<u64> {
         shown.checked_sub(self.first)
+    }
+}
+
+/// How turns are dealt and told.
+#[derive(Debug)]
+pub(super) struct Leases {
+    policy: LeasePolicy,
+    epochs: Epochs,
+    /// Containers whose leases changed and whose gates are still to be woken, in this order.
+    to_wake: VecDeque<ContainerId>,
+}
+
+impl Leases {
+    pub(super) fn new(policy: LeasePolicy, now: Nanos) -> Self {
+        Self {
+            policy,
+            epochs: Epochs::since(now),
+            to_wake: VecDeque::new(),
+        }
     }
 }
 
@@ -85,7 +105,7 @@ impl Node {
         let column = usize::from(column);
         let device = *known.columns.get(column)?;
         let page = known.control.view().devices.get(column)?;
-        let epoch = self.epochs.told(shown)?;
+        let epoch = self.leases.epochs.told(shown)?;
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
 
@@ -98,7 +118,7 @@ impl Node {
             .column(device)
             .and_then(|column| known.control.view().devices.get(column));
         let Some(page) = page else { return };
-        let epoch = self.epochs.shown(lease.epoch);
+        let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
             // What holds whosever turn it is.
             deadline: NO_DEADLINE,
@@ -142,9 +162,9 @@ impl Node {
             return;
         }
         if lease.kind == LeaseKind::Closed {
-            self.to_wake.push_back(container);
+            self.leases.to_wake.push_back(container);
         } else {
-            self.to_wake.push_front(container);
+            self.leases.to_wake.push_front(container);
         }
     }
 
@@ -161,10 +181,10 @@ impl Node {
 
     /// What a process's page says of its work on a device.
     fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
-        let known = self.processes.get(&process)?;
-        let container = self.containers.get(&known.container)?;
+        let known = self.processes.get(process)?;
+        let container = self.containers.get(&known.container())?;
         let column = container.column(device)?;
-        let line = container.usage.view().line(known.slot, column)?;
+        let line = container.usage.view().line(known.slot(), column)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -177,7 +197,7 @@ impl Node {
     /// Wakes the gates of those whose leases changed: first who may work now, as the device is idle until they are awake. Who
     /// must stop knows its deadline.
     pub(super) fn wake_gates(&mut self) {
-        for container in std::mem::take(&mut self.to_wake) {
+        for container in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.containers.get(&container) {
                 known.control.announce();
             }
@@ -186,7 +206,7 @@ impl Node {
 
     /// Deals turns by another policy from now on.
     pub(super) fn deal(&mut self, now: Nanos, policy: LeasePolicy) {
-        self.lease = policy;
+        self.leases.policy = policy;
         for known in self.containers.values() {
             self.show_terms(known);
         }
@@ -211,7 +231,7 @@ impl Node {
         for (page, compute) in pages.zip(&known.compute) {
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
-                quantum: self.lease.quantum.0,
+                quantum: self.leases.policy.quantum.0,
                 idle_after: IDLE_AFTER.0,
                 ..page.turn()
             });
