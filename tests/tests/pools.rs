@@ -148,7 +148,7 @@ fn frees_under_way_in_another_stream_are_waited_for() {
 }
 
 #[test]
-fn linear_memory_freed_in_a_stream_is_paid_for_until_the_stream_comes_to_it() {
+fn linear_memory_freed_in_a_stream_is_charged_until_it_is_reached() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     guest.does(&format!("linear {}", 200 * MIB));
