@@ -13,6 +13,7 @@
 
 mod apart;
 mod asks;
+mod callbacks;
 mod control_thread;
 mod deadline;
 mod pages;
@@ -35,6 +36,7 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
+pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
@@ -170,17 +172,6 @@ pub(crate) fn after_fork_in_child() {
     SOCKET.close();
     USAGE.close();
     BELL.iter().for_each(ParentsOnly::close);
-}
-
-/// What the session has the layers above do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Callbacks {
-    /// What this process tells the daemon that it can do (`Hello::capabilities`).
-    pub(crate) capabilities: fn() -> u64,
-    /// Does something under the container lock, or not at all if that cannot be had.
-    pub(crate) locked: fn(&mut dyn FnMut()),
-    /// Looks at the turns anew: the daemon that gave them has gone, or another one has come.
-    pub(crate) turns_change: fn(),
 }
 
 /// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
