@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; under 15 minutes on two cores from nothing. Each runs even if one before it failed.
-# Ends with each step's time, the test runner's own summary and a line `N run, M not runnable here`, by name.
+# All checks, the quickest first; under 15 minutes on two cores from nothing. Each runs even if one
+# before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
+# not runnable here`, by name.
 #
 #   scripts/test.sh          what CI runs
 #   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, loom models, kernels through NVIDIA's compilers
@@ -31,8 +32,8 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# With them a node of 1,000 containers and 16 devices for ten minutes of its own time, in the long tier for an hour;
-# scripts/soak.sh runs a day.
+# With them a node of 1,000 tenants and 16 devices for ten minutes of its own time, in the long tier
+# for an hour; scripts/soak.sh runs a day.
 tests() {
     local ignored=() minutes=10
     ! $all || minutes=60
@@ -49,7 +50,8 @@ tests() {
     fi
 }
 
-# The shipped library is another build by another linker: it passes the same tests of how programs get at it.
+# The shipped library is another build by another linker: it passes the same tests of how programs
+# get at it.
 package() {
     scripts/package.sh || return 1
     GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
@@ -64,7 +66,8 @@ kernels() {
     return $answer
 }
 
-# Every order in which threads can touch the usage page's words, and launches and closings the gate's.
+# Every order in which threads can touch the usage page's words, and launches and closings the
+# gate's.
 models() {
     local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom"
     cargo test -p gpushare-protocol --release --lib --locked model &&
@@ -76,9 +79,10 @@ documentation() {
     cargo test --workspace --doc --locked --quiet
 }
 
-# cargo-deny comes as source only, and takes minutes to build: without it a lock file that was checked before is not
-# checked again. `.ci/deny.sum` names the lock file and the rules of the last check that passed; commit it with them.
-# The version is pinned so that a new release cannot break this run.
+# cargo-deny comes as source only, and takes minutes to build: without it a lock file that was
+# checked before is not checked again. `.ci/deny.sum` names the lock file and the rules of the last
+# check that passed; commit it with them. The version is pinned so that a new release cannot break
+# this run.
 licences() {
     local answer=0 version=0.20.2
     if ! have cargo-deny && ! $all && sha256sum --check --status .ci/deny.sum 2>/dev/null; then
