@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn fences_are_only_where_the_file_says_so_and_the_machine_has_one_hierarchy() {
+    fn fences_need_the_files_word_and_one_cgroup_hierarchy() {
         let read = |text| read(text, Settings::default()).unwrap().fences;
         assert_eq!(read(""), None);
         assert_eq!(read("driver_fence = \"off\""), None);
