@@ -15,7 +15,8 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAME, COLUMNS = 70, 100
-# Long lines of prose that are still there, by kind of file. Lower a number when there are fewer; None is not checked yet.
+# Long lines of prose that are still there, by kind of file. Lower a number when there are fewer;
+# None is not checked yet.
 ALLOWED = {".rs": 2247, ".md": None}
 
 COMMENT = re.compile(r"^(\s*)(//[/!]?)( |$)(.*)$")

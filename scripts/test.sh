@@ -37,7 +37,8 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# Beside it the builds of the library that tests of kills and of instructions need: a test that builds keeps others waiting.
+# Beside it the builds of the library that the tests of kills and of instructions need: a test that
+# builds would delay others.
 build() {
     local answer=0 builds=()
     cargo build --locked --quiet -p gpushare-interposer --features killpoints \
@@ -58,8 +59,8 @@ quick_tests() {
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
-# With them a node of 1,000 containers and 16 devices for ten minutes of its own time, in the long tier for an hour;
-# scripts/soak.sh runs a day.
+# With them a node of 1,000 tenants and 16 devices for ten minutes of its own time, in the long tier
+# for an hour; scripts/soak.sh runs a day.
 tests() {
     local ignored=() minutes=10
     ! $all || minutes=60
@@ -82,7 +83,8 @@ begin_package() {
     packaging=$!
 }
 
-# The shipped library is another build by another linker: it passes the same tests of how programs get at it.
+# The shipped library is another build by another linker: it passes the same tests of how programs
+# get at it.
 package() {
     local answer=0
     wait "$packaging" || answer=1

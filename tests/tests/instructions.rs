@@ -13,11 +13,12 @@ use std::sync::OnceLock;
 /// Measured 459, three of them locked; 65 of them are what makes a call safe that never returns
 /// (ADR 35).
 const ALLOC_AND_FREE: i64 = 475;
-/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool.
-/// Measured 1,446, with what is reserved read once by three calls of a driver that does nothing
-/// (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
+/// Instructions that a pair of cuMemAllocAsync and cuMemFreeAsync may add when it reuses memory of
+/// its pool. Measured 1,446, with the reserved size read once by three calls of a driver that does
+/// nothing (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
 const ALLOC_AND_FREE_ASYNC: i64 = 1_650;
-/// Instructions a cuLaunchKernel may add while everything is free. Measured 49, none of them locked: half pass on its eleven arguments.
+/// Instructions that a cuLaunchKernel may add while its tenant has no compute limit. Measured 49,
+/// none of them locked: half pass on its eleven arguments.
 const LAUNCH: i64 = 50;
 /// The same for a cuGraphLaunch, which has two. Measured 29.
 const GRAPH: i64 = 32;

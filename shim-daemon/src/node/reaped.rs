@@ -79,7 +79,8 @@ impl Node {
         }
     }
 
-    /// What a previous daemon wrote down of a container's dead counts again, until a look shows otherwise.
+    /// Counts a tenant's dead processes that a previous daemon stored, until a look at the device
+    /// shows otherwise.
     pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Reaped]) {
         for reaped in dead {
             let device = self
