@@ -5,7 +5,7 @@
 //! only after a peer on another device has run. So what this device alone would do with such a
 //! tenant is a *wish*, which [`Bands`] weighs against the wishes of its other devices.
 //!
-//! [`Bands`]: super::super::band::Bands
+//! [`Bands`]: super::super::bands::Bands
 
 use super::Shared;
 use super::tenant::{Bond, Gate, Part, Wish};
