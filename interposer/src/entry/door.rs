@@ -124,12 +124,7 @@ macro_rules! hooks {
         $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
             $crate::entry::hooks!(@slot $name);
             $crate::entry::hooks!(@body [$($arg: $ty),*] [$ret] $how $body $name);
-            $crate::entry::$enter(
-                &SLOT,
-                move |_| body($crate::entry::hooks!(@calls $how [$($arg: $ty),*]), $($arg),*),
-                // SAFETY: the program's call, passed on as it came.
-                move |real| unsafe { real($($arg),*) },
-            )
+            $crate::entry::hooks!(@inside $enter [$($arg: $ty),*] $how)
         });
     };
     (@export [gate] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
@@ -233,14 +228,26 @@ macro_rules! hooks {
         #[cold]
         #[inline(never)]
         unsafe extern "C" fn slowly($($arg: $ty),*) -> $ret {
-            $crate::entry::enter(
-                &SLOT,
-                move |_| body($crate::entry::hooks!(@calls $how [$($arg: $ty),*]), $($arg),*),
-                // SAFETY: the program's call, passed on as it came.
-                move |real| unsafe { real($($arg),*) },
-            )
+            $crate::entry::hooks!(@inside enter [$($arg: $ty),*] $how)
         }
     };
+    // The closures share one copy of the arguments: they go through several hands, and a launch has
+    // eleven.
+    (@inside $enter:ident [$($arg:ident: $ty:ty),*] $how:tt) => {{
+        let given = &($($arg,)*);
+        $crate::entry::$enter(
+            &SLOT,
+            move |_| {
+                let ($($arg,)*) = *given;
+                body($crate::entry::hooks!(@calls given $how [$($arg: $ty),*]), $($arg),*)
+            },
+            move |real| {
+                let ($($arg,)*) = *given;
+                // SAFETY: the program's call, passed on as it came.
+                unsafe { real($($arg),*) }
+            },
+        )
+    }};
     (@slot $name:ident) => {
         static SLOT: $crate::driver::real::Slot<$name> =
             // SAFETY: the type is the C function's, spelled next to its name; a test compares them.
@@ -274,11 +281,14 @@ macro_rules! hooks {
     };
     (@callable [] [$($ty:ty),*] [$ret:ty]) => { impl Fn() -> $ret + Copy };
     (@callable [($typed:tt)] [$($ty:ty),*] [$ret:ty]) => { impl Fn($($ty),*) -> $ret + Copy };
-    (@calls [$call:ident $(, $of:ident)?] [$($arg:ident: $ty:ty),*]) => {
-        // SAFETY: the program's own arguments, as they came, while its call lasts.
-        move || unsafe { out($($arg),*) }
+    (@calls $given:ident [$call:ident $(, $of:ident)?] [$($arg:ident: $ty:ty),*]) => {
+        move || {
+            let ($($arg,)*) = *$given;
+            // SAFETY: the program's own arguments, as they came, while its call lasts.
+            unsafe { out($($arg),*) }
+        }
     };
-    (@calls [$call:ident ($typed:tt) $(, $of:ident)?] [$($arg:ident: $ty:ty),*]) => {{
+    (@calls $given:ident [$call:ident ($typed:tt) $(, $of:ident)?] [$($arg:ident: $ty:ty),*]) => {{
         const { $($crate::entry::args::passed::<$ty>();)* }
         // SAFETY: arguments that may be chosen freely: their types keep what the C function wants.
         move |$($arg: $ty),*| unsafe { out($($arg),*) }

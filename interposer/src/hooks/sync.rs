@@ -4,7 +4,6 @@
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
 use crate::account;
-use crate::driver::ordered::Ordered;
 use crate::entry::hooks;
 use crate::gate;
 use crate::gate::awaited::Awaited;
@@ -12,9 +11,8 @@ use crate::holdings::frees;
 
 hooks! {
     #[wait]
-    fn cuStreamSynchronize(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(Ordered::legacy(stream)), call);
-    #[wait]
-    fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult = |call| awaited(Awaited::Stream(Ordered::per_thread(stream)), call);
+    fn cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult
+        = |call, of| awaited(Awaited::Stream(of(stream)), call);
     #[wait]
     fn cuCtxSynchronize() -> CUresult = |call| awaited(Awaited::Context(CUcontext::NULL), call);
     #[wait]
