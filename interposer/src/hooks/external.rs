@@ -28,7 +28,10 @@ fn import(
     {
         let bytes = descriptor.size;
         IMPORTED.insert(memory.0.expose_provenance() as u64, bytes);
-        tracing::debug!(bytes, "external memory is in use, charged to nobody here");
+        tracing::debug!(
+            bytes,
+            "external memory is in use; it is not charged to this tenant"
+        );
     }
     answer
 }

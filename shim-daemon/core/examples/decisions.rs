@@ -1,4 +1,5 @@
-//! How many asks a second the core decides, on one thread, with the clock of this program: the core has none.
+//! How many asks a second the core decides, on one thread, with the clock of this program: the core
+//! has none.
 //!
 //! `cargo run --release -p gpushare-core --example decisions`
 #![allow(
@@ -50,7 +51,7 @@ fn drain(world: &mut World) -> u64 {
     answers
 }
 
-/// Every container grows step by step to its limit and then shows all of it unused.
+/// Every tenant grows step by step to its limit and then shows all of it unused.
 fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     let mut world = node(limit);
     let (mut events, mut answers, mut slowest) = (0_u64, 0_u64, 0);
@@ -90,7 +91,8 @@ fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     println!("{name}: {events} events, {answers} answers, {rate} events/s, slowest {slowest} ns");
 }
 
-/// All containers want their device all the time: every turn is closed, drained and handed on, every call wants again.
+/// All tenants want their device all the time: every turn is closed, drained and handed on,
+/// every call wants again.
 fn measure_turns() {
     let mut world = node(Bytes::gib(1));
     let (mut events, mut slowest, mut now) = (0_u64, 0, Nanos::ZERO);

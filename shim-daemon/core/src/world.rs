@@ -1,4 +1,4 @@
-//! The world: all devices, containers, processes and asks of a node, and the loop that moves them.
+//! The world: all devices, tenants, processes and asks of a node, and the loop that moves them.
 //!
 //! Each file below this one is one subject. They share the fields here and nothing else.
 
@@ -38,7 +38,7 @@ use ladder::Ending;
 use pending::Pending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A registered container.
+/// A registered tenant.
 #[derive(Debug)]
 struct Container {
     spec: ContainerSpec,
@@ -70,7 +70,7 @@ struct Process {
     waiting: BTreeSet<AskKey>,
 }
 
-/// What a process takes on a device beside its charges.
+/// A process's memory on a device beside its charges.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     overhead: Bytes,
@@ -79,7 +79,7 @@ struct Opened {
     shown: bool,
     /// When it was set aside for.
     since: Nanos,
-    /// What it presented as its credit after a restart.
+    /// The credit that it presented after a restart.
     presented: Option<Bytes>,
 }
 
@@ -89,25 +89,25 @@ pub struct World {
     policy: Policy,
     now: Nanos,
     devices: BTreeMap<DeviceId, Device>,
-    /// Whose turn it is on each device.
+    /// The compute schedule of each device.
     schedules: BTreeMap<DeviceId, DeviceTime>,
-    /// Containers whose turns on several devices go together.
-    /// Containers that are closed and opened together on the devices they share.
+    /// Tenants whose turns on several devices go together: they are closed and opened together on
+    /// the devices they share.
     bands: Bands,
     containers: BTreeMap<ContainerId, Container>,
     processes: BTreeMap<ProcessId, Process>,
     asks: BTreeMap<AskKey, Pending>,
-    /// Containers on a kill ladder.
+    /// Tenants on a kill ladder.
     ladders: BTreeSet<ContainerId>,
-    /// Containers that wait for admission, best first.
+    /// Tenants that wait for admission, best first.
     queue: BTreeSet<Place>,
     timers: Timers,
-    /// Devices that somebody waits to be looked at, and the pause before the next look.
+    /// Devices with a waiting look, and the pause before the next look.
     pauses: BTreeMap<DeviceId, Nanos>,
     decisions: VecDeque<Decision>,
     costs: Costs,
     tickets: u64,
-    /// After a restart: until then clients present what they hold and nothing new is granted.
+    /// After a restart: until then clients present their holdings and no new memory is granted.
     recovering: bool,
 }
 
@@ -134,8 +134,8 @@ impl World {
         }
     }
 
-    /// A node whose previous daemon died: until `until` clients present what they hold, nobody is admitted that did not
-    /// run already, and asks wait.
+    /// A node whose previous daemon died. Until `until` clients present their holdings, only
+    /// tenants that already ran are admitted, and asks wait.
     pub fn recovering(policy: Policy, until: Nanos) -> Self {
         let mut world = Self::new(policy);
         world.recovering = true;
@@ -272,20 +272,21 @@ impl World {
         self.now = now;
     }
 
-    /// When `advance` is wanted if nothing happens before.
+    /// When to call `advance` if no event comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.timers.next()
     }
 
-    /// The next thing to do, in order.
+    /// The next decision, in order.
     pub fn poll_decision(&mut self) -> Option<Decision> {
         self.decisions.pop_front()
     }
 
-    /// Recomputes everything and compares it with what is kept. `Err` says what is broken; for tests and for `doctor`.
+    /// Recomputes everything and compares it with the kept state. `Err` describes a difference; for
+    /// tests and for `doctor`.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         for device in self.devices.keys() {
             self.check_device(*device)?;
@@ -327,7 +328,8 @@ impl World {
         self.decide(Decision::Notice(notice));
     }
 
-    /// Facts about a device changed: says so if its books broke or mended, and serves whom it can.
+    /// Facts about a device changed: reports if its accounts broke or recovered, and serves the
+    /// asks that fit.
     fn facts_changed(&mut self, device: DeviceId) {
         let Some(books) = self.devices.get_mut(&device) else {
             return;
@@ -353,7 +355,7 @@ impl World {
         }
     }
 
-    /// The devices a container has a quota on.
+    /// The devices a tenant has a quota on.
     fn devices_of(&self, container: ContainerId) -> Vec<DeviceId> {
         let quotas = self
             .containers

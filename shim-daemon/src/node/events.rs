@@ -70,7 +70,7 @@ impl Node {
             let (to, row) = (vec![(to, id)], Arc::clone(row));
             self.effects.push_back(Effect::Event { to, row });
         }
-        // A connection is told each event once.
+        // A connection gets each event once.
         self.unfollow(to);
         self.events.followers.push((to, id));
     }
@@ -79,7 +79,7 @@ impl Node {
         self.events.followers.retain(|(to, _)| *to != connection);
     }
 
-    /// A container's name, for messages.
+    /// A tenant's name, for messages.
     pub(super) fn name(&self, container: ContainerId) -> String {
         let known = self.containers.get(&container);
         known.map_or_else(

@@ -24,7 +24,7 @@ impl Node {
         members.any(|member| self.processes.get(member).is_some_and(|known| known.mps))
     }
 
-    /// Refuses to change what would change nothing.
+    /// Refuses a change without effect.
     pub(super) fn may_change(
         &self,
         container: &Container,

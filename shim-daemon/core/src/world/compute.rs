@@ -1,4 +1,5 @@
-//! Compute in the world: which containers take turns on which device, and what their schedules decide.
+//! Compute in the world: which tenants take turns on which device, and what their schedules
+//! decide.
 
 use super::World;
 use crate::decision::{Decision, Notice};
@@ -10,8 +11,8 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Permille;
 
 impl World {
-    /// A process has a context and obeys this daemon's page: it takes turns from now on. One that still obeys the
-    /// previous daemon's is bound by what that page said last.
+    /// A process has a context and obeys this daemon's page: it takes turns from now on. A process
+    /// that still obeys the previous daemon's page is bound by that page's last content.
     pub(super) fn joins_device(&mut self, process: ProcessId, device: DeviceId) {
         let Some(known) = self.processes.get(&process).filter(|known| known.adopted) else {
             return;
@@ -30,7 +31,7 @@ impl World {
         self.tell_device(device, joined);
     }
 
-    /// A container's terms changed.
+    /// A tenant's terms changed.
     pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
         let Some(known) = self.containers.get(&container) else {
             return;
@@ -56,7 +57,7 @@ impl World {
             Input::Left { .. } => self.form_bands(None),
             _ => {}
         }
-        // One that is no more leaves decisions on all its devices.
+        // A process that has ended leaves decisions on all its devices.
         if bands {
             self.carry_out_all();
         } else {
@@ -64,7 +65,7 @@ impl World {
         }
     }
 
-    /// Passes on what a device's schedule decided, and what that means for others.
+    /// Passes on the decisions of a device's schedule, with their consequences for other devices.
     fn carry_out_with_gangs(&mut self, device: DeviceId) {
         if self.bands.is_empty() {
             self.carry_out(device);
@@ -81,8 +82,8 @@ impl World {
         }
     }
 
-    /// The devices whose processes' pages are to be read at `now`, each with those processes. What
-    /// they say comes back as [`Event::Served`](crate::Event::Served).
+    /// The devices whose processes' pages are to be read at `now`, each with those processes. The
+    /// results return as [`Event::Served`](crate::Event::Served).
     pub fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
         let due = self.schedules.iter().filter(|(_, device)| {
             let next = device.next_sample();
@@ -119,7 +120,7 @@ impl World {
         self.carry_out_with_gangs(device);
     }
 
-    /// Passes on what a schedule decided.
+    /// Passes on the decisions of a schedule.
     fn carry_out(&mut self, device: DeviceId) {
         let Some(schedule) = self.schedules.get_mut(&device) else {
             return;
@@ -148,7 +149,8 @@ impl World {
         }
     }
 
-    /// Whether what is guaranteed of each device's time fits beside what others were guaranteed, waiting ones included.
+    /// Whether the guarantees of each device's time fit beside those of other tenants, waiting ones
+    /// included.
     pub(super) fn check_compute(
         &self,
         container: ContainerId,
@@ -190,12 +192,12 @@ impl World {
         self.carry_out_all();
     }
 
-    /// What a container's page says of its turn on a device. `None`: it has no context there.
+    /// The lease of a tenant's page on a device. `None`: it has no context there.
     pub fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
         self.schedules.get(&device)?.lease(container)
     }
 
-    /// A container's share of a device as it stands. `None`: it has no context there.
+    /// A tenant's share of a device as it stands. `None`: it has no context there.
     pub fn share(&self, container: ContainerId, device: DeviceId) -> Option<ShareView> {
         self.schedules.get(&device)?.share(container, self.now)
     }

@@ -1,10 +1,11 @@
-//! A gang's tenant on a shared device: never told to submit in slices, and closed only where its
+//! A gang's tenant on a shared device: never ordered to submit in slices, and closed only where its
 //! gang is closed.
 //!
 //! A tenant in slices waits until all its streams are empty, and the streams of a gang may be empty
 //! only after a peer on another device has run. So what this device alone would do with such a
-//! tenant is a *wish*, which [`Bands`] weighs against what its other devices say. [`Bands`]:
-//! super::super::band::Bands
+//! tenant is a *wish*, which [`Bands`] weighs against the wishes of its other devices.
+//!
+//! [`Bands`]: super::super::bands::Bands
 
 use super::Shared;
 use super::tenant::{Bond, Gate, Part, Wish};
@@ -13,7 +14,7 @@ use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 impl Shared {
-    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.
+    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
     pub(crate) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
         self.now = self.now.max(now);
         let Some(tenant) = self.roster.get_mut(container) else {
@@ -28,7 +29,7 @@ impl Shared {
         }
     }
 
-    /// How a gang's tenant stands. `None` if it belongs to none, or is not here.
+    /// The state of a gang's tenant. `None` if it is in no gang, or not here.
     pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
         let tenant = self.roster.get(container)?;
         let wish = tenant.bond?.wish;
@@ -41,7 +42,7 @@ impl Shared {
         })
     }
 
-    /// Notes what the gates of gangs' tenants would be, and puts them where their gangs are.
+    /// Records the gates that gangs' tenants would have, and sets those that their gangs have.
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
         for (container, tenant) in self.roster.all_mut() {
             let (Some(bond), Some(gate)) = (&mut tenant.bond, gates.get_mut(container)) else {

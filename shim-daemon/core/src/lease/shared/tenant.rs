@@ -1,4 +1,4 @@
-//! A tenant on a shared device: its terms, its processes, and what it has had against its share.
+//! A tenant on a shared device: its terms, its processes, and its service against its share.
 
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
@@ -10,14 +10,14 @@ use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 use crate::time::Nanos;
 
-/// What a tenant's gates are told.
+/// The state that a tenant's gates are set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Nothing binds and nothing is noted.
+    /// Unbound; work is not recorded.
     Free,
-    /// Open; what is submitted is noted.
+    /// Open; submitted work is recorded.
     Noted,
-    /// Open, so much at a time.
+    /// Open, with this much work at a time.
     Slice(Nanos),
     /// Closed.
     Shut,
@@ -30,7 +30,7 @@ pub(crate) enum Wish {
     Ahead,
     /// A higher class, or a guarantee that is due, is behind.
     Rank,
-    /// Its cap allows nothing now.
+    /// Its cap is used up now.
     Throttled,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Bond {
 /// How a gang's tenant stands on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// What the device would do with it.
+    /// The gate that this device would choose.
     pub(crate) wish: Option<Wish>,
-    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
-    /// to be helped.
+    /// Other tenants want the device, and its lead there is less than the lag at which others are
+    /// helped.
     pub(crate) behind: bool,
 }
 
-/// What a tenant did since the last sample.
+/// A tenant's work since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     /// Nanoseconds of service it claims.
@@ -65,33 +65,33 @@ pub(super) struct Done {
     pub(super) guessed: bool,
 }
 
-/// Whether a tenant says that work of its is pending that does not run: its process was stopped, or
-/// waits for something other than the device. Its neighbours then have the device's whole time
-/// while it should have its part.
+/// Whether a tenant reports pending work that does not run, because its process was stopped or
+/// waits for something other than the device. Its neighbours then get the device's whole time, its
+/// own part included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stuck {
     pub(super) is: bool,
-    /// How long it has been open, silent and beside others, and what they had in that time.
+    /// How long it has been open, silent and beside other tenants, and their service in that time.
     watched: Nanos,
     others: Nanos,
 }
 
-/// Whether a tenant's books agree with the clock: while nobody else may run, what completes takes
-/// the time that passes. Nobody yields or is held for a tenant that claims less than half of it.
+/// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
+/// should take the elapsed time. No tenant yields or is held for one that claims less than half of
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
-    /// Nobody else might run at the last sample.
+    /// No other tenant could run at the last sample.
     alone: bool,
-    /// So much time it has been alone without a break since the last verdict, and what it claimed
-    /// of it (ns).
+    /// Its unbroken time alone since the last verdict, and its claims for that time (ns).
     time: u64,
     claimed: u64,
     until: Nanos,
 }
 
 impl Doubt {
-    /// What was done in the last `span`, at the end of which nobody else might run or somebody
-    /// might.
+    /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
+    /// run.
     pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
         if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
             self.time += span.0;
@@ -135,9 +135,9 @@ pub(super) struct Tenant {
     pub(super) room: u64,
     /// How much longer claims of unknown service leave its lag alone.
     pub(super) unknown: Nanos,
-    /// Whether its books are believed.
+    /// Whether its bills are believed.
     pub(super) doubt: Doubt,
-    /// Service had, and time in which nothing was pending, lately: both halved now and then.
+    /// Its recent service, and its recent time without pending work: both halved now and then.
     pub(super) solo: u64,
     pub(super) think: u64,
     /// The part of the time it is pending, lately, in thousandths; and how many samples that is a
@@ -153,7 +153,7 @@ pub(super) struct Tenant {
     pub(super) paid: u64,
     /// Its membership of a gang.
     pub(super) bond: Option<Bond>,
-    /// Its cap allows nothing now.
+    /// Its cap is used up now.
     pub(super) throttled: bool,
     pub(super) epoch: u64,
     pub(super) said: Lease,
@@ -228,12 +228,12 @@ impl Tenant {
         self.account.is_capped()
     }
 
-    /// Whether a process that can be steered has not said that it is idle.
+    /// Whether some steerable process has not reported idle.
     pub(super) fn is_active(&self) -> bool {
         self.members.is_active()
     }
 
-    /// Whether its closed gates hold nothing under way any more.
+    /// Whether no work is left behind its closed gates.
     pub(super) fn is_drained(&self) -> bool {
         self.members.is_drained()
     }
@@ -242,30 +242,30 @@ impl Tenant {
         self.members.waits()
     }
 
-    /// What a process's page said at the last sample; see [`Members::saw`].
+    /// The content of a process's page at the last sample; see [`Members::saw`].
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         self.members.saw(process, work)
     }
 
-    /// Its gate has another position: what its processes said before is over.
+    /// Its gate changed its position: earlier reports of its processes are void.
     pub(super) fn reopen(&mut self) {
         self.members.reopen();
     }
 
-    /// Sampling begins: what it may claim begins anew.
+    /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
         self.room = Rules::MOST.0;
         self.samples = 0;
         (self.silent, self.by_time, self.advance) = (Nanos::ZERO, false, 0);
     }
 
-    /// Whether its gang is closed: nobody is held for it, and it fills no gaps.
+    /// Whether its gang is closed: no tenant is held for it, and it fills no gaps.
     pub(super) fn is_barred(&self) -> bool {
         self.bond.is_some_and(|bond| bond.shut)
     }
 
-    /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer
-    /// that was not launched.
+    /// Whether work that its gang left on the device at closing occupies the device, waiting for a
+    /// peer that was not launched.
     pub(super) fn spins(&self) -> bool {
         self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
     }
@@ -287,21 +287,21 @@ impl Tenant {
         all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
     }
 
-    /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for
-    /// nothing where it allows nothing.
+    /// For how many thousandths of the time it wanted its share, of `pending`: where its cap is
+    /// used up it wants nothing.
     pub(super) fn asks(&self, pending: u64) -> u64 {
         if self.throttled { 0 } else { pending }
     }
 
-    /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps
+    /// Whether it leaves gaps and is behind: it soon catches up, and another tenant fills its gaps
     /// meanwhile.
     pub(super) fn goes_first(&self, rules: &Rules) -> bool {
         !self.is_dense() && self.silent < Rules::SILENT && self.behind() >= rules.calm_below()
     }
 
-    /// Bills its cap for `span`: the service, or while it is alone the time in flight. Time that
-    /// was billed for an operation is not billed again as its service. That is at most the time
-    /// since the last end of an operation, and a sample's.
+    /// Charges its cap for `span`: the service, or while it is alone the time in flight. Time that
+    /// was charged for an operation is not charged again as its service. That time is at most the
+    /// time since the last completion, plus a sample's.
     pub(super) fn pay_cap(
         &mut self,
         span: Nanos,
@@ -326,7 +326,7 @@ impl Tenant {
         self.throttled = self.account.is_throttled();
     }
 
-    /// Its guarantee is paid for `span`, of which it was pending for some or none.
+    /// Charges its guarantee for `span`, of which it was pending for some or none.
     pub(super) fn pay_promise(
         &mut self,
         span: Nanos,
@@ -349,12 +349,12 @@ impl Tenant {
         self.due &= self.account.has_promise();
     }
 
-    /// How far it is behind what it is promised, for comparison.
+    /// How far it is behind its guarantee, for comparison.
     pub(super) fn behind(&self) -> i64 {
         self.lag.saturating_add(self.passed_over)
     }
 
-    /// What it did in the last `span`: so much service, pending for so much of it.
+    /// Records its last `span`: its service, and how long it was pending.
     pub(super) fn note(&mut self, now: Nanos, span: Nanos, bill: u64, pending: u64) {
         if pending > 0 {
             self.pending_at = Some(now);
@@ -373,8 +373,8 @@ impl Tenant {
         self.account.bill(Nanos(bill));
     }
 
-    /// While it completes nothing: whether others had so much of the time (`others` of `span`) that
-    /// it cannot have had half of its even part. `beside` is who was pending, in thousandths.
+    /// While it completes nothing: whether the service of others (`others` of `span`) excludes that
+    /// it got half of its even part. `beside` are the pending tenants, in thousandths.
     pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
         if self.silent == Nanos::ZERO || self.gate == Gate::Shut || beside < 1500 {
             return;
@@ -386,8 +386,7 @@ impl Tenant {
         stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
     }
 
-    /// Keeps its lag within what is remembered. Who leaves gaps can be owed no more than starts a
-    /// hold.
+    /// Bounds its lag. The lag of a tenant that leaves gaps ends at the threshold of a hold.
     pub(super) fn bound(&mut self, rules: &Rules) {
         let most = if self.is_dense() {
             signed(Rules::MOST)
@@ -398,7 +397,7 @@ impl Tenant {
         self.passed_over = self.passed_over.clamp(0, rules.hold_at());
     }
 
-    /// Time passes in which it asks for nothing.
+    /// Time passes without demand.
     pub(super) fn fade(&mut self, span: Nanos) {
         let part = |lag: i64| {
             let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);

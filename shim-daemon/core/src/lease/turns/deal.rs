@@ -1,4 +1,4 @@
-//! Who is next, for how long, and when a turn is over.
+//! Which tenant is next, for how long, and when a turn is over.
 
 use super::clock::Reading;
 use super::tenant::{Order, Phase, Tenant, Turn};
@@ -8,7 +8,7 @@ use crate::lease::roster::Tenant as _;
 use crate::time::Nanos;
 
 impl Schedule {
-    /// Does the next thing that is due now, if there is any.
+    /// Carries out the next due step, if there is one.
     pub(super) fn step(&mut self) -> bool {
         let (now, bound) = (self.now, self.policy.overrun);
         let drained = |tenant: &Tenant| tenant.is_in_turn() && tenant.members().is_drained();
@@ -40,7 +40,7 @@ impl Schedule {
         true
     }
 
-    /// Those that wait for a turn and may have one.
+    /// Waiting tenants that may have a turn.
     fn in_line(&self) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         let all = self.roster.all().iter();
         all.map(|(container, tenant)| (*container, tenant))
@@ -57,18 +57,18 @@ impl Schedule {
         keys.min().map(|(class, order)| (class.0, order))
     }
 
-    /// Those of a class that wait and may have a turn.
+    /// Waiting tenants of a class that may have a turn.
     fn rivals(&self, class: u16) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         let waits = self.in_line();
         waits.filter(move |(_, tenant)| tenant.account().class() == class)
     }
 
-    /// The clock of the tenant that waits in a class and is furthest behind.
+    /// The clock of the waiting tenant in a class that is furthest behind.
     pub(super) fn furthest_behind(&self, class: u16) -> Option<Reading> {
         self.rivals(class).map(|(_, tenant)| tenant.clock).min()
     }
 
-    /// In how long those of lower classes than this that wait are due, by their guarantees.
+    /// When the guarantees of waiting tenants in lower classes become due.
     fn dues_below(&self, class: u16) -> impl Iterator<Item = (ContainerId, &Tenant, Nanos)> {
         let below = self.in_line();
         let below = below.filter(move |(_, tenant)| tenant.account().class() < class);
@@ -129,15 +129,15 @@ impl Schedule {
         preempted || given_up || expired
     }
 
-    /// When a turn ends by itself: when its cap's allowance is used up, or others of its class wait
-    /// and it is a turn ahead of one of them, or one of a lower class is due.
+    /// When a turn ends by itself: when its cap's allowance is used up; when it is a turn ahead of
+    /// a waiting tenant of its class; or when a tenant of a lower class is due.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.account().class(), own.account().weight());
         let full = turn.since + turn.length;
         let fair = if turn.promoted || self.due_below(class).is_some() {
             Some(full)
         } else {
-            // One that has not drained from its last turn may not come when it is called.
+            // A tenant that has not drained its last turn may not start when called.
             let drained = |(_, rival): &(_, &Tenant)| rival.phase == Phase::Out;
             let rival = self.rivals(class).filter(drained);
             let rival = rival.map(|(container, rival)| rival.order(container)).min();
@@ -156,7 +156,7 @@ impl Schedule {
         }
     }
 
-    /// A tenant has not drained: others no longer wait for it.
+    /// A tenant has not drained: other tenants no longer wait for it.
     fn overran(&mut self, container: ContainerId, closed: Nanos) {
         self.holder = None;
         let (now, every) = (self.now, self.policy.notice_every);
@@ -171,12 +171,12 @@ impl Schedule {
         }
     }
 
-    /// When something is due that no input tells: a throttled tenant may go on, a turn or a drain
-    /// ends, or a lower class's guarantee is due.
+    /// The next time of a change without an input: a throttled tenant may continue, a turn or a
+    /// drain ends, or a lower class's guarantee becomes due.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let now = self.now;
         let throttled = self.roster.all().values();
-        // What is billed meanwhile gains nothing.
+        // Billing meanwhile gives it no advantage.
         let throttled = throttled.filter(|tenant| tenant.is_throttled() && !tenant.is_billed());
         let refilled = throttled.map(|tenant| now + tenant.account().throttled_for());
         let holder = self.holder.and_then(|holder| self.roster.get(holder));
