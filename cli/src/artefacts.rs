@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_named_with_where_it_was_sought_and_how_to_build_it() {
+    fn a_missing_library_is_named_with_where_it_was_sought() {
         let message = find_beside(Path::new("/nonexistent/gpushare"), INTERPOSER)
             .unwrap_err()
             .message;

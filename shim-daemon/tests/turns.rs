@@ -108,7 +108,7 @@ fn contend(first: &mut Gated, second: &mut Gated, turns: usize) -> [Vec<(u64, u6
 }
 
 #[test]
-fn one_alone_is_free_and_two_take_turns_by_their_weights_and_never_at_once() {
+fn one_alone_is_free_and_two_take_turns_by_weight_never_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), HOUR);
     let (_a, a) = daemon.container("a", &share("70"));

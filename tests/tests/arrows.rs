@@ -19,6 +19,20 @@ const CORE: &str = "shim-daemon/core/src";
 
 const PARTS: &[Part] = &[
     Part {
+        sources: "interposer/src",
+        module: "",
+        layers: &[
+            &["."],
+            &["resolve"],
+            &["hooks"],
+            &["entry"],
+            &["gate", "holdings"],
+            &["account"],
+            &["session", "driver"],
+            &["guest"],
+        ],
+    },
+    Part {
         sources: CORE,
         module: "",
         layers: &[

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::page::pending::PendingWord;
 
-use super::ground::Ground;
+use super::backend::Backend;
 use super::join::Membership;
 use crate::driver::mps;
 use crate::session::Session;
@@ -23,9 +23,9 @@ pub(crate) struct Compute {
 /// This process's, once it has joined a container.
 pub(crate) fn compute() -> Option<Compute> {
     let member = super::member()?;
-    let session = match member.ground {
-        Ground::Daemon(session) if !mps::is_client() => Some(session),
-        Ground::Daemon(_) | Ground::File(_) => None,
+    let session = match member.backend {
+        Backend::Daemon(session) if !mps::is_client() => Some(session),
+        Backend::Daemon(_) | Backend::File(_) => None,
     };
     Some(Compute { session, member })
 }
@@ -34,7 +34,7 @@ impl Compute {
     /// Whether the container may ever have to wait for its turn.
     pub(crate) fn may_bind(&self) -> bool {
         // The gate's thread tells the daemon that the process works, also where no turn binds it.
-        matches!(self.member.ground, Ground::Daemon(_))
+        matches!(self.member.backend, Backend::Daemon(_))
             || (0..self.columns()).any(|column| self.cap(column, None).is_some())
     }
 

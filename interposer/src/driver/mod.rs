@@ -5,6 +5,7 @@ pub(crate) mod current;
 pub(crate) mod device;
 pub(crate) mod green;
 pub(crate) mod mps;
+pub(crate) mod nvml;
 pub(crate) mod ordered;
 pub(crate) mod real;
 pub(crate) mod relaxed;

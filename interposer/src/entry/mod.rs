@@ -15,7 +15,7 @@ use gpushare_cuda_abi::nvml::nvmlReturn_t;
 use crate::driver::real::Slot;
 pub(crate) use crate::driver::real::c_name;
 pub(crate) use crate::entry::door::{Hook, hooks, is_twin};
-use crate::entry::state::{Aside, Need};
+use crate::entry::state::{Bypass, Need};
 use crate::gate;
 use crate::guest::frames::Frame;
 
@@ -96,13 +96,13 @@ fn enter_with<F: Copy, R: Status>(
     let frame = Frame::new();
     match state::admit(need, &frame) {
         Ok(_inside) => walled(|| body(real)),
-        Err(Aside::Nested) => {
+        Err(Bypass::Nested) => {
             gate::stepped_aside();
             straight(real)
         }
-        Err(Aside::Inactive | Aside::NoDriverYet) => straight(real),
-        Err(Aside::Refused) => R::REFUSED,
-        Err(Aside::StartTimedOut) => R::NOT_READY,
+        Err(Bypass::Inactive | Bypass::NoDriverYet) => straight(real),
+        Err(Bypass::Refused) => R::REFUSED,
+        Err(Bypass::StartTimedOut) => R::NOT_READY,
     }
 }
 

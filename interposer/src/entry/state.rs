@@ -40,7 +40,7 @@ pub(crate) enum Need {
 
 /// Why a hook steps aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aside {
+pub(crate) enum Bypass {
     /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of ours.
     Nested,
     /// [`Phase::Inactive`].
@@ -61,8 +61,8 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
 /// Asks to run a hook's body, whose frame this is. What is returned is proof that this thread is inside a hook and the library is at
 /// work. Two loads once it is.
 #[inline]
-pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Aside> {
-    let inside = frames::enter(frame).ok_or(Aside::Nested)?;
+pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Bypass> {
+    let inside = frames::enter(frame).ok_or(Bypass::Nested)?;
     if PHASE.load(Ordering::Acquire) != Phase::Active as u8 {
         settle(need)?;
     }
@@ -70,7 +70,7 @@ pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Asi
 }
 
 /// The driver's own `cuInit` has succeeded, in this thread: opens the account.
-pub(crate) fn driver_started() -> Result<(), Aside> {
+pub(crate) fn driver_started() -> Result<(), Bypass> {
     advance(Need::Account, &|| true)
 }
 
@@ -87,23 +87,23 @@ fn phase() -> Phase {
 
 /// Brings the library as far as `need`, or waits for the thread that does.
 #[cold]
-fn settle(need: Need) -> Result<(), Aside> {
+fn settle(need: Need) -> Result<(), Bypass> {
     // Whoever initialised the driver may have got past us: a call that needs the account opens it then.
     advance(need, &crate::driver::calls::is_initialised)
 }
 
-fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
+fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
     let began = Instant::now();
     loop {
         match phase() {
             Phase::Active => return Ok(()),
             Phase::Prepared if need == Need::Limits => return Ok(()),
-            Phase::Inactive => return Err(Aside::Inactive),
-            Phase::Refused => return Err(Aside::Refused),
+            Phase::Inactive => return Err(Bypass::Inactive),
+            Phase::Refused => return Err(Bypass::Refused),
             Phase::Fresh => step(Phase::Fresh, prepare),
-            Phase::Prepared if !driver_runs() => return Err(Aside::NoDriverYet),
+            Phase::Prepared if !driver_runs() => return Err(Bypass::NoDriverYet),
             Phase::Prepared => step(Phase::Prepared, open_account),
-            Phase::Starting if began.elapsed() > START_LIMIT => return Err(Aside::StartTimedOut),
+            Phase::Starting if began.elapsed() > START_LIMIT => return Err(Bypass::StartTimedOut),
             Phase::Starting => {
                 let _uncancelled = Uncancelled::begin();
                 frames::sleep(Duration::from_micros(50));

@@ -160,6 +160,44 @@ pub(crate) fn write(number: c_int, bytes: &[u8]) {
     let _ = unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
 }
 
+/// A mapping of one page that nobody can read or write, and no forked child has: it keeps an open
+/// file description, whose descriptor may be closed.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    /// Where it is.
+    base: usize,
+}
+
+/// Keeps what a descriptor of a plain file means; `None` where no mapping is to be had.
+pub(crate) fn pin(number: c_int) -> Option<Pin> {
+    // The least that can be mapped; the kernel rounds up.
+    const BYTES: usize = 1;
+    // SAFETY: a fresh mapping at an address that the kernel chooses, without any access.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            BYTES,
+            libc::PROT_NONE,
+            libc::MAP_SHARED,
+            number,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping made above.
+    unsafe { libc::madvise(base, BYTES, libc::MADV_DONTFORK) };
+    Some(Pin { base: base.addr() })
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `pin` made, which nothing refers to.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), 1) };
+    }
+}
+
 /// Whether the program runs with more rights than its user: set-user-id, file capabilities.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: reads the auxiliary vector that the kernel gave the process.

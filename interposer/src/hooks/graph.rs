@@ -204,7 +204,7 @@ impl Hold {
                 (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
                 (CUresult::OUT_OF_MEMORY, None) => {
                     let mut room = || memory.room(bytes, last);
-                    reclaim::reserve_or(device, bytes, None, call, &mut room)?
+                    reclaim::reserve_or(device, bytes, call, &mut room)?
                 }
                 (wrong, _) => return Err(wrong),
             },
@@ -213,7 +213,7 @@ impl Hold {
             Found::Booked(charge) => (charge, None),
             Found::Otherwise(room) => (account::charge_nothing(device)?, Some(room)),
         };
-        let _ = memory.held().enter(&charge);
+        memory.held().enter(&charge);
         Ok(Self {
             memory,
             charge,

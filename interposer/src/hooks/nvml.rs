@@ -8,7 +8,7 @@ use gpushare_protocol::uuid::Uuid;
 use crate::account::members::Members;
 use crate::account::peek::{self, Glance};
 use crate::account::views;
-use crate::driver::calls;
+use crate::driver::nvml::{self, Use};
 use crate::entry::args::{InOut, Out};
 use crate::entry::hooks;
 use crate::entry::lists::{List, Listing, Room, filled, filled_within};
@@ -38,23 +38,24 @@ hooks! {
 
 /// What the container has on a device; `None` where the device's own answers stand.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
-    let uuid = Uuid::parse(&calls::nvml_uuid(device)?, '-')?;
-    let (index, memory) = (calls::nvml_index(device), calls::nvml_memory(device));
-    peek::glance(&uuid.0, index, memory.total)
+    let uuid = Uuid::parse(&nvml::uuid(device)?, '-')?;
+    let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
+    peek::glance(&uuid.0, nvml::index(device), capacity)
 }
 
 /// Total, free and used as the container sees them.
 fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
-    let seen = views::seen(&glance.standing, physical)?;
-    let booked = glance.standing.charged.saturating_add(glance.overhead);
+    let seen = views::seen(&glance.status, physical)?;
+    let booked = glance.status.charged.saturating_add(glance.overhead);
     let used = booked.max(held(device, &glance.members)).min(seen.total);
     Some((seen.total, seen.free.min(seen.total - used), used))
 }
 
 /// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot tell, or by other pids.
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
-    let ask = |list: &mut [nvmlProcessInfo_v2_t]| match calls::nvml_processes(device, list) {
+    let ask = |list: &mut [nvmlProcessInfo_v2_t]| match nvml::processes(device, Use::Compute, list)
+    {
         Ok(count) => (nvmlReturn_t::SUCCESS, count),
         Err(failed) => failed,
     };

@@ -1,12 +1,11 @@
 //! Stream-ordered allocation from memory pools.
 
-use core::cell::Cell;
 use core::ffi::c_void;
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::account::{self, Charge, Deadline};
+use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::calls;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::{self, DeviceKey};
@@ -149,7 +148,8 @@ struct Request<'a, F: Fn() -> CUresult> {
 }
 
 impl<F: Fn() -> CUresult> Request<'_, F> {
-    /// Books the growth that the allocation may cause; where that does not fit, uses room that the pool certainly has.
+    /// Books the growth that the allocation may cause. Where that does not fit, everything that this process can spare is given
+    /// back first: what the pool itself does not use goes to the driver, and comes again as growth.
     fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
         let call = Deadline::new();
@@ -162,76 +162,26 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
                 wrong => return wrong,
             }
         }
-        if let Some(answer) = self.in_room(false) {
-            return answer;
-        }
-        let stream = self.stream.id(self.stream.place());
-        let mut room = || self.in_room(true);
-        match reclaim::reserve_or(device, growth, Some(stream), &call, &mut room) {
+        match reclaim::reserve_or(device, growth, &call, &mut || None::<()>) {
             Ok(Found::Booked(charge)) => self.booked(charge, &call),
-            Ok(Found::Otherwise(answer)) => answer,
-            Err(refused) => refused.into(),
+            Ok(Found::Otherwise(())) | Err(Refused) => Refused.into(),
         }
     }
 
     /// Allocates with the growth booked, and follows the pool.
     fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
-        let shrunk = self.pool.held().enter(&charge);
-        let reused = Cell::new(false);
-        let answer = reclaim::insist(self.pool.device(), self.bytes, call, || {
-            let address = || self.address();
-            let (answer, known) = self.pool.allocate(self.bytes, shrunk, self.call, &address);
-            reused.set(known);
-            answer
-        });
-        if !answer.is_success() {
-            let _ = arena::after(&**self.pool, charge);
-            return answer;
+        self.pool.held().enter(&charge);
+        let answer = reclaim::insist(self.pool.device(), self.bytes, call, self.call);
+        if answer.is_success() {
+            self.pool.one_more();
+            self.enter();
         }
-        self.enter();
-        let charge = if reused.get() {
-            match arena::after_reuse(&**self.pool, charge, shrunk) {
-                Ok(()) => return answer,
-                Err(charge) => charge,
-            }
-        } else {
-            charge
-        };
         match arena::after(&**self.pool, charge) {
-            Ok(_) => answer,
-            Err(refused) => {
+            Err(refused) if answer.is_success() => {
                 self.take_back();
                 refused.into()
             }
-        }
-    }
-
-    /// Allocates without booking anything, if the pool has room. `None` if it has not.
-    fn in_room(&self, trim: bool) -> Option<CUresult> {
-        let stream = self.stream.id(self.stream.place());
-        let nothing = account::charge_nothing(self.pool.device()).ok()?;
-        let answer = self
-            .pool
-            .allocate_in_room(self.bytes, stream, trim, self.call, &|| self.address());
-        if answer.is_some_and(CUresult::is_success) {
-            self.enter();
-        }
-        // What was trimmed, or let go of meanwhile, is given back too.
-        match arena::after(&**self.pool, nothing) {
-            Ok(0) => answer,
-            followed => {
-                // Another thread's growth is booked by that thread: this was ours.
-                if answer.is_some() {
-                    self.pool.surprised();
-                }
-                match (followed, answer) {
-                    (Err(refused), Some(CUresult::SUCCESS)) => {
-                        self.take_back();
-                        Some(refused.into())
-                    }
-                    (_, answer) => answer,
-                }
-            }
+            _ => answer,
         }
     }
 
@@ -308,20 +258,20 @@ fn free_pooled(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let (pool, bytes) = (Arc::clone(&allocation.pool), allocation.bytes);
-    let mark = pool.leaving(dptr, bytes);
+    pool.leaving();
     let answer = call();
     if !answer.is_success() {
-        pool.stayed(dptr, bytes, mark);
+        pool.stayed();
         ALLOCATIONS.insert(dptr, allocation);
         return answer;
     }
     early::freed();
     match stream {
         Some(stream) => {
-            let freed = Freed::Pool(allocation.pool, dptr, bytes, mark);
+            let freed = Freed::Pool(allocation.pool, bytes);
             frees::freed_in(stream, stream.place(), pool.device(), freed);
         }
-        None => pool.freed(dptr, bytes, mark),
+        None => pool.over(1),
     }
     pool.one_less();
     answer

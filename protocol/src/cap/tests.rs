@@ -53,7 +53,7 @@ fn a_short_use_leaves_it_open_without_waiting_for_a_whole_turn() {
 }
 
 #[test]
-fn a_cycle_is_a_tenth_of_a_second_unless_a_turn_would_be_too_long_or_short() {
+fn a_cycle_is_a_tenth_of_a_second_unless_a_turn_would_not_fit() {
     for (cap, on, cycle) in [
         (5, 2_000, 400_000),
         (20, 2_000, 100_000),

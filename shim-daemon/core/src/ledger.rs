@@ -150,7 +150,7 @@ impl Device {
     }
 
     /// Moves bytes of a dead process out of its account.
-    pub(crate) fn bury(&mut self, process: ProcessId, entry: Limbo) {
+    pub(crate) fn reap(&mut self, process: ProcessId, entry: Limbo) {
         let owner = self
             .limbo
             .entry(process)

@@ -243,7 +243,7 @@ impl World {
                     epoch,
                     report,
                 };
-                self.turn(device, reported);
+                self.tell_device(device, reported);
             }
             Event::Served { device, works } => self.served(device, &works),
             Event::Worked { container } => self.worked(container),
@@ -266,7 +266,7 @@ impl World {
                 Timer::Look(device) => self.look_again(device),
                 Timer::Cycle => self.check_cycles(),
                 Timer::Guess(device) => self.guess_due(device),
-                Timer::Turn(device) => self.turn_due(device),
+                Timer::Turn(device) => self.device_due(device),
             }
         }
         self.now = now;

@@ -109,7 +109,7 @@ fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
 }
 
 #[test]
-fn a_process_of_the_previous_daemon_takes_turns_from_when_it_obeys_the_new_page() {
+fn a_process_of_the_previous_daemon_takes_turns_once_it_obeys() {
     let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(spec(device, 1, 4));

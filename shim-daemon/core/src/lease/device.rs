@@ -17,8 +17,8 @@ use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long a device that is dealt in turns stays shared after the last gang has left it: who comes
-/// and goes as a gang leaves what it owes behind at most so often.
+/// How long a device that is dealt in turns stays shared after the last gang has left it: a tenant
+/// that comes and goes as a gang leaves what it owes behind at most so often.
 const AFTER_A_GANG: Nanos = Nanos::secs(60);
 
 #[derive(Debug)]

@@ -77,7 +77,7 @@ impl World {
                 .get(&device)
                 .and_then(|books| books.account(process.container));
             let grant = account.map_or(Bytes::ZERO, |account| account.page);
-            self.takes_turns(key.0, device);
+            self.joins_device(key.0, device);
             self.answer(key, Answer::Granted { grant });
             return;
         }
@@ -286,7 +286,7 @@ impl World {
         }
         self.show_grant(container, device);
         if matches!(pending.want, Want::Context { .. }) {
-            self.takes_turns(key.0, device);
+            self.joins_device(key.0, device);
         }
         self.answer(key, Answer::Granted { grant });
     }

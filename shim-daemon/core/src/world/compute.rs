@@ -12,7 +12,7 @@ use gpushare_protocol::units::Permille;
 impl World {
     /// A process has a context and obeys this daemon's page: it takes turns from now on. One that still obeys the
     /// previous daemon's is bound by what that page said last.
-    pub(super) fn takes_turns(&mut self, process: ProcessId, device: DeviceId) {
+    pub(super) fn joins_device(&mut self, process: ProcessId, device: DeviceId) {
         let Some(known) = self.processes.get(&process).filter(|known| known.adopted) else {
             return;
         };
@@ -27,11 +27,11 @@ impl World {
             class: owner.spec.priority,
             compute: owner.spec.compute(device),
         };
-        self.turn(device, joined);
+        self.tell_device(device, joined);
     }
 
     /// A container's terms changed.
-    pub(super) fn change_turns(&mut self, container: ContainerId, device: DeviceId) {
+    pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
@@ -40,11 +40,11 @@ impl World {
             class: known.spec.priority,
             compute: known.spec.compute(device),
         };
-        self.turn(device, changed);
+        self.tell_device(device, changed);
     }
 
     /// Tells a device's schedule what happened.
-    pub(super) fn turn(&mut self, device: DeviceId, input: Input) {
+    pub(super) fn tell_device(&mut self, device: DeviceId, input: Input) {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.handle(self.now, input);
         }
@@ -58,26 +58,26 @@ impl World {
         }
         // One that is no more leaves decisions on all its devices.
         if bands {
-            self.take_all_turns();
+            self.carry_out_all();
         } else {
-            self.take_turns_with_others(device);
+            self.carry_out_with_gangs(device);
         }
     }
 
     /// Passes on what a device's schedule decided, and what that means for others.
-    fn take_turns_with_others(&mut self, device: DeviceId) {
+    fn carry_out_with_gangs(&mut self, device: DeviceId) {
         if self.bands.is_empty() {
-            self.take_turns(device);
+            self.carry_out(device);
         } else {
-            self.take_all_turns();
+            self.carry_out_all();
         }
     }
 
     /// Passes on what all schedules decided, gangs in view.
-    pub(super) fn take_all_turns(&mut self) {
+    pub(super) fn carry_out_all(&mut self) {
         self.bands.settle(self.now, &mut self.schedules);
         for device in self.schedules.keys().copied().collect::<Vec<_>>() {
-            self.take_turns(device);
+            self.carry_out(device);
         }
     }
 
@@ -102,7 +102,7 @@ impl World {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.sampled(self.now, works);
         }
-        self.take_turns_with_others(device);
+        self.carry_out_with_gangs(device);
     }
 
     /// How a device is shared now. `None`: it is not known.
@@ -112,15 +112,15 @@ impl World {
     }
 
     /// The time a schedule asked for has come.
-    pub(super) fn turn_due(&mut self, device: DeviceId) {
+    pub(super) fn device_due(&mut self, device: DeviceId) {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.advance(self.now);
         }
-        self.take_turns_with_others(device);
+        self.carry_out_with_gangs(device);
     }
 
     /// Passes on what a schedule decided.
-    fn take_turns(&mut self, device: DeviceId) {
+    fn carry_out(&mut self, device: DeviceId) {
         let Some(schedule) = self.schedules.get_mut(&device) else {
             return;
         };
@@ -187,7 +187,7 @@ impl World {
                 schedule.set_policy(self.now, policy);
             }
         }
-        self.take_all_turns();
+        self.carry_out_all();
     }
 
     /// What a container's page says of its turn on a device. `None`: it has no context there.

@@ -79,7 +79,7 @@ impl World {
             since: self.now,
             ended: false,
         };
-        books.bury(process, entry);
+        books.reap(process, entry);
         self.show_grant(container, device);
         self.facts_changed(device);
         self.look_soon(device);

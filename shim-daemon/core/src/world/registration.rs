@@ -38,7 +38,7 @@ impl World {
         self.timers.stop(Timer::Turn(device));
         self.guess_no_more(device);
         self.form_bands(None);
-        self.take_all_turns();
+        self.carry_out_all();
         self.refuse_stranded(device);
         self.admit_waiting();
     }

@@ -4,7 +4,7 @@
 //! difference of two clocks is the deficit between two containers: debt is a clock that is ahead, and it carries over
 //! for as long as somebody else waits. Each class of priority has a mark, the clock of the container furthest behind
 //! of those that work or wait; a container that comes back from idling starts there, so nothing is saved up by idling.
-//! Nor is a debt paid by idling: who was ahead when it went idle is as far ahead when it comes back, less what fades.
+//! Nor is a debt paid by idling: a tenant that was ahead when it went idle is as far ahead when it comes back, less what fades.
 
 use crate::lease::terms::WHOLE;
 use crate::time::Nanos;

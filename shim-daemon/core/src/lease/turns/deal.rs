@@ -47,7 +47,7 @@ impl Schedule {
             .filter(|(_, tenant)| tenant.is_next_in_line())
     }
 
-    /// Of the highest class of which somebody waits, who is furthest behind.
+    /// Of the highest class in which a tenant waits, the one furthest behind.
     pub(super) fn first_in_line(&self) -> Option<(u16, Order)> {
         let class = |tenant: &Tenant| tenant.account().class();
         let keys = self.in_line().map(|(container, tenant)| {
@@ -57,13 +57,13 @@ impl Schedule {
         keys.min().map(|(class, order)| (class.0, order))
     }
 
-    /// Who of a class waits, and may have a turn.
+    /// Those of a class that wait and may have a turn.
     fn rivals(&self, class: u16) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         let waits = self.in_line();
         waits.filter(move |(_, tenant)| tenant.account().class() == class)
     }
 
-    /// The clock of whoever waits in a class and is furthest behind.
+    /// The clock of the tenant that waits in a class and is furthest behind.
     pub(super) fn furthest_behind(&self, class: u16) -> Option<Reading> {
         self.rivals(class).map(|(_, tenant)| tenant.clock).min()
     }
@@ -77,7 +77,7 @@ impl Schedule {
         })
     }
 
-    /// Who of the highest class below this is due by now and furthest behind.
+    /// Of the highest class below this in which a tenant is due by now, the one furthest behind.
     fn due_below(&self, class: u16) -> Option<ContainerId> {
         let due = self.dues_below(class).filter(|(.., wait)| wait.0 == 0);
         let keys = due.map(|(container, tenant, _)| {
@@ -87,7 +87,7 @@ impl Schedule {
         keys.min().map(|(_, (.., container))| container)
     }
 
-    /// Who is next, and whether before a higher class for its guarantee.
+    /// The next tenant, and whether it goes before a higher class for its guarantee.
     pub(super) fn next(&self) -> Option<(ContainerId, bool)> {
         let (class, (.., first)) = self.first_in_line()?;
         let due = self.due_below(class);

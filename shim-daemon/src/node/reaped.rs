@@ -16,7 +16,7 @@ use super::container::index;
 
 /// A dead process that still held memory when it was written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Buried {
+pub struct Reaped {
     /// Its pid in the daemon's namespace: what NVML lists it by.
     pub pid: u32,
     /// The device's UUID.
@@ -47,13 +47,13 @@ impl Node {
             .iter()
             .map(|(pid, process)| (*process, *pid))
             .collect();
-        let mut buried: BTreeMap<ContainerId, Vec<Buried>> = BTreeMap::new();
+        let mut reaped: BTreeMap<ContainerId, Vec<Reaped>> = BTreeMap::new();
         for dead in self.world.dead() {
             let device = index(dead.device).and_then(|at| self.devices.get(at));
             if let (Some(container), Some(pid), Some(device)) =
                 (dead.container, pids.get(&dead.process), device)
             {
-                buried.entry(container).or_default().push(Buried {
+                reaped.entry(container).or_default().push(Reaped {
                     pid: *pid,
                     device: device.uuid,
                     bytes: dead.bytes.0,
@@ -62,7 +62,7 @@ impl Node {
             }
         }
         for container in self.containers.keys().copied().collect::<Vec<_>>() {
-            let now = buried.remove(&container).unwrap_or_default();
+            let now = reaped.remove(&container).unwrap_or_default();
             let Some(known) = self.containers.get_mut(&container) else {
                 continue;
             };
@@ -76,21 +76,21 @@ impl Node {
     }
 
     /// What a previous daemon wrote down of a container's dead counts again, until a look shows otherwise.
-    pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Buried]) {
-        for buried in dead {
+    pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Reaped]) {
+        for reaped in dead {
             let device = self
                 .devices
                 .iter()
-                .position(|device| device.uuid == buried.device);
+                .position(|device| device.uuid == reaped.device);
             if let Some(device) = device {
-                let (bytes, charged) = (Bytes(buried.bytes), Bytes(buried.charged));
-                self.remember(now, container, (buried.pid, device), bytes, charged);
+                let (bytes, charged) = (Bytes(reaped.bytes), Bytes(reaped.charged));
+                self.remember(now, container, (reaped.pid, device), bytes, charged);
             }
         }
     }
 
     /// A process died while there was no daemon.
-    pub(super) fn bury_unseen(&mut self, now: Nanos, container: ContainerId, unseen: &Unseen) {
+    pub(super) fn reap_unseen(&mut self, now: Nanos, container: ContainerId, unseen: &Unseen) {
         let columns = self.containers.get(&container).map(|known| &known.columns);
         let devices: Vec<Option<usize>> = columns
             .into_iter()

@@ -32,14 +32,14 @@ impl Lockable for UsageFile {
 
 /// See the module's page.
 #[derive(Debug)]
-pub(crate) enum Ground {
+pub(crate) enum Backend {
     /// A file; its locks say who lives.
     File(UsageFile),
     /// A daemon, which says who lives, clears the slots of the dead and grants what may be held.
     Daemon(&'static Session),
 }
 
-impl Lockable for Ground {
+impl Lockable for Backend {
     fn try_lock(&self) -> io::Result<Option<FileLock>> {
         match self {
             Self::File(file) => file.try_lock(),
@@ -79,7 +79,7 @@ impl<'a> Patience<'a> {
         match self.asking {
             // The caller keeps others waiting itself.
             Asking::Never => self.call.lock_patience(Duration::ZERO),
-            Asking::Now | Asking::Waiting => member.ground.lock_patience(self.call),
+            Asking::Now | Asking::Waiting => member.backend.lock_patience(self.call),
         }
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn here(waiting: Waiting) -> Waiting {
     }
 }
 
-impl Ground {
+impl Backend {
     /// Whether a daemon keeps the page.
     pub(crate) fn is_daemons(&self) -> bool {
         matches!(self, Self::Daemon(_))
