@@ -51,6 +51,7 @@ mod gate;
 mod graphs;
 mod green;
 mod instructions;
+mod launches_beside;
 mod leftovers;
 mod liars;
 mod lifecycle;

@@ -145,7 +145,8 @@ fn walled<R: Status>(body: impl FnOnce() -> R) -> R {
 /// but their name (per-thread twins) share an item: `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = free_async;`
 /// `#[always]` in front makes a hook of lookups ([`enter_always`]), `#[first]` is for `cuInit` ([`enter_first`]). `#[gate]` is for
 /// launches: while everything is free the driver is called from the exported function itself, where nothing of ours can panic, and
-/// arguments stay where they are; `$body` is the slow way. `#[wait]` is for the program's waits, in the same way: the driver is called
+/// arguments stay where they are; `$body` is the slow way. `#[kernel]` and `#[kernel_ptsz]` are that for the two most frequent ones, of
+/// which the exported function also tries the short way beside other tenants ([`gate::beside`]). `#[wait]` is for the program's waits, in the same way: the driver is called
 /// from the exported function where nothing is to be learnt from the wait. `#[seen]` is for what the gate only follows: while everything is
 /// free the exported function jumps to the driver's. `#[graph]` is that where no graph allocates, else as
 /// without. What a body gets as `real` calls the driver's function [away](crate::guest::frames::Away) from our own code.
@@ -161,6 +162,8 @@ macro_rules! hooks {
     (@gates []) => { false };
     (@gates [gate]) => { true };
     (@gates [graph]) => { true };
+    (@gates [kernel]) => { true };
+    (@gates [kernel_ptsz]) => { true };
     (@gates $other:tt) => { false };
     (@row $mode:tt $name:ident) => {
         $crate::entry::Hook {
@@ -177,10 +180,24 @@ macro_rules! hooks {
     (@enter [first] $($call:tt)*) => { $crate::entry::enter_first($($call)*) };
     (@enter [always] $($call:tt)*) => { $crate::entry::enter_always($($call)*) };
     (@export [gate] $args:tt $ret:tt $body:tt $name:ident) => {
-        $crate::entry::hooks!(@gated true, $args $ret $body $name);
+        $crate::entry::hooks!(@gated true, [] $args $ret $body $name);
+    };
+    (@export [kernel] $args:tt $ret:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@kernel legacy, $args $args $ret $body $name);
+    };
+    (@export [kernel_ptsz] $args:tt $ret:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@kernel per_thread, $args $args $ret $body $name);
+    };
+    (@kernel $of:ident, ($function:ident: $t0:ty, $gx:ident: $t1:ty, $gy:ident: $t2:ty, $gz:ident: $t3:ty, $bx:ident: $t4:ty,
+        $by:ident: $t5:ty, $bz:ident: $t6:ty, $shared:ident: $t7:ty, $stream:ident: $t8:ty, $($rest:tt)*)
+        $args:tt $ret:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@gated true, [
+            $crate::driver::ordered::Ordered::$of($stream),
+            $crate::gate::Key::kernel($function, [$gx, $gy, $gz, $bx, $by, $bz, $shared])
+        ] $args $ret $body $name);
     };
     (@export [graph] $args:tt $ret:tt $body:tt $name:ident) => {
-        $crate::entry::hooks!(@gated !may_allocate(), $args $ret $body $name);
+        $crate::entry::hooks!(@gated !may_allocate(), [] $args $ret $body $name);
     };
     (@export [seen] ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
@@ -254,7 +271,7 @@ macro_rules! hooks {
             slowly($($arg),*)
         }
     };
-    (@gated $fast:expr, ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
+    (@gated $fast:expr, [$($of:expr, $key:expr)?] ($($arg:ident: $ty:ty),* $(,)?) [$ret:ty] [$body:path] $name:ident) => {
         $crate::entry::hooks!(@type ($($ty),*) [$ret] $name);
 
         #[doc = concat!("`", stringify!($name), "` as programs see it.")]
@@ -279,6 +296,21 @@ macro_rules! hooks {
                 )
             }
 
+            // By itself, and of the same type: what it keeps costs a launch that is alone nothing.
+            #[inline(never)]
+            extern "C" fn beside($($arg: $ty),*) -> $ret {
+                let frame = $crate::guest::frames::Frame::new();
+                if let Some(real) = SLOT.known()
+                    && let Some(going) = $crate::entry::hooks!(@beside &frame, $($of, $key)?)
+                {
+                    // SAFETY: the program's arguments, passed on as they came.
+                    let answer = unsafe { real($($arg),*) };
+                    going.ended(answer);
+                    return answer;
+                }
+                slowly($($arg),*)
+            }
+
             let frame = $crate::guest::frames::Frame::new();
             if let Some(real) = SLOT.known()
                 && $fast
@@ -289,9 +321,14 @@ macro_rules! hooks {
                 inside.leave();
                 return answer;
             }
-            slowly($($arg),*)
+            beside($($arg),*)
         }
     };
+    (@beside $frame:expr,) => {{
+        let _ = $frame;
+        None::<$crate::gate::Going>
+    }};
+    (@beside $frame:expr, $of:expr, $key:expr) => { $crate::gate::beside($frame, $of, $key) };
     (@type ($($ty:ty),*) [$ret:ty] $name:ident) => {
         #[doc = concat!("The driver's `", stringify!($name), "`.")]
         #[allow(non_camel_case_types, reason = "the C function's name")]

@@ -14,10 +14,10 @@ use crate::entry::hooks;
 use crate::gate::{self, Key, Work};
 
 hooks! {
-    #[gate]
+    #[kernel]
     fn cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) -> CUresult = kernel;
-    #[gate]
+    #[kernel_ptsz]
     fn cuLaunchKernel_ptsz(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) -> CUresult
         = kernel_per_thread;
