@@ -22,12 +22,12 @@ run() {
 
 export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$(date +%s)}"
 run "properties, $PROPTEST_CASES / 4 cases each, from seed $PROPTEST_RNG_SEED" \
-    cargo test --release --locked -p gpushare-core --test main properties::
+    cargo test --profile sim --locked -p gpushare-core --test main properties::
 run "turns, $((PROPTEST_CASES / 4)) cases by 32" \
-    env PROPTEST_CASES="$((PROPTEST_CASES / 4))" cargo test --release --locked -p gpushare-core --test main turns::
+    env PROPTEST_CASES="$((PROPTEST_CASES / 4))" cargo test --profile sim --locked -p gpushare-core --test main turns::
 for seed in "$@"; do
     run "$GPUSHARE_SIM_MINUTES virtual minutes, seed $seed and those kept" \
-        env GPUSHARE_SIM_SEED="$seed" cargo test --release --locked -p gpushare-core --test main sim_node:: -- --nocapture
+        env GPUSHARE_SIM_SEED="$seed" cargo test --profile sim --locked -p gpushare-core --test main sim_node:: -- --nocapture
 done
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}"

@@ -3,13 +3,18 @@
 # Ends with each step's time, the test runner's own summary and a line `N run, M not runnable here`, by name.
 #
 #   scripts/test.sh          what CI runs
+#   scripts/test.sh --quick  what to run while editing: format, words, clippy, unit tests, and the brain in virtual time with a
+#                            tenth of its cases. Leaves out the other integration tests, all end-to-end tests, the package,
+#                            documentation and licences.
 #   scripts/test.sh --all    the long tier too: tests marked #[ignore], PyCUDA, loom models, kernels through NVIDIA's compilers
 source "$(dirname "$0")/common.sh"
 all=false
+quick=false
 case "${1:-}" in
     "") ;;
     --all) all=true ;;
-    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \?//'; exit 0 ;;
+    --quick) quick=true ;;
+    -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;;
     *) die "unknown option $1" ;;
 esac
 need cargo gcc python3
@@ -31,6 +36,27 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
+# Beside it the builds of the library that tests of kills and of instructions need: a test that builds keeps others waiting.
+build() {
+    local answer=0 builds=()
+    cargo build --locked --quiet -p gpushare-interposer --features killpoints \
+        --target-dir "$CARGO_TARGET_DIR/debug/gpushare-tests/killpoints" &
+    builds+=($!)
+    cargo build --locked --quiet -p gpushare-interposer --release &
+    builds+=($!)
+    cargo build --workspace --locked || answer=1
+    for build in "${builds[@]}"; do wait "$build" || answer=1; done
+    return $answer
+}
+
+# All test binaries are built, so that a full run afterwards builds nothing twice.
+quick_tests() {
+    local chosen='kind(lib) | kind(bin) | package(gpushare-core) | package(gpushare-cuda-abi)'
+    have cargo-nextest || die "--quick needs cargo-nextest"
+    GPUSHARE_SIM_MINUTES=1 PROPTEST_CASES=26 cargo nextest run --workspace --locked --no-fail-fast \
+        --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
+}
+
 # With them a node of 1,000 containers and 16 devices for ten minutes of its own time, in the long tier for an hour;
 # scripts/soak.sh runs a day.
 tests() {
@@ -49,9 +75,18 @@ tests() {
     fi
 }
 
+# Begins beside clippy, which uses the processor that optimisation of a single crate leaves idle.
+begin_package() {
+    scripts/package.sh >"$CARGO_TARGET_DIR/package.log" 2>&1 &
+    packaging=$!
+}
+
 # The shipped library is another build by another linker: it passes the same tests of how programs get at it.
 package() {
-    scripts/package.sh || return 1
+    local answer=0
+    wait "$packaging" || answer=1
+    cat "$CARGO_TARGET_DIR/package.log" >&2
+    [ $answer -eq 0 ] || return 1
     GPUSHARE_TEST_LIBRARY="$PWD/dist/lib/libgpushare.so" \
         cargo test --locked --no-fail-fast -p gpushare-interposer --test main -- --quiet
 }
@@ -67,8 +102,8 @@ kernels() {
 # Every order in which threads can touch the usage page's words, and launches and closings the gate's.
 models() {
     local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom"
-    cargo test -p gpushare-protocol --release --lib --locked model &&
-        cargo test -p gpushare-interposer --release --test gate_model --locked
+    cargo test -p gpushare-protocol --profile sim --lib --locked model &&
+        cargo test -p gpushare-interposer --profile sim --test gate_model --locked
 }
 
 documentation() {
@@ -104,16 +139,24 @@ licences() {
 }
 
 step "format" cargo fmt --all --check
+step "words" scripts/check_words.py
 step "files of tests" scripts/check_tests.py
-step "build" cargo build --workspace --locked
-step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
-step "package" package
-$all && step "PyCUDA" scripts/clients.sh pycuda
-$all && step "kernels" kernels
-$all && step "models of the shared page" models
-step "tests" tests
-step "documentation" documentation
-step "licences and advisories" licences
+step "files with unsafe" scripts/check_unsafe.py
+if $quick; then
+    step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+    step "quick tests" quick_tests
+else
+    step "build" build
+    begin_package
+    step "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
+    step "package" package
+    $all && step "PyCUDA" scripts/clients.sh pycuda
+    $all && step "kernels" kernels
+    $all && step "models of the shared page" models
+    step "tests" tests
+    step "documentation" documentation
+    step "licences and advisories" licences
+fi
 
 say "summary"
 printf '   %s\n' "${times[@]}" >&2

@@ -46,7 +46,8 @@ pub(crate) struct Share {
     /// The container's name: programs started under one name share one quota. [default: a new one]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// auto (a real GPU, or an error), a GPU's index or UUID, or soft[:key=value,…] for one without hardware.
+    /// auto (a real GPU, or an error), a GPU's index or UUID, or soft[:key=value,…] for one without
+    /// hardware.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub(crate) gpu: String,
 }
@@ -60,10 +61,12 @@ pub(crate) struct Amounts {
     /// Guaranteed part of the memory; the same forms. [default: the limit]
     #[arg(long, value_name = "[DEVICE=]SIZE")]
     pub(crate) mem_request: Vec<String>,
-    /// Most of the device's time, in percent, also when nobody else wants it: 30, 12.5; for one device 0=30. [default: 100]
+    /// Most of the device's time, in percent, also when nobody else wants it: 30, 12.5; for one
+    /// device 0=30. [default: 100]
     #[arg(long, value_name = "[DEVICE=]PERCENT")]
     pub(crate) sm_limit: Vec<String>,
-    /// Guaranteed part of the device's time while others want it too; takes a daemon. [default: an equal share]
+    /// Guaranteed part of the device's time while others want it too; takes a daemon. [default: an
+    /// equal share]
     #[arg(long, value_name = "[DEVICE=]PERCENT")]
     pub(crate) sm_request: Vec<String>,
 }
@@ -86,7 +89,8 @@ pub(crate) struct Terms {
     /// The worst others' collisions may do to it: never, kill. [default: never]
     #[arg(long, value_name = "WORST")]
     pub(crate) preemptible: Option<String>,
-    /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default: off]
+    /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
+    /// off]
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_end: Option<String>,
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
@@ -154,7 +158,8 @@ pub(crate) struct Events {
 /// Whether a program runs under a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum UseDaemon {
-    /// Under the machine's or its user's, which is started if need be; without one only where none can be had.
+    /// Under the machine's or its user's, which is started if need be; without one only where none
+    /// can be had.
     #[default]
     Auto,
     /// Always, or the program does not start.
@@ -186,7 +191,8 @@ pub(crate) struct Env {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
-    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is what a daemon knows, or null.
+    /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is
+    /// what a daemon knows, or null.
     #[arg(long)]
     pub(crate) json: bool,
     /// Ask the driver and nobody else, as `run` does before it starts anything.
@@ -212,7 +218,8 @@ pub(crate) struct BenchShare {
     /// priority=700. May be repeated.
     #[arg(long, value_name = "KEY=VALUE,…")]
     pub(crate) tenant: Vec<String>,
-    /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`, `curve`, `shares`, …) or `all`; a wrong name lists them. May be repeated.
+    /// An experiment that comes with gpushare, a group of them (`together`, `gaps`, `serving`,
+    /// `curve`, `shares`, …) or `all`; a wrong name lists them. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Vec<String>,
     /// How long each experiment is measured.
@@ -272,7 +279,8 @@ fn place(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-/// Help and the version are answers and succeed; anything else is our own failure, never mistakable for CMD's status.
+/// Help and the version are answers and succeed; anything else is our own failure, never mistakable
+/// for CMD's status.
 pub(crate) fn usage(error: &clap::Error) -> Result<ExitCode, Failure> {
     // Standard output or error may be closed; there is nowhere left to say so.
     let _ = error.print();

@@ -12,7 +12,8 @@ pub(crate) const SOFT_CUDA: &str = "libsoftgpu_cuda.so";
 /// See [`SOFT_CUDA`].
 pub(crate) const SOFT_NVML: &str = "libsoftgpu_nvml.so";
 
-/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an installed one.
+/// Folders searched, relative to the executable's own: a build folder, an unpacked package, an
+/// installed one.
 const FOLDERS: [&str; 4] = ["", "lib", "../lib/gpushare", "../lib"];
 
 /// This executable.
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_is_named_with_where_it_was_sought_and_how_to_build_it() {
+    fn a_missing_library_is_named_with_where_it_was_sought() {
         let message = find_beside(Path::new("/nonexistent/gpushare"), INTERPOSER)
             .unwrap_err()
             .message;

@@ -30,7 +30,8 @@ enum Origin {
     MadeHere,
 }
 
-/// `--name`, else the inherited container (a nested `run` must not leave its quota), else a new name.
+/// `--name`, else the inherited container (a nested `run` must not leave its quota), else a new
+/// name.
 pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Container, Failure> {
     let inherited = environment
         .get(std::ffi::OsStr::new(CONTAINER))
@@ -67,7 +68,8 @@ impl Container {
         self.origin == Origin::Inherited
     }
 
-    /// Whether living processes keep the container's books in files, which is how it is done without a daemon.
+    /// Whether living processes keep the container's books in files, which is how it is done
+    /// without a daemon.
     pub(crate) fn lives_in_files(&self, runtime_dir: Option<&Path>) -> bool {
         if self.origin == Origin::MadeHere {
             return false;
@@ -97,8 +99,9 @@ impl Container {
     }
 }
 
-/// Takes every lock of the usage file, which no living process of the container lets us, and removes the folder
-/// under them. A process that comes too late finds its file unlinked and opens the name again.
+/// Takes every lock of the usage file, which no living process of the container lets us, and
+/// removes the folder under them. A process that comes too late finds its file unlinked and opens
+/// the name again.
 fn remove_unused(folder: &Path) -> Result<(), Error> {
     let usage = folder.join(USAGE);
     let file = match File::options().read(true).write(true).open(&usage) {

@@ -19,7 +19,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest the driver may take to say what it has. A first start without persistence mode takes seconds.
+/// Longest the driver may take to say what it has. A first start without persistence mode takes
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A device: as a program would see it, as a daemon knows it.
@@ -88,7 +89,8 @@ fn matched(devices: Vec<Device>, mut rows: Vec<DeviceRow>) -> Vec<Known> {
     known
 }
 
-/// The device's name as `CUDA_VISIBLE_DEVICES` takes it. Whether it is a MIG instance only a daemon has asked.
+/// The device's name as `CUDA_VISIBLE_DEVICES` takes it. Whether it is a MIG instance only a daemon
+/// has asked.
 pub(crate) fn named(row: &DeviceRow) -> String {
     let mig = row.capabilities.iter().any(|name| name == "mig");
     Uuid(row.uuid).text(mig)
@@ -157,15 +159,16 @@ fn row((device, row): &Known, shared: &[SharingRow]) -> String {
     )
 }
 
-/// Variables that name libraries the system or the driver loads into a program: tools for the program, not for the question.
+/// Variables that name libraries the system or the driver loads into a program: tools for the
+/// program, not for the question.
 const LETS_IN: &[&str] = &[
     "LD_PRELOAD",
     "CUDA_INJECTION64_PATH",
     "CUDA_INJECTION32_PATH",
 ];
 
-/// Asks a child started in `environment`, without our library or any other, so that neither a limit nor a driver that
-/// hangs stands in the way.
+/// Asks a child started in `environment`, without our library or any other, so that neither a limit
+/// nor a driver that hangs stands in the way.
 pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
     let executable = own_executable().map_err(|failure| failure.message)?;
     let plain = environment
@@ -207,7 +210,8 @@ pub(crate) fn probe(environment: &Environment) -> Result<Vec<Device>, String> {
     })
 }
 
-/// Looks every millisecond: a handler for SIGCHLD would stay in force and change how CMD is supervised.
+/// Looks every millisecond: a handler for SIGCHLD would stay in force and change how CMD is
+/// supervised.
 fn wait_within(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let started = Instant::now();
     loop {

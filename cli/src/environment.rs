@@ -11,7 +11,8 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// Prints what differs from our own environment. The links of a software GPU are left behind: the shell needs them.
+/// Prints what differs from our own environment. The links of a software GPU are left behind: the
+/// shell needs them.
 pub(crate) fn print(arguments: Env) -> Result<ExitCode, Failure> {
     let inherited: Environment = env::vars_os().collect();
     let plan = plan::make(&arguments.share, inherited.clone())?;

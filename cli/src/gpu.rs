@@ -50,7 +50,8 @@ impl FromStr for Gpu {
 }
 
 impl Gpu {
-    /// Writes the choice into `environment`. The links to a software GPU have to live as long as its programs.
+    /// Writes the choice into `environment`. The links to a software GPU have to live as long as
+    /// its programs.
     pub(crate) fn apply(
         &self,
         environment: &mut Environment,
@@ -80,7 +81,8 @@ impl Gpu {
         !matches!(self, Self::Soft(_))
     }
 
-    /// Whether its devices are those of one container alone: a software GPU without a name of its own.
+    /// Whether its devices are those of one container alone: a software GPU without a name of its
+    /// own.
     pub(crate) fn is_of_one_run(&self) -> bool {
         matches!(self, Self::Soft(_)) && self.soft_name().is_none()
     }
@@ -96,7 +98,8 @@ impl Gpu {
         names.next_back()
     }
 
-    /// The name of the devices' world: the machine's, a software GPU's own name, or the one its container lends it.
+    /// The name of the devices' world: the machine's, a software GPU's own name, or the one its
+    /// container lends it.
     pub(crate) fn world(&self, container: &str) -> String {
         if self.is_real() {
             return "gpu".to_owned();

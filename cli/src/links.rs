@@ -1,7 +1,8 @@
 //! The folder in which a program finds the software GPU's libraries under the names it looks for.
 //!
-//! It lies in the user's own runtime folder, one for each place the libraries are in, and stays: the next `run` uses it again, so a
-//! `run` that is killed leaves nothing behind. Only where there is no such folder a temporary one is made.
+//! It lies in the user's own runtime folder, one for each place the libraries are in, and stays:
+//! the next `run` uses it again, so a `run` that is killed leaves nothing behind. Only where there
+//! is no such folder a temporary one is made.
 
 use crate::artefacts::{SOFT_CUDA, SOFT_NVML, find};
 use crate::failure::Failure;
@@ -91,7 +92,8 @@ fn lasting(base: &Path, targets: &[(&str, PathBuf)]) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes the links that are not there as they shall be. Another `run` may do the same at the same time.
+/// Makes the links that are not there as they shall be. Another `run` may do the same at the same
+/// time.
 fn fill(folder: &Path, targets: &[(&str, PathBuf)]) -> io::Result<()> {
     for (name, target) in targets {
         let link = folder.join(name);

@@ -1,8 +1,8 @@
 //! Listens to the daemon while a program runs, and passes on its decision to end the tenant, with
 //! the reason.
 //!
-//! A daemon that dies may be followed by another, which takes the container over. We come back to that one, so that it
-//! keeps the container for us and tells us why it ends it.
+//! A daemon that dies may be followed by another, which takes the container over. We come back to
+//! that one, so that it keeps the container for us and tells us why it ends it.
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
@@ -13,14 +13,14 @@ use nix::unistd::Pid;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Longest to wait for the daemon's last words once the program has ended. It says them within microseconds; this is for
-/// one that is stopped.
+/// Longest to wait for the daemon's last words once the program has ended. It says them within
+/// microseconds; this is for one that is stopped.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Between two looks for a next daemon. It keeps a restored container 10 s for who comes back.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -74,8 +74,8 @@ impl Listener {
         })
     }
 
-    /// The program has ended. The daemon ends processes by itself and tells us then, so its word may come after their end:
-    /// we hang up, and hear it out.
+    /// The program has ended. The daemon ends processes by itself and tells us then, so its word
+    /// may come after their end: we hang up, and hear it out.
     pub(crate) fn finish(self) {
         drop(self.runs);
         // It may have hung up first.
@@ -105,14 +105,16 @@ impl Hearing {
         self.runs.try_recv() == Err(TryRecvError::Empty)
     }
 
-    /// Waits for the daemon that follows. `false` once the program has ended, or if the daemon does not know its container.
+    /// Waits for the daemon that follows. `false` once the program has ended, or if the daemon does
+    /// not know its container.
     fn comes_back(&mut self) -> bool {
         while let Err(RecvTimeoutError::Timeout) = self.runs.recv_timeout(PAUSE) {
             match self.attach() {
                 Ok(ControlReply::Created { .. } | ControlReply::Queued { .. }) => {
                     return self.program_runs();
                 }
-                // It has no such container, or is of before the request: nobody will tell us anything.
+                // It has no such container, or is of before the request: nobody will tell us
+                // anything.
                 Ok(_) => return false,
                 // It is not there yet, or has gone again.
                 Err(_) => {}

@@ -73,8 +73,8 @@ fn preload(environment: &mut Environment) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The dynamic linker only warns of a preload it cannot load and goes on without. For us that is a missing limit, so
-/// it is tried on ourselves first.
+/// The dynamic linker only warns of a preload it cannot load and goes on without. For us that is a
+/// missing limit, so it is tried on ourselves first.
 fn check_loads(library: &Path) -> Result<(), Failure> {
     let trial = Command::new(artefacts::own_executable()?)
         .arg("--version")

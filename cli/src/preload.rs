@@ -1,9 +1,10 @@
 //! How the library is named in `LD_PRELOAD`.
 //!
-//! musl's linker ends a program whose preload it cannot load, and it cannot load a glibc library. glibc replaces `$LIB`
-//! in the path by its own library folder's name and musl does not: a path with `$LIB` that exists for every value it may
-//! have is loaded by the one and passed over by the other. The folder with those paths lies beside the library, because
-//! it must outlive this run: a process it leaves behind may start others.
+//! musl's linker ends a program whose preload it cannot load, and it cannot load a glibc library.
+//! glibc replaces `$LIB` in the path by its own library folder's name and musl does not: a path
+//! with `$LIB` that exists for every value it may have is loaded by the one and passed over by the
+//! other. The folder with those paths lies beside the library, because it must outlive this run: a
+//! process it leaves behind may start others.
 
 use crate::artefacts::INTERPOSER;
 use crate::settings::Environment;
@@ -28,8 +29,8 @@ const LIBS: [&str; 4] = [
     "lib/aarch64-linux-gnu",
 ];
 
-/// What to write into `LD_PRELOAD` for `library`: by `$LIB` if the folder is there or can be made, else its plain path,
-/// which only lacks the kindness to musl.
+/// What to write into `LD_PRELOAD` for `library`: by `$LIB` if the folder is there or can be made,
+/// else its plain path, which only lacks the kindness to musl.
 pub(crate) fn reference(library: &Path) -> PathBuf {
     let folder = library.with_file_name(FOLDER);
     match make_links(&folder, library) {
@@ -54,8 +55,8 @@ fn make_links(folder: &Path, library: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts `library` first, the user's own preloads behind it. A sanitizer's runtime refuses to be second, so it stays in
-/// front; another copy of our library goes.
+/// Puts `library` first, the user's own preloads behind it. A sanitizer's runtime refuses to be
+/// second, so it stays in front; another copy of our library goes.
 pub(crate) fn insert(environment: &mut Environment, library: &Path) {
     let old = environment.remove(OsStr::new(VARIABLE)).unwrap_or_default();
     let entries = old

@@ -31,7 +31,8 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
                 output::note(&format!("{}: {why}", plan.container.name))
             }
             ControlReply::Created { folder, .. } => {
-                // What the daemon holds can be changed while the program runs; a copy in its environment would be a ceiling.
+                // What the daemon holds can be changed while the program runs; a copy in its
+                // environment would be a ceiling.
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
                 return Ok(Some(talk));
@@ -45,7 +46,8 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
     }
 }
 
-/// Refuses what a `run` inside a registered container asks for and cannot have: another container, other terms, no daemon.
+/// Refuses what a `run` inside a registered container asks for and cannot have: another container,
+/// other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
     let outer = outer_name(&plan.environment);
     let refuse = |what: &str| {

@@ -67,7 +67,8 @@ fn start(
     status
 }
 
-/// As the shell answers: 127 for a command that is not there, 126 for one that is and does not start.
+/// As the shell answers: 127 for a command that is not there, 126 for one that is and does not
+/// start.
 fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Failure {
     let missing =
         error.kind() == ErrorKind::NotFound && program::resolve(command, environment).is_none();

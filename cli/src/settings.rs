@@ -1,7 +1,7 @@
 //! From flags and the inherited environment to the program's limits.
 //!
-//! A flag wins over the inherited variable it stands for: one for every device clears all inherited values of its
-//! kind, one for a single device only that device's.
+//! A flag wins over the inherited variable it stands for: one for every device clears all inherited
+//! values of its kind, one for a single device only that device's.
 
 use crate::args::{Amounts, Share};
 use crate::failure::Failure;
@@ -12,7 +12,8 @@ use std::ffi::{OsStr, OsString};
 /// A whole environment on its way to the program.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
-/// A flag that may be given for each device: its name, the variable it stands for, what it is an amount of.
+/// A flag that may be given for each device: its name, the variable it stands for, what it is an
+/// amount of.
 #[derive(Clone, Copy)]
 struct Amount(&'static str, &'static str, Kind);
 

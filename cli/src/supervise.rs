@@ -1,8 +1,9 @@
 //! Supervises the program transparently: signals, job control and the exit status pass through.
 //!
-//! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize, a hang-up) reach it
-//! directly; those are not sent on. A signal that a process sent to us is. When job control stops CMD we stop likewise,
-//! so that a shell sees its job stopped, and wake it when we are woken.
+//! CMD stays in our process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, a resize, a
+//! hang-up) reach it directly; those are not sent on. A signal that a process sent to us is. When
+//! job control stops CMD we stop likewise, so that a shell sees its job stopped, and wake it when
+//! we are woken.
 
 use crate::failure::Failure;
 use crate::output;
@@ -110,8 +111,8 @@ fn low_byte(status: i32) -> u8 {
 
 /// Stops us as CMD was stopped; returns when we are continued, with CMD continued too.
 ///
-/// The terminal has sent us the same signal, which may still be held back. So ours is raised while it is: the stop that
-/// follows takes one of the two, and being continued discards the other.
+/// The terminal has sent us the same signal, which may still be held back. So ours is raised while
+/// it is: the stop that follows takes one of the two, and being continued discards the other.
 fn stop(child: Pid, signal: Signal) -> Result<(), Errno> {
     let only: SigSet = [signal].into_iter().collect();
     raise(signal)?;

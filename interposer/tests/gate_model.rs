@@ -3,7 +3,7 @@
 //! Loom has no `membarrier`: in the model the launching thread's half of the asymmetric barrier is a barrier of its own, as it is
 //! where the system has none. That the real thing does as much on real threads is shown by the litmus in `src/gate/litmus.rs`.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-interposer --release --test gate_model`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-interposer --profile sim --test gate_model`.
 #![cfg(loom)]
 
 mod sync {

@@ -1,10 +1,12 @@
-//! What every part of gpushare agrees on: units, limits, device identities, paths, the usage page.
+//! Definitions that every part of gpushare shares: units, limits, device identities, paths, the
+//! usage page.
 //!
 //! No dependencies, because the interposer links this crate into other people's programs. Parsing
 //! is pure: it is handed the environment and never reads it; only [`paths`], [`sockets`] and
 //! [`mps::knock`] touch the file system.
 #![deny(unsafe_code)]
 
+pub mod cap;
 pub mod limits;
 pub mod mps;
 pub mod page;

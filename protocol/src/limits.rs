@@ -15,7 +15,10 @@ mod device;
 mod error;
 mod layer;
 mod maxima;
+mod maxima_read;
+mod model;
 mod policy;
+mod setting;
 mod table;
 mod unavailable;
 
@@ -24,58 +27,13 @@ pub use device::{DeviceLimits, ImpliedRequest};
 pub use error::LimitError;
 pub use layer::Selector;
 pub use maxima::Maxima;
+pub use model::{Limits, View};
 pub use policy::{Policy, Preemptible, Resolver, span};
 pub use table::{Kind, flag};
 
-use amounts::Amounts;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// What frameworks are told is the device's total memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum View {
-    /// The limit, or the device's own total where there is none.
-    #[default]
-    Limit,
-    /// The request; the limit where a device has no request.
-    Request,
-}
-
-/// Who may set limits by environment, first wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    Gpushare,
-    Hami,
-    Toolkit,
-    Mps,
-}
-
-const OWNERS: usize = 4;
-
-/// The limits one environment asks for, valid as far as that can be told without knowing the devices.
-///
-/// `Display` is stable, independent of spelling and of the order of variables: two environments ask for the same
-/// limits if and only if it is equal, but that a default beside a container's own words is named as one. It is what
-/// "an equal name joins, differing limits are refused" compares.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    memory: Amounts<OWNERS>,
-    time: Amounts<{ compute::OWNERS }>,
-    view: View,
-    disabled: bool,
-    policy: Policy,
-    socket: Option<PathBuf>,
-    decided: Decided,
-    /// The most its node allows, where that is known.
-    maxima: Maxima,
-}
-
-/// What our own variables said of things whose aliases then no longer count.
-#[derive(Clone, Copy, Debug, Default)]
-struct Decided {
-    oversubscribe: bool,
-}
+use std::path::Path;
 
 impl Limits {
     /// Reads an environment, such as `std::env::vars_os()`. Where a name occurs twice the first one counts, as for `getenv`.
@@ -97,11 +55,7 @@ impl Limits {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         defaults: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, LimitError> {
-        let limits = table::read(environment, defaults)?;
-        limits.memory.check()?;
-        limits.time.check()?;
-        limits.check_view()?;
-        Ok(limits)
+        table::read(environment, defaults)?.checked()
     }
 
     /// As [`Self::from_env_over`], and no more than a node's `maxima`.
@@ -121,7 +75,7 @@ impl Limits {
             let (_, value) = all.find(|(set, _)| set == name)?;
             Some(value.to_string_lossy().into_owned())
         })?;
-        maxima.check(&limits)?;
+        maxima.check(limits.memory.layers(), limits.time.layers())?;
         limits.maxima = maxima;
         Ok(limits)
     }
@@ -187,23 +141,6 @@ impl Limits {
     /// Whether programs are told that their request is all there is.
     pub fn shows_request(&self) -> bool {
         self.view == View::Request
-    }
-
-    /// Whether any device has a limit or a request of memory.
-    pub fn any(&self) -> bool {
-        self.memory.any()
-    }
-
-    fn check_view(&self) -> Result<(), LimitError> {
-        if self.view == View::Request && !self.any() {
-            return Err(LimitError::new(
-                "GPUSHARE_MEM_VIEW",
-                "request",
-                "there is no request to show",
-                "request together with GPUSHARE_MEM_REQUEST or GPUSHARE_MEM_LIMIT, or limit",
-            ));
-        }
-        Ok(())
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A client's kernels run beside those of other clients in one context, so turns would take away
 //! what MPS gives. The driver connects to the daemon's control socket when CUDA starts, if there is
-//! one in the folder that
-//! `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA, "Multi-Process Service", environment variables). The
-//! socket stays behind when the daemon has gone, so what counts is whether a process has it.
+//! one in the folder that `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA,
+//! "Multi-Process Service", environment variables). The socket stays behind when the daemon has
+//! gone, so what counts is whether a process has it.
 
 use crate::units::Permille;
 use std::ffi::OsStr;
@@ -25,14 +25,14 @@ pub const ACTIVE_THREADS: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 /// `EPROTOTYPE` of Linux: a process has that socket, and it is of another kind.
 const OTHER_KIND: i32 = 91;
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The error number with which a datagram socket could not be connected to the control socket,
     /// by [`knock`].
     pub knocked: Option<i32>,
-    /// What the driver says (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where
-    /// it does not know the question.
+    /// The driver's answer (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where it
+    /// does not know the question.
     pub driver: Option<bool>,
 }
 
@@ -51,7 +51,7 @@ pub fn control(variable: Option<&OsStr>) -> Option<PathBuf> {
 }
 
 /// Whether a process has the control socket, without a connection: a datagram socket is refused for
-/// its kind, at once, and whoever listens hears nothing.
+/// its kind, at once, and the listening process notices nothing.
 #[must_use]
 pub fn knock(variable: Option<&OsStr>) -> Option<i32> {
     let path = control(variable)?;

@@ -1,12 +1,14 @@
 //! Where a container's shared files live without a daemon.
 //!
 //! `$XDG_RUNTIME_DIR/gpushare/c/<container>/` if that runtime folder is ours alone, else
-//! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no link), owned by
-//! the user and closed to others; anything else is refused, because another user could have put it there.
+//! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no
+//! link), owned by the user and closed to others; anything else is refused, because another user
+//! could have put it there.
 //!
-//! Everybody may write into `/dev/shm`, so another user may be first to take that name. Then it is passed over for a folder that nobody else
-//! can take: `/run/gpushare-0` for root, `/run/user/<uid>/gpushare-shm` for others. Once that is there it is used also
-//! when the other one is free again, so that whoever made it cannot part a container's processes.
+//! Every user may write into `/dev/shm`, so another user may be first to take that name. Then
+//! another folder is used, which no other user can make: `/run/gpushare-0` for root,
+//! `/run/user/<uid>/gpushare-shm` for others. Once that is there it is used also when the other one
+//! is free again, so that the other user cannot split a container's processes.
 
 use crate::limits::LimitError;
 use std::fmt;
@@ -50,7 +52,8 @@ impl ContainerName {
         Ok(Self(name.to_owned()))
     }
 
-    /// The name of a container founded by a process without one: its pid and start time (`/proc/<pid>/stat`, field 22).
+    /// The name of a container founded by a process without one: its pid and start time
+    /// (`/proc/<pid>/stat`, field 22).
     pub fn of_process(pid: u32, start_time: u64) -> Self {
         Self(format!("p{pid}-{start_time}"))
     }
@@ -77,9 +80,10 @@ pub struct Root {
 /// The shared folders of a machine.
 #[derive(Clone, Copy, Debug)]
 struct Places<'a> {
-    /// Where everybody may write.
+    /// The folder that every user may write into.
     shm: &'a Path,
-    /// Where root alone may, and has a folder `user/<uid>` made for who has logged in.
+    /// The folder that only root may write into, with a folder `user/<uid>` for each user who has
+    /// logged in.
     run: &'a Path,
 }
 
@@ -100,7 +104,8 @@ impl Places<'_> {
 }
 
 impl Root {
-    /// Finds the root and makes it where it is missing. `runtime_dir` is `XDG_RUNTIME_DIR`, `uid` the effective user.
+    /// Finds the root and makes it where it is missing. `runtime_dir` is `XDG_RUNTIME_DIR`, `uid`
+    /// the effective user.
     ///
     /// # Errors
     /// If a folder cannot be made or is not ours alone; the message names it.
@@ -129,7 +134,7 @@ impl Root {
         Ok(Self { path, passed_over })
     }
 
-    /// What another user has put where the root would have been, and that it is ignored.
+    /// A message: another user took the root's place, and that is ignored.
     pub fn passed_over(&self) -> Option<&str> {
         self.passed_over.as_deref()
     }
@@ -227,7 +232,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// A machine whose `/run` has no place for anybody.
+    /// A machine whose `/run` has no folder for any user.
     fn only(shm: &Path) -> Places<'_> {
         let run = Path::new("/nonexistent");
         Places { shm, run }
@@ -319,7 +324,7 @@ mod tests {
         assert!(error.contains("missing/gpushare-"), "{error}");
     }
 
-    /// What another user may put where this user's folder would be.
+    /// Things that another user may put where this user's folder would be.
     fn squat(path: &Path, kind: &str, uid: u32, other: u32) {
         match kind {
             "folder" => fs::create_dir(path).unwrap(),
@@ -366,7 +371,8 @@ mod tests {
                 squat(&usual, kind, uid, other);
                 let found = Root::under(None, places, uid);
                 if uid == one {
-                    // Made by root here, so not the user's own; that it is looked for there is what counts.
+                    // Made by root here, so not the user's own; that it is looked for there is what
+                    // counts.
                     let refused = found.unwrap_err().to_string();
                     let there = own.join("gpushare-shm");
                     assert!(refused.contains(&*there.to_string_lossy()), "{refused}");
@@ -382,7 +388,7 @@ mod tests {
                 assert_eq!(found.path(), run.join("gpushare-0/c"), "{kind}");
                 let told = found.passed_over().unwrap();
                 assert!(told.contains(&*usual.to_string_lossy()), "{told}");
-                // Nobody parts the processes by giving the name back.
+                // Giving the name back does not split the processes.
                 let _ = fs::remove_dir(&usual).or_else(|_| fs::remove_file(&usual));
                 let again = Root::under(None, places, uid).unwrap();
                 assert_eq!((again.path(), again.passed_over()), (found.path(), None));

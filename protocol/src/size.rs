@@ -5,11 +5,12 @@
 use crate::units::{Bytes, GIB, KIB, MIB, TIB};
 use std::fmt;
 
-/// What our own grammar takes, for messages.
+/// Sizes that our own grammar accepts, for messages.
 pub const ACCEPTED: &str = "bytes (4294967296), 512Mi or 512MiB, 4Gi or 4GiB (powers of two), 4G or 4GB (powers of ten), \
      decimals (1.5GiB), or a part of the device (50%); more than zero, upper and lower case as written here";
 
-/// Units of our grammar. Case matters: `m` is no mega, and `g` in other systems means two different things.
+/// Units of our grammar. Case matters: `m` is no mega, and `g` in other systems means two different
+/// things.
 const UNITS: [(&str, u64); 16] = [
     ("Ki", KIB),
     ("KiB", KIB),
@@ -108,8 +109,9 @@ impl fmt::Display for Size {
     }
 }
 
-/// HAMi's and MPS's grammar: digits and at most one letter of either case, `k`, `m` and `g` being powers of two.
-/// With `byte_suffix` a `B` may follow the letter (MPS). `None`, which both take for "no limit", if empty or zero.
+/// HAMi's and MPS's grammar: digits and at most one letter of either case, `k`, `m` and `g` being
+/// powers of two. With `byte_suffix` a `B` may follow the letter (MPS). `None`, which both take for
+/// "no limit", if empty or zero.
 pub fn parse_letters(text: &str, byte_suffix: bool) -> Result<Option<u64>, BadSize> {
     if text.is_empty() {
         return Ok(None);
@@ -159,7 +161,8 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Digits, then if there is a point at least one and at most nine more. No sign, no exponent, no spaces.
+    /// Digits, then if there is a point at least one and at most nine more. No sign, no exponent,
+    /// no spaces.
     fn parse(text: &str) -> Result<Self, BadSize> {
         let (whole, fraction) = text
             .split_once('.')

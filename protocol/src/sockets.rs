@@ -1,7 +1,8 @@
 //! Sockets in folders whose path is too long for a socket's address.
 //!
-//! The kernel takes 107 bytes (`sockaddr_un`, unix(7)). A runtime folder, a GPU world's name and a container's name of 64 bytes
-//! are longer together; such a socket is reached through a descriptor of its folder.
+//! The kernel takes 107 bytes (`sockaddr_un`, unix(7)). A runtime folder, a GPU world's name and a
+//! container's name of 64 bytes are longer together; such a socket is reached through a descriptor
+//! of its folder.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Longest path of a socket in bytes: `sun_path` less its closing zero.
 const LONGEST: usize = 107;
 
-/// Calls `with` with a path of the socket `name` in `folder` that an address can hold. Valid during the call only.
+/// Calls `with` with a path of the socket `name` in `folder` that an address can hold. Valid during
+/// the call only.
 ///
 /// # Errors
 /// If the folder cannot be opened, and whatever `with` returns.

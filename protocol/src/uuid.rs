@@ -10,8 +10,8 @@ pub struct Uuid(pub [u8; 16]);
 const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 
 impl Uuid {
-    /// Reads a whole UUID, `GPU-` or `MIG-` in front or not. `separator` is `-`, or `_` in the name of a variable.
-    /// Hex digits may be of either case. `None` if anything else is in it.
+    /// Reads a whole UUID, `GPU-` or `MIG-` in front or not. `separator` is `-`, or `_` in the name
+    /// of a variable. Hex digits may be of either case. `None` if anything else is in it.
     pub fn parse(text: &str, separator: char) -> Option<Self> {
         let text = ["GPU", "MIG"]
             .iter()

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_a_service_a_pod_a_monitor_and_a_foreign_namespace_are_no_container() {
+    fn what_is_not_an_oci_container_has_no_container_cgroup() {
         for path in [
             "/",
             "",

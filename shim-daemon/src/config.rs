@@ -82,7 +82,7 @@ struct File {
     /// How long such a process is listed before it is ended.
     unmanaged_grace: Option<Span>,
     /// Whether the driver is asked to limit containers' cgroups, too.
-    driver_fence: Switch,
+    driver_fence: Fence,
     /// How turns on devices are dealt.
     compute: Turns,
     /// Limits of containers that do not say otherwise, by the names of the variables.
@@ -109,8 +109,6 @@ struct Turns {
     profile: Length,
     /// How long a container may take to finish what it submitted before the next is let in beside it.
     overrun: Option<Span>,
-    /// Whether the next is let in when a drain is about to end; else when it has.
-    early: Option<bool>,
 }
 
 /// How a device that several want is shared.
@@ -147,6 +145,30 @@ enum Switch {
     #[default]
     Off,
     On,
+}
+
+/// Whether the driver's fence is used. Only a build with the feature `driver-fence` has it, until it
+/// has run on hardware.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Fence(Switch);
+
+impl Fence {
+    fn of(switch: Switch, is_built: bool) -> Result<Self, &'static str> {
+        if switch == Switch::On && !is_built {
+            return Err(
+                "\"on\" is refused: this gpushared was built without the feature driver-fence, \
+                 which has never run on hardware; accepted: \"off\"",
+            );
+        }
+        Ok(Self(switch))
+    }
+}
+
+impl<'de> Deserialize<'de> for Fence {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let switch = Switch::deserialize(source)?;
+        Self::of(switch, cfg!(feature = "driver-fence")).map_err(D::Error::custom)
+    }
 }
 
 /// An amount of memory as people write it.
@@ -227,9 +249,6 @@ fn turns(told: &Turns) -> LeasePolicy {
     if let Some(Span(overrun)) = told.overrun {
         policy.overrun = overrun;
     }
-    if told.early == Some(false) {
-        policy.lead = Nanos::ZERO;
-    }
     policy
 }
 
@@ -302,7 +321,7 @@ pub fn read(text: &str, base: Settings) -> Result<Settings, String> {
         settings.recovery = recovery;
     }
     settings.policy.lease = turns(&file.compute);
-    if file.driver_fence == Switch::On {
+    if file.driver_fence == Fence(Switch::On) {
         settings.fences = cgroup::unified();
         if settings.fences.is_none() {
             tracing::warn!(
@@ -378,11 +397,27 @@ mod tests {
     }
 
     #[test]
-    fn fences_are_only_where_the_file_says_so_and_the_machine_has_one_hierarchy() {
-        let read = |text| read(text, Settings::default()).unwrap().fences;
-        assert_eq!(read(""), None);
-        assert_eq!(read("driver_fence = \"off\""), None);
-        assert_eq!(read("driver_fence = \"on\""), cgroup::unified());
+    fn fences_are_only_where_file_build_and_machine_have_them() {
+        let read = |text| read(text, Settings::default()).map(|settings| settings.fences);
+        assert_eq!(read(""), Ok(None));
+        assert_eq!(read("driver_fence = \"off\""), Ok(None));
+        let on = read("driver_fence = \"on\"");
+        if cfg!(feature = "driver-fence") {
+            assert_eq!(on, Ok(cgroup::unified()));
+        } else {
+            let error = on.unwrap_err();
+            let words = ["line 1", "driver_fence", "feature driver-fence", "\"off\""];
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_build_without_the_fence_refuses_it() {
+        assert!(Fence::of(Switch::On, false).is_err());
+        assert_eq!(Fence::of(Switch::On, true), Ok(Fence(Switch::On)));
+        for is_built in [false, true] {
+            assert_eq!(Fence::of(Switch::Off, is_built), Ok(Fence(Switch::Off)));
+        }
     }
 
     #[test]
@@ -398,9 +433,6 @@ mod tests {
             (batch.quantum, batch.overrun),
             (Nanos::millis(50), Nanos::millis(40))
         );
-        assert!(batch.lead > Nanos::ZERO);
-        assert_eq!(read("[compute]\nearly = true").lead, batch.lead);
-        assert_eq!(read("[compute]\nearly = false").lead, Nanos::ZERO);
     }
 
     #[test]

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unified_cgroup_names_the_container_and_the_first_one_does_elsewhere() {
+    fn the_unified_cgroup_or_else_the_first_names_the_container() {
         assert_eq!(own_cgroup("0::/kubepods/pod1/abc\n"), "/kubepods/pod1/abc");
         assert_eq!(own_cgroup("12:memory:/docker/abc\n0::/\n"), "/docker/abc");
         assert_eq!(own_cgroup("0::/\n"), "/");

@@ -29,7 +29,7 @@ fn answers(socket: &Path) -> bool {
 }
 
 #[test]
-fn a_socket_that_was_removed_is_put_back_and_who_is_inside_notices_nothing() {
+fn a_removed_socket_is_put_back_and_clients_notice_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (_owner, socket) = daemon.container("one", &LIMIT);
@@ -77,7 +77,7 @@ fn a_folder_that_was_emptied_is_filled_again_and_stays_this_daemons() {
 }
 
 #[test]
-fn a_container_that_cannot_have_a_socket_is_refused_and_has_one_when_it_can() {
+fn a_container_is_refused_until_it_can_have_a_socket() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     // Something that is no socket, and that cannot be removed as one.
@@ -97,7 +97,7 @@ fn a_container_that_cannot_have_a_socket_is_refused_and_has_one_when_it_can() {
 }
 
 #[test]
-fn limits_that_could_not_be_written_down_are_told_of_and_written_when_they_can_be() {
+fn limits_that_could_not_be_written_are_told_and_written_later() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let (mut command, _socket) = daemon.container("one", &LIMIT);
@@ -136,7 +136,7 @@ fn used(pid: u32) -> u64 {
 }
 
 #[test]
-fn more_callers_than_descriptors_cost_no_time_and_the_next_are_heard_when_those_have_left() {
+fn callers_beyond_the_descriptors_are_heard_when_others_leave() {
     let daemon = Binary::with(&[], "ulimit -n 48");
     let mut greeted = daemon.command();
     let callers: Vec<UnixStream> = (0..100)

@@ -94,7 +94,7 @@ fn what_the_driver_says_it_set_but_did_not_is_a_failure() {
 }
 
 #[test]
-fn a_driver_without_limits_a_lesser_user_and_a_cgroup_that_is_gone_are_told_apart() {
+fn no_limits_no_permission_and_no_cgroup_are_told_apart() {
     let off = Driver::of(Backend::Off);
     let failed = |error| Outcome::Failed(error);
     assert_eq!(

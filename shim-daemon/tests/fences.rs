@@ -194,7 +194,7 @@ impl Bench {
 const SESSION: &str = "/user.slice/user-1000.slice/session-3.scope";
 
 #[test]
-fn a_fence_stands_from_the_first_process_on_above_limit_and_context_and_goes_with_the_container() {
+fn a_fence_stands_from_the_first_process_to_the_containers_end() {
     let mut bench = Bench::new(Driver::of(Backend::Misc));
     let command = bench.create("a", "4GiB", SESSION);
     assert_eq!(bench.driver.calls(), 0);
@@ -211,7 +211,7 @@ fn a_fence_stands_from_the_first_process_on_above_limit_and_context_and_goes_wit
 }
 
 #[test]
-fn a_fence_rises_with_what_the_driver_takes_and_falls_when_that_is_gone_for_good() {
+fn a_fence_rises_and_falls_with_what_the_driver_takes() {
     let mut bench = Bench::new(Driver::of(Backend::Dmem));
     bench.create("a", "4GiB", SESSION);
     let (client, process) = bench.join("a", &docker(1));
@@ -251,7 +251,7 @@ fn what_a_program_holds_past_the_library_is_no_reason_for_a_higher_fence() {
 }
 
 #[test]
-fn set_moves_the_fence_and_a_limit_close_to_the_whole_device_takes_it_away() {
+fn set_moves_the_fence_and_a_limit_near_the_device_removes_it() {
     let mut bench = Bench::new(Driver::of(Backend::Misc));
     bench.create("a", "4GiB", SESSION);
     bench.join("a", &docker(1));
@@ -276,7 +276,7 @@ fn set_moves_the_fence_and_a_limit_close_to_the_whole_device_takes_it_away() {
 }
 
 #[test]
-fn a_session_a_shared_container_and_the_commands_own_container_are_never_fenced() {
+fn sessions_shared_containers_and_our_own_are_never_fenced() {
     let mut bench = Bench::new(Driver::of(Backend::Misc));
     bench.create("session", "4GiB", SESSION);
     bench.join("session", SESSION);

@@ -286,7 +286,7 @@ fn a_client_is_no_command_and_a_command_no_client() {
 }
 
 #[test]
-fn a_page_presented_where_no_daemon_was_before_is_refused_and_raises_no_grant() {
+fn a_page_without_a_previous_daemon_is_refused_and_grants_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let limits = [

@@ -23,7 +23,7 @@ const LARGE: &str = "MIG-22222222-2222-2222-2222-222222222222";
 const WHOLE: &str = "GPU-00000000-0000-0000-0000-0000000000bb";
 
 #[test]
-fn instances_are_devices_with_their_own_memory_and_the_gpu_they_are_part_of_is_none() {
+fn instances_are_devices_and_the_gpu_they_are_part_of_is_none() {
     let daemon = Binary::start();
     let rows = devices(&daemon);
     let shown: Vec<_> = rows
@@ -77,7 +77,7 @@ fn unmanaged(daemon: &Binary, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
 }
 
 #[test]
-fn a_container_is_registered_on_an_instance_by_its_uuid_and_by_part_of_its_memory() {
+fn a_container_is_registered_on_an_instance_by_uuid_and_part() {
     let daemon = Binary::start();
     let mut wire = daemon.command();
     let create = |name: &str, device: &str| Control::Create {
@@ -106,7 +106,7 @@ fn a_container_is_registered_on_an_instance_by_its_uuid_and_by_part_of_its_memor
 }
 
 #[test]
-fn a_gpu_that_is_lost_at_the_start_does_not_keep_the_others_from_being_served() {
+fn a_gpu_lost_at_the_start_leaves_the_others_served() {
     let daemon = Binary::with(&["-DLOST"], "");
     let shown: Vec<_> = devices(&daemon).iter().map(|row| row.uuid).collect();
     assert_eq!(shown, [uuid(WHOLE)]);

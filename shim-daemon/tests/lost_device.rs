@@ -69,7 +69,7 @@ fn who_waits_there_is_told_and_goes_on_elsewhere() {
 }
 
 #[test]
-fn a_new_container_gets_what_is_left_and_one_that_names_the_lost_device_is_told() {
+fn a_new_container_gets_what_is_left_but_not_the_lost_device() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::with(folder.path(), two());
     let mut command = daemon.command();

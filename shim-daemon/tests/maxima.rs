@@ -44,7 +44,7 @@ fn limit(daemon: &Daemon, name: &str) -> u64 {
 }
 
 #[test]
-fn a_container_that_asks_for_more_is_not_started_and_told_what_it_may_ask_for() {
+fn a_container_that_asks_for_more_is_told_what_it_may_ask_for() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = daemon(folder.path(), FILE);
     for (name, value, most) in [
@@ -92,7 +92,7 @@ fn no_change_raises_a_container_above_the_maximum() {
 }
 
 #[test]
-fn a_file_read_again_holds_for_new_containers_and_a_wrong_one_changes_nothing() {
+fn a_reloaded_file_holds_for_new_containers_unless_it_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let file = Arc::new(Mutex::new(FILE.to_owned()));
     let bell = Arc::new(EventFd::new().unwrap());
@@ -128,7 +128,7 @@ fn a_file_read_again_holds_for_new_containers_and_a_wrong_one_changes_nothing() 
 }
 
 #[test]
-fn the_next_daemon_keeps_running_containers_under_the_maxima_they_began_with() {
+fn the_next_daemon_keeps_the_maxima_containers_began_with() {
     let folder = tempfile::tempdir().unwrap();
     let first = daemon(folder.path(), FILE);
     let (owner, _socket) = first.container("one", &[]);

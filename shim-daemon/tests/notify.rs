@@ -103,7 +103,7 @@ fn a_manager_hears_of_start_life_and_end() {
 }
 
 #[test]
-fn a_manager_that_does_not_watch_is_not_told_of_life_and_none_is_told_nothing() {
+fn a_manager_that_does_not_watch_is_not_told_of_life() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, path) = manager(folder.path());
     stop(daemon(&[]));
@@ -117,7 +117,7 @@ fn a_manager_that_does_not_watch_is_not_told_of_life_and_none_is_told_nothing() 
 }
 
 #[test]
-fn a_manager_hears_that_a_file_is_read_again_and_that_it_is_served_on_even_if_it_is_wrong() {
+fn a_manager_hears_of_a_reload_even_if_the_file_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, path) = manager(folder.path());
     let mut child = daemon(&[("NOTIFY_SOCKET", path.as_path())]);

@@ -85,7 +85,7 @@ fn a_stranger_is_told_of_when_it_comes_and_when_it_grows_and_lives_on() {
 }
 
 #[test]
-fn where_the_settings_say_so_a_stranger_is_terminated_and_one_that_stays_is_killed() {
+fn where_set_a_stranger_is_terminated_and_one_that_stays_killed() {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
     let mut deaf = program("trap '' TERM; echo; while read line; do :; done; exit 3");
@@ -134,7 +134,7 @@ fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
 }
 
 #[test]
-fn a_list_with_pids_of_another_namespace_makes_no_stranger_of_our_own_processes() {
+fn pids_of_another_namespace_make_no_stranger_of_our_processes() {
     let foreign = Some(4_000_000);
     let reserved = beside_a_client(false, foreign);
     assert_eq!(

@@ -12,7 +12,7 @@ fn refusal(reply: ControlReply) -> String {
 }
 
 #[test]
-fn a_request_that_no_device_can_guarantee_is_refused_with_the_device_and_what_it_can() {
+fn a_request_beyond_every_device_is_refused_with_what_one_can() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let mut command = daemon.command();
@@ -25,7 +25,7 @@ fn a_request_that_no_device_can_guarantee_is_refused_with_the_device_and_what_it
 }
 
 #[test]
-fn a_change_that_does_not_fit_now_is_refused_with_the_device_and_what_is_missing() {
+fn a_change_that_does_not_fit_is_refused_with_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
     let half = [("GPUSHARE_MEM_REQUEST", "7GiB")];

@@ -1,5 +1,6 @@
-//! Makes every name of the symbol table exist: what `src/api` implements is found by reading it, the rest answers
-//! `CUDA_ERROR_NOT_SUPPORTED`. Also writes the list that `cuGetProcAddress` looks in.
+//! Makes every name of the symbol table exist: what `src/api` implements is found by reading it,
+//! the rest answers `CUDA_ERROR_NOT_SUPPORTED`. Also writes the list that `cuGetProcAddress` looks
+//! in.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,7 +33,8 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("names.rs"), text)
 }
 
-/// The names that `driver!` items in the folder define: `fn cuName` and `twin cuName`, outside comments.
+/// The names that `driver!` items in the folder define: `fn cuName` and `twin cuName`, outside
+/// comments.
 fn implemented(folder: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
@@ -84,7 +86,8 @@ fn write_implemented(text: &mut String, names: &BTreeSet<String>) {
     line(format_args!("];\n"));
 }
 
-/// Bodies for the rest of the table. They take no parameters: under the C calling convention the caller cleans up its own.
+/// Bodies for the rest of the table. They take no parameters: under the C calling convention the
+/// caller cleans up its own.
 fn write_others(text: &mut String, implemented: &BTreeSet<String>) {
     for row in symbols::CUDA
         .iter()

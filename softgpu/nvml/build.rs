@@ -1,5 +1,5 @@
-//! Makes every name of the NVML table exist: what `src/api` implements is found by reading it, the rest answers
-//! `NVML_ERROR_NOT_SUPPORTED`.
+//! Makes every name of the NVML table exist: what `src/api` implements is found by reading it, the
+//! rest answers `NVML_ERROR_NOT_SUPPORTED`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

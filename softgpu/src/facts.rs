@@ -1,4 +1,5 @@
-//! What the simulated card says about itself: an H200's figures where programs look at them, told alike by both libraries.
+//! What the simulated card says about itself: an H200's figures where programs look at them, told
+//! alike by both libraries.
 
 /// The name of every device. It does not claim to be what it is not.
 pub const NAME: &str = "softgpu H200";

@@ -1,5 +1,6 @@
-//! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a process (from 1, or `*` for
-//! every call) fail before it does anything. `function` is an exported name, or its base name for all its versions and twins.
+//! Fault injection: `SOFTGPU_FAIL=function:nth:ERROR[,…]` makes the nth call of a function in a
+//! process (from 1, or `*` for every call) fail before it does anything. `function` is an exported
+//! name, or its base name for all its versions and twins.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,8 @@ struct Rule {
     calls: AtomicU64,
 }
 
-/// The error that this call of the exported function `symbol` must answer, if a rule says so. Each question counts as one call.
+/// The error that this call of the exported function `symbol` must answer, if a rule says so. Each
+/// question counts as one call.
 pub fn injected(symbol: &str) -> Option<CUresult> {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     let rules = RULES.get_or_init(from_env);
@@ -49,7 +51,8 @@ fn due(rules: &[Rule], symbol: &str) -> Option<u32> {
     answer
 }
 
-/// The name without version and default-stream suffix: `cuMemcpyHtoDAsync_v2_ptsz` is `cuMemcpyHtoDAsync`.
+/// The name without version and default-stream suffix: `cuMemcpyHtoDAsync_v2_ptsz` is
+/// `cuMemcpyHtoDAsync`.
 fn base(symbol: &str) -> &str {
     let symbol = symbol
         .strip_suffix("_ptsz")
@@ -72,7 +75,8 @@ fn from_env() -> Vec<Rule> {
     match parse(&text) {
         Ok(rules) => rules,
         Err(pair) => {
-            // A test that asked for a fault and got none would pass for the wrong reason: say it, and fail everything.
+            // A test that asked for a fault and got none would pass for the wrong reason: say it,
+            // and fail everything.
             eprintln!(
                 "softgpu: {VARIABLE}: `{pair}` is not function:nth:ERROR, such as cuMemMap:3:CUDA_ERROR_OUT_OF_MEMORY"
             );

@@ -1,12 +1,15 @@
-//! Handles given to the application: numbers that look like pointers, are never reused and are never dereferenced.
+//! Handles given to the application: numbers that look like pointers, are never reused and are
+//! never dereferenced.
 //!
-//! A real driver hands out pointers and crashes on a stale one; this one can tell, and says so with the documented error.
+//! A real driver hands out pointers and crashes on a stale one; this one can tell, and says so with
+//! the documented error.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Where handle values start: in the lower half of user space, far from anything the kernel maps by itself.
+/// Where handle values start: in the lower half of user space, far from anything the kernel maps by
+/// itself.
 const FIRST: usize = 0x5105_0000_0000;
 /// Distance between handles: the alignment a pointer from an allocator would have.
 const STEP: usize = 0x10;
@@ -39,7 +42,8 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// Enters `object` under a value made by [`fresh`], for objects that must know their own handle.
+    /// Enters `object` under a value made by [`fresh`], for objects that must know their own
+    /// handle.
     pub fn insert_at(&self, handle: usize, object: Arc<T>) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.get_or_insert_default().insert(handle, object);

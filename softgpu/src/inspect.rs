@@ -1,4 +1,5 @@
-//! The truth about a machine, for tests: what is physically held, what was asked for, the most that ever was.
+//! The truth about a machine, for tests: what is physically held, what was asked for, the most that
+//! ever was.
 //!
 //! Nothing here goes through the C libraries, so nothing preloaded into a process can change it.
 
@@ -28,7 +29,8 @@ pub struct ProcessTruth {
     pub requested: [u64; Kind::ALL.len()],
     /// Bytes of physical memory counted for it, by kind.
     pub physical: [u64; Kind::ALL.len()],
-    /// How long it has had the device's engines, in ns: compute, copies to the device, copies to the host.
+    /// How long it has had the device's engines, in ns: compute, copies to the device, copies to
+    /// the host.
     pub served: [u64; 3],
 }
 
@@ -68,7 +70,8 @@ pub struct DeviceTruth {
     pub used_peak: u64,
     /// Of `used_physical`, what was given back and has not returned yet.
     pub late: u64,
-    /// Bytes all processes together have asked for and not freed. A dead process's count until its memory has returned.
+    /// Bytes all processes together have asked for and not freed. A dead process's count until its
+    /// memory has returned.
     pub requested_now: u64,
     /// The most that ever was, since the machine was founded.
     pub requested_peak: u64,
@@ -89,7 +92,8 @@ pub struct Snapshot {
     pub devices: Vec<DeviceTruth>,
 }
 
-/// A stretch of time in which a process had the multiprocessors of a device. Times are of `CLOCK_MONOTONIC`, in ns.
+/// A stretch of time in which a process had the multiprocessors of a device. Times are of
+/// `CLOCK_MONOTONIC`, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spell {
     /// The process's pid, as it saw it itself; 0 if the context has gone.
@@ -100,7 +104,8 @@ pub struct Spell {
     pub to: u64,
 }
 
-/// The machine of this name as it is now; `None` if nobody has it open. Looking is no operation: nothing late comes nearer.
+/// The machine of this name as it is now; `None` if no process has it open. Looking is no
+/// operation: nothing late comes nearer.
 ///
 /// # Errors
 /// What the kernel says if the shared state cannot be read.
@@ -109,14 +114,16 @@ pub fn snapshot(name: &str) -> Result<Option<Snapshot>, std::io::Error> {
     machine.map(|machine| of(&machine, false)).transpose()
 }
 
-/// Keeps a machine alive so that its truth can be read after its last process has gone, and watches it.
+/// Keeps a machine alive so that its truth can be read after its last process has gone, and watches
+/// it.
 #[derive(Debug)]
 pub struct Observer {
     machine: Machine,
 }
 
 impl Observer {
-    /// Opens the machine `spec` describes, founding it if need be, without being one of its processes.
+    /// Opens the machine `spec` describes, founding it if need be, without being one of its
+    /// processes.
     ///
     /// # Errors
     /// If it exists with other values, or the kernel says no.
@@ -134,8 +141,9 @@ impl Observer {
         of(&self.machine, false)
     }
 
-    /// Who had the multiprocessors of the device with this index, and when, oldest first: what came after `place` (0 for all that is
-    /// remembered, some 2000 spells), and the place to ask from the next time.
+    /// The contexts that had the multiprocessors of the device with this index, and when, oldest
+    /// first: what came after `place` (0 for all that is remembered, some 2000 spells), and the
+    /// place to ask from the next time.
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -166,7 +174,8 @@ impl Observer {
         Ok((turns.into_iter().map(spell).collect(), place))
     }
 
-    /// Lets one operation pass, so that what is late comes nearer, and finds the dead; then as [`snapshot`](Self::snapshot).
+    /// Lets one operation pass, so that what is late comes nearer, and finds the dead; then as
+    /// [`snapshot`](Self::snapshot).
     ///
     /// # Errors
     /// If the shared state is lost.
@@ -188,7 +197,8 @@ pub(crate) fn of(machine: &Machine, step: bool) -> Result<Snapshot, std::io::Err
         .locked(|view, facts| {
             if step {
                 view.tick(facts);
-                // After the tick, so that whoever died is seen dead before anything of it returns.
+                // After the tick, so that a dead process is seen dead before anything of it
+                // returns.
                 view.reap(facts);
             }
             let members = || {

@@ -1,10 +1,11 @@
-//! A GPU without hardware. Two C libraries stand on this crate: `libcuda.so.1` (`softgpu/cuda`) and `libnvidia-ml.so.1`
-//! (`softgpu/nvml`).
+//! A GPU without hardware. Two C libraries stand on this crate: `libcuda.so.1` (`softgpu/cuda`) and
+//! `libnvidia-ml.so.1` (`softgpu/nvml`).
 //!
-//! It is meant to be the *worst legal driver*: whatever a real driver may do late, out of order or behind the caller's back, this
-//! one does. Read in this order: [`spec`] (what was asked for), [`world`] (devices and physical memory shared by processes),
-//! [`va`] (addresses), [`context`], then [`memory`], [`exec`], [`graph`] and [`module`], which give the API its meaning;
-//! [`inspect`] is the truth that tests compare with.
+//! It is meant to be the *worst legal driver*: whatever a real driver may do late, out of order or
+//! behind the caller's back, this one does. Read in this order: [`spec`] (what was asked for),
+//! [`world`] (devices and physical memory shared by processes), [`va`] (addresses), [`context`],
+//! then [`memory`], [`exec`], [`graph`] and [`module`], which give the API its meaning; [`inspect`]
+//! is the truth that tests compare with.
 #![deny(unsafe_code)]
 #![allow(
     rustdoc::private_intra_doc_links,

@@ -1,5 +1,5 @@
-//! `SOFTGPU_LOCK=file`: while the file is there the process is locked, as by cuda-checkpoint: every call of the driver waits at its
-//! entry, and what was submitted before is worked off.
+//! `SOFTGPU_LOCK=file`: while the file is there the process is locked, as by cuda-checkpoint: every
+//! call of the driver waits at its entry, and what was submitted before is worked off.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

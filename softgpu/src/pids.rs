@@ -1,7 +1,9 @@
-//! Pids as a monitor sees them: the driver tells each caller the pids of the caller's own pid namespace.
+//! Pids as a monitor sees them: the driver tells each caller the pids of the caller's own pid
+//! namespace.
 //!
-//! A process knows the pid it has in its own namespace, and which that is. A monitor in another one finds it in `/proc` by these two, as the kernel
-//! would: `NSpid` lists a process's pids from the namespace `/proc` was mounted in down to its own.
+//! A process knows the pid it has in its own namespace, and which that is. A monitor in another one
+//! finds it in `/proc` by these two, as the kernel would: `NSpid` lists a process's pids from the
+//! namespace `/proc` was mounted in down to its own.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +25,8 @@ fn inode(process: &str) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{process}/ns/pid")).ok()?.ino())
 }
 
-/// The pid by which this process knows `process`. `None` if it is in a namespace that cannot be seen from here, or died before it was ever looked at.
+/// The pid by which this process knows `process`. `None` if it is in a namespace that cannot be
+/// seen from here, or died before it was ever looked at.
 pub fn seen(process: &ProcessTruth) -> Option<u32> {
     static FOUND: Mutex<Option<Found>> = Mutex::new(None);
     if process.namespace == namespace() {

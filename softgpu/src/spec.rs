@@ -1,4 +1,5 @@
-//! SPEC, the description of the simulated machine: `key=value,…` in the environment variable `SOFTGPU`.
+//! SPEC, the description of the simulated machine: `key=value,…` in the environment variable
+//! `SOFTGPU`.
 //!
 //! | key | meaning | default |
 //! |---|---|---|
@@ -25,15 +26,18 @@
 //! publishes neither time slices nor costs of changes for desktops and servers (its forum says so,
 //! topic 188437). What is known of each:
 //!
-//! - `slice`: 2 ms is the order of magnitude that is reported. For its DRIVE platform NVIDIA recommends at most 1.5 ms for
-//!   applications of low priority and 2 ms for those of medium priority, and the shortest that can be set is 1 ms ("Setting the
-//!   Timeslice", DRIVE OS 6.0).
-//! - `switch`, `preempt`: no source. 0 is the least they can be: whatever shares a device looks best with it.
-//! - `launch`: users report 4 to 5 us, and a queue of about 1000 launches a stream (Stack Overflow, question 53970187). 0 makes tests
-//!   fast.
+//! - `slice`: 2 ms is the order of magnitude that is reported. For its DRIVE platform NVIDIA
+//!   recommends at most 1.5 ms for applications of low priority and 2 ms for those of medium
+//!   priority, and the shortest that can be set is 1 ms ("Setting the Timeslice", DRIVE OS 6.0).
+//! - `switch`, `preempt`: no source. 0 is the least they can be: whatever shares a device looks
+//!   best with it.
+//! - `launch`: users report 4 to 5 us, and a queue of about 1000 launches a stream (Stack Overflow,
+//!   question 53970187). 0 makes tests fast.
 //! - `load`: no source; it depends on the module. 0 makes tests fast.
-//! - `stamp`: no source. A context that is not scheduled executes nothing, so `turn` is the default.
-//! - `room`: no documentation; reports of calls that hang because another thread is in the driver, in ADR 60.
+//! - `stamp`: no source. A context that is not scheduled executes nothing, so `turn` is the
+//!   default.
+//! - `room`: no documentation; reports of calls that hang because another thread is in the driver,
+//!   in ADR 60.
 
 use std::fmt;
 
@@ -95,7 +99,7 @@ pub struct Spec {
 /// When the device passes an event that no work comes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// When its context has the multiprocessors, or nobody has.
+    /// When its context has the multiprocessors, or no context has.
     Turn,
     /// At once.
     Any,
@@ -194,7 +198,8 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// The canonical text: every key in a fixed order, sizes in bytes. Two SPECs describe the same machine exactly if these are equal.
+/// The canonical text: every key in a fixed order, sizes in bytes. Two SPECs describe the same
+/// machine exactly if these are equal.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.name {
@@ -395,8 +400,9 @@ fn time(value: &str) -> Option<u64> {
     number.checked_mul(scale)
 }
 
-/// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` … powers of two, `KB` … `TB`
-/// or `K` … powers of ten, none for bytes). A decimal must come out as whole bytes.
+/// Bytes: a whole number or a decimal with up to three places, and a unit (`KiB` … `TiB` or `Ki` …
+/// powers of two, `KB` … `TB` or `K` … powers of ten, none for bytes). A decimal must come out as
+/// whole bytes.
 fn size(value: &str) -> Option<u64> {
     let split = value
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -1,4 +1,5 @@
-//! `SOFTGPU_TRACE=file`: one line per call of a driver function, `pid tid function result`, appended as it returns.
+//! `SOFTGPU_TRACE=file`: one line per call of a driver function, `pid tid function result`,
+//! appended as it returns.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,7 +8,8 @@ use std::sync::OnceLock;
 /// The variable the file's path is read from.
 pub const VARIABLE: &str = "SOFTGPU_TRACE";
 
-/// Notes that `symbol` answered `result`. Lines of one process and of several do not tear: each is one append.
+/// Notes that `symbol` answered `result`. Lines of one process and of several do not tear: each is
+/// one append.
 pub fn note(symbol: &str, result: u32) {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| {

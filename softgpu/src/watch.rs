@@ -1,4 +1,4 @@
-//! The machine as a monitor sees it: whoever is there, without being one of them.
+//! The machine as a monitor sees it: all its processes, without being one of them.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,8 @@ use crate::world::{sys, uuid, uuid_text};
 /// The shortest time over which utilisation is told (ns).
 const SAMPLE: u64 = 100_000_000;
 
-/// Looks at the machine SPEC describes. Holds nothing: the machine may come and go between two looks.
+/// Looks at the machine SPEC describes. Holds nothing: the machine may come and go between two
+/// looks.
 #[derive(Debug)]
 pub struct Monitor {
     spec: Spec,
@@ -61,7 +62,8 @@ impl Monitor {
         &self.spec
     }
 
-    /// The machine now. Looking counts as an operation: what is late comes nearer, and the dead are found.
+    /// The machine now. Looking counts as an operation: what is late comes nearer, and the dead are
+    /// found.
     ///
     /// # Errors
     /// If the shared state cannot be read.
@@ -72,8 +74,8 @@ impl Monitor {
             .map_or_else(|| Ok(empty(&self.spec)), |machine| of(machine, true))
     }
 
-    /// How a device's time was used between the questions before this one. Until two questions were far enough apart there is no
-    /// sample; the device's own number is then whether it is busy now.
+    /// How a device's time was used between the questions before this one. Until two questions were
+    /// far enough apart there is no sample; the device's own number is then whether it is busy now.
     ///
     /// # Errors
     /// If the shared state cannot be read.
@@ -112,7 +114,8 @@ impl Sampling {
         let passed = now.saturating_sub(self.began_ns).max(1);
         let share = |process: &ProcessTruth| {
             let before = self.served.get(&process.number).copied().unwrap_or(0);
-            // What is reserved ahead of time is counted before it has passed: never more than everything.
+            // What is reserved ahead of time is counted before it has passed: never more than
+            // everything.
             let percent = process.served[0]
                 .saturating_sub(before)
                 .saturating_mul(100)
@@ -146,7 +149,7 @@ impl Sampling {
     }
 }
 
-/// A machine nobody has open: all its memory is free.
+/// A machine that no process has open: all its memory is free.
 fn empty(spec: &Spec) -> Snapshot {
     let device = |index| DeviceTruth {
         uuid: uuid_text(uuid(spec, index)),

@@ -136,7 +136,7 @@ fn a_gang_is_measured_on_each_of_its_gpus_beside_a_tenant_on_each() {
 }
 
 #[test]
-fn where_there_is_one_gpu_what_needs_two_is_refused_before_anything_starts() {
+fn with_one_gpu_what_needs_two_is_refused_before_it_starts() {
     let home = Home::new("");
     let gpu = format!("soft:{}", home.gpu().spec());
     for flags in [

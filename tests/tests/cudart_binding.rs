@@ -159,7 +159,7 @@ fn binds_as_recorded(release: &str, driver: u32) {
 }
 
 #[test]
-fn a_runtime_on_a_driver_without_cu_get_proc_address_binds_by_exported_names() {
+fn without_cu_get_proc_address_a_runtime_binds_by_exported_names() {
     binds_as_recorded("11.8.89-on-11.2", 11020);
 }
 

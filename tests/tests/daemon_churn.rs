@@ -116,7 +116,7 @@ fn fifty_busy_clients_outlive_their_daemons_within_their_limits() {
 }
 
 #[test]
-fn once_programs_were_given_time_to_come_back_the_books_of_fifty_are_exact() {
+fn once_programs_had_time_to_come_back_fifty_books_are_exact() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let mut daemon = Daemon::start(&gpu);
     let (_containers, mut guests) = fifty(&daemon);
@@ -143,7 +143,7 @@ fn once_programs_were_given_time_to_come_back_the_books_of_fifty_are_exact() {
 }
 
 #[test]
-fn a_hundred_killed_with_forked_survivors_leave_nothing_and_nothing_they_hold_is_granted() {
+fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
     let gpu = Gpu::new("mem=16GiB,ctx=16MiB");
     let daemon = Daemon::start(&gpu);
     let alloc = format!("alloc {PIECE}");

@@ -52,7 +52,7 @@ fn without(home: &Home, run: impl Fn(&[&str]) -> Command, why: &str) {
 }
 
 #[test]
-fn where_the_daemons_folder_cannot_be_made_the_library_keeps_the_limits_alone_and_run_says_so() {
+fn without_the_daemons_folder_the_library_keeps_limits_and_says_so() {
     let home = Home::new("mem=16GiB");
     ready(run(&home, &["--daemon", "off"])).finish().silently();
     std::fs::write(home.folder().join("gpushare/d"), "no folder").unwrap();
@@ -60,7 +60,7 @@ fn where_the_daemons_folder_cannot_be_made_the_library_keeps_the_limits_alone_an
 }
 
 #[test]
-fn where_the_daemon_is_not_installed_the_library_keeps_the_limits_alone_and_run_says_so() {
+fn without_a_daemon_installed_the_library_keeps_limits_and_says_so() {
     let home = Home::new("mem=16GiB");
     let installed = tempfile::tempdir().unwrap();
     let parts = [

@@ -23,7 +23,7 @@ fn a_program_gets_what_its_container_was_registered_with() {
 }
 
 #[test]
-fn no_environment_raises_or_disables_registered_limits_and_one_may_lower_them() {
+fn an_environment_may_lower_registered_limits_and_never_raise_them() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "1GiB")]);

@@ -173,7 +173,7 @@ fn a_daemon_that_hangs_holds_nobody_up_for_long() {
 }
 
 #[test]
-fn what_a_forked_child_keeps_on_the_device_is_not_given_to_others_until_it_ends() {
+fn what_a_forked_child_keeps_is_not_given_away_until_it_ends() {
     let gpu = Gpu::new("mem=16GiB");
     let daemon = Daemon::start(&gpu);
     let limits = [

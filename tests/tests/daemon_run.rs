@@ -58,7 +58,7 @@ fn programs_started_at_one_instant_end_up_with_one_daemon() {
 }
 
 #[test]
-fn a_daemon_that_cannot_start_is_an_error_with_its_own_words_and_nothing_runs() {
+fn a_daemon_that_cannot_start_is_an_error_in_its_own_words() {
     let home = Home::with_config("", "term_grace = \"soon\"\n");
     let mut run = home.run("one", &[]);
     run.args(["sh", "-c", "echo it ran"]);
@@ -73,7 +73,7 @@ fn a_daemon_that_cannot_start_is_an_error_with_its_own_words_and_nothing_runs() 
 }
 
 #[test]
-fn an_equal_name_with_equal_limits_joins_and_with_others_is_refused_before_it_starts() {
+fn an_equal_name_joins_with_equal_limits_and_else_is_refused() {
     let home = Home::new("mem=16GiB");
     let mut first = home.guest("x", &["--mem-limit", "2GiB"]);
     assert_eq!(first.ask(&format!("alloc {GIB}")), GRANTED);

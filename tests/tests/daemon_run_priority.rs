@@ -20,7 +20,7 @@ fn holds(home: &Home, name: &str, flags: &[&[&str]], bytes: u64) -> Guest {
 }
 
 #[test]
-fn a_lower_burst_that_allows_it_is_ended_for_a_better_one_and_everybody_is_told_why() {
+fn a_lower_burst_that_allows_it_is_ended_for_a_better_one() {
     let home = Home::new("mem=16GiB");
     let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);
     home.until("low", |row| row["overhead"] == 64 * MIB);
@@ -66,7 +66,7 @@ fn nobody_is_ended_within_their_request_or_against_their_word() {
 }
 
 #[test]
-fn where_nobody_may_be_ended_the_better_one_waits_and_then_goes_on_without() {
+fn where_nobody_may_be_ended_the_better_one_waits_then_goes_without() {
     let home = Home::new("mem=16GiB");
     let timeout = ["--on-collision", "priority,wait", "--wait-timeout", "300ms"];
     let mut firm = holds(&home, "firm", &[&BURST, &LOW], 10 * GIB);
@@ -78,7 +78,7 @@ fn where_nobody_may_be_ended_the_better_one_waits_and_then_goes_on_without() {
 }
 
 #[test]
-fn under_priority_alone_the_better_one_waits_until_the_driver_gives_back_what_the_ended_one_held() {
+fn under_priority_alone_the_better_one_waits_for_what_is_given_back() {
     // A look at the device is a few operations, and there is one a second.
     let home = Home::new("mem=16GiB,linger=16");
     let low = holds(&home, "low", &[&BURST, &MAY_END, &LOW], 10 * GIB);

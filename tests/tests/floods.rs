@@ -143,9 +143,9 @@ fn a_users_flood_of_commands_is_served_seldom_and_roots_is_not_held_back() {
 }
 
 #[test]
-fn a_user_who_keeps_as_many_connections_as_there_may_be_leaves_others_theirs() {
+fn a_user_who_keeps_all_connections_leaves_others_theirs() {
     const BOB: Uid = Uid::from_raw(65_533);
-    let test = "a_user_who_keeps_as_many_connections_as_there_may_be_leaves_others_theirs";
+    let test = "a_user_who_keeps_all_connections_leaves_others_theirs";
     let Some((daemon, _containers)) = crowded(test) else {
         return;
     };
@@ -164,8 +164,8 @@ fn a_user_who_keeps_as_many_connections_as_there_may_be_leaves_others_theirs() {
 }
 
 #[test]
-fn a_user_who_connects_without_end_is_served_seldom_and_root_is_not_held_back() {
-    let test = "a_user_who_connects_without_end_is_served_seldom_and_root_is_not_held_back";
+fn a_user_who_connects_without_end_does_not_hold_root_back() {
+    let test = "a_user_who_connects_without_end_does_not_hold_root_back";
     let Some((daemon, _containers)) = crowded(test) else {
         return;
     };

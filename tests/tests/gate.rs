@@ -40,7 +40,7 @@ fn all_pass(command: Command) {
 }
 
 #[test]
-fn launches_from_everywhere_pass_a_free_gate_and_so_they_do_without_the_library() {
+fn launches_from_everywhere_pass_a_free_gate_or_none() {
     let client = clients::compile("gate", &[]);
     let gpu = Gpu::new("");
     all_pass(plain(&gpu, &client));
@@ -92,7 +92,7 @@ fn capped(parts: &[&str]) -> String {
 }
 
 #[test]
-fn a_launch_in_a_host_callback_is_never_kept_waiting_and_the_driver_refuses_it() {
+fn a_launch_in_a_host_callback_does_not_wait_and_is_refused() {
     let expected = "callbacks 50 made 50 refused\n";
     let mut bare = plain(&Gpu::new(""), &clients::compile("gate", &[]));
     bare.arg("callbacks");

@@ -13,9 +13,10 @@ use std::sync::OnceLock;
 /// Measured 459, three of them locked; 65 of them are what makes a call safe that never returns
 /// (ADR 35).
 const ALLOC_AND_FREE: i64 = 475;
-/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool. Measured 2,022; 4,138 while what is
-/// reserved was read three times and an event recorded behind each free.
-const ALLOC_AND_FREE_ASYNC: i64 = 2_300;
+/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool.
+/// Measured 1,446, with what is reserved read once by three calls of a driver that does nothing
+/// (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
+const ALLOC_AND_FREE_ASYNC: i64 = 1_650;
 /// Instructions a cuLaunchKernel may add while everything is free. Measured 49, none of them locked: half pass on its eleven arguments.
 const LAUNCH: i64 = 50;
 /// The same for a cuGraphLaunch, which has two. Measured 29.

@@ -1,5 +1,7 @@
-//! Tenants that lie about their turns, with real kernels: their neighbour loses no more than POLICIES.md says. The figures are printed;
-//! asserted is what a busy machine cannot change.
+//! Tenants that lie about their turns, with real kernels: their neighbour loses no more than
+//! POLICIES.md says. The figures are printed; asserted is what a busy machine cannot change. That
+//! a liar gets no turn more than its neighbour is asserted in virtual time
+//! (`shim-daemon/core/tests/holders.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

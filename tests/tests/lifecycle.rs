@@ -49,7 +49,7 @@ fn both_sides_of_a_fork_before_the_first_call_may_use_cuda() {
 }
 
 #[test]
-fn a_child_forked_after_the_first_call_is_refused_by_the_driver_and_may_start_anew_by_exec() {
+fn a_child_forked_after_the_first_call_is_refused_until_it_execs() {
     same("fork-after", "child: 3\nfresh: 0\nfresh: 0 0 0\n");
 }
 

@@ -1,5 +1,6 @@
 //! Real programs under the library, one module a behaviour. A new file is a line here.
 
+mod arrows;
 mod bad_limits;
 mod barrier;
 mod bench_share;

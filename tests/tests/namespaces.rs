@@ -37,7 +37,7 @@ fn possible() -> bool {
 }
 
 #[test]
-fn a_dead_process_of_another_pid_namespace_does_not_hold_its_memory_for_ever() {
+fn the_dead_of_another_pid_namespace_do_not_hold_memory_for_ever() {
     if !possible() {
         not_runnable_here("namespaces", "a new pid namespace needs root");
         return;

@@ -275,7 +275,7 @@ fn until_gone(pid: u32) {
 }
 
 #[test]
-fn without_a_daemon_the_dead_of_ones_own_namespace_count_until_the_driver_has_given_back() {
+fn without_a_daemon_the_dead_count_until_the_driver_gave_back() {
     if !possible() {
         return;
     }
@@ -299,7 +299,7 @@ fn without_a_daemon_the_dead_of_ones_own_namespace_count_until_the_driver_has_gi
 }
 
 #[test]
-fn without_a_daemon_programs_of_two_namespaces_share_a_limit_and_none_is_taken_for_dead() {
+fn without_a_daemon_two_namespaces_share_a_limit_and_all_live() {
     if !possible() {
         return;
     }

@@ -74,7 +74,7 @@ fn threads_with_default_streams_of_their_own_never_exceed_the_limit() {
 }
 
 #[test]
-fn threads_that_race_for_several_pools_that_keep_and_are_trimmed_never_exceed_the_limit() {
+fn threads_that_race_for_several_pools_never_exceed_the_limit() {
     for (threads, pools, seed) in [("8", "1", 5), ("16", "5", 6)] {
         storm(1, seed, &[threads, "60", pools]);
     }

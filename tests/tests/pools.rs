@@ -79,6 +79,42 @@ fn a_stream_may_have_again_at_once_what_it_has_freed() {
 }
 
 #[test]
+fn at_the_limit_a_stream_gets_again_what_it_frees_once_it_is_free() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "256MiB");
+    guest.does("keep");
+    guest.does(&format!("alloc {} 1", 200 * MIB));
+    guest.does("spin 50000000 1");
+    guest.does("free 0 1");
+    guest.does(&format!("alloc {} 1", 200 * MIB));
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 256 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
+fn room_in_used_pieces_is_no_room_at_the_limit_and_is_below_it() {
+    let gpu = Gpu::new("");
+    let mut guest = started(&gpu, "96MiB");
+    guest.does("keep");
+    // Two pieces of 32 MiB, half of each free.
+    for _ in 0..4 {
+        guest.does(&format!("alloc {} 1", 16 * MIB));
+    }
+    guest.does("free 0 1");
+    guest.does("free 2 1");
+    guest.does("sync 1");
+    guest.does(&format!("linear {}", 32 * MIB));
+    guest.answers(&format!("alloc {} 1", 16 * MIB), OUT_OF_MEMORY);
+    guest.does("now 4");
+    guest.does(&format!("alloc {} 1", 16 * MIB));
+    assert_eq!(free(&mut guest), 32 * MIB, "what was booked was not needed");
+    let truth = gpu.truth();
+    assert!(truth.requested_peak <= 96 * MIB, "{truth:?}");
+    guest.finish().silently();
+}
+
+#[test]
 fn memory_kept_by_a_pool_is_given_up_before_anything_is_refused() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
@@ -112,7 +148,7 @@ fn frees_under_way_in_another_stream_are_waited_for() {
 }
 
 #[test]
-fn linear_memory_freed_in_a_stream_is_paid_for_until_the_stream_comes_to_it() {
+fn linear_memory_freed_in_a_stream_is_charged_until_it_is_reached() {
     let gpu = Gpu::new("");
     let mut guest = started(&gpu, "256MiB");
     guest.does(&format!("linear {}", 200 * MIB));

@@ -67,7 +67,7 @@ fn a_gate_opens_closes_and_opens_with_its_page() {
 }
 
 #[test]
-fn work_that_was_submitted_while_nothing_bound_is_done_before_it_is_called_drained() {
+fn work_submitted_while_nothing_bound_ends_before_drained_is_said() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -139,7 +139,7 @@ fn work_that_does_not_end_is_not_called_drained_and_its_program_goes_on() {
 }
 
 #[test]
-fn who_waits_says_so_again_when_a_turn_came_and_went_unseen_while_work_does_not_end() {
+fn a_waiter_says_so_again_when_a_turn_went_by_unseen() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
@@ -153,7 +153,7 @@ fn who_waits_says_so_again_when_a_turn_came_and_went_unseen_while_work_does_not_
 }
 
 #[test]
-fn a_daemon_that_falls_silent_or_goes_keeps_nobody_waiting_and_the_next_one_is_obeyed() {
+fn a_silent_daemon_keeps_nobody_waiting_and_the_next_is_obeyed() {
     let gpu = Gpu::new("");
     let mut dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);

@@ -50,17 +50,17 @@ fn the_neighbour_goes_on_when_one_leaves(how: &str, left: impl Fn(&Ended) -> boo
 }
 
 #[test]
-fn a_program_that_calls_exit_amid_its_launches_leaves_the_device_to_others() {
+fn a_program_that_exits_amid_launches_leaves_the_device_to_others() {
     the_neighbour_goes_on_when_one_leaves("leave 0", |ended| ended.status.code() == Some(7));
 }
 
 #[test]
-fn a_program_that_ends_at_once_amid_its_launches_leaves_the_device_to_others() {
+fn a_program_that_ends_at_once_amid_launches_leaves_the_device() {
     the_neighbour_goes_on_when_one_leaves("leave 1", |ended| ended.status.code() == Some(7));
 }
 
 #[test]
-fn a_program_that_aborts_in_a_launching_thread_leaves_the_device_to_others() {
+fn a_program_that_aborts_amid_launches_leaves_the_device_to_others() {
     the_neighbour_goes_on_when_one_leaves("leave 2", |ended| ended.status.signal() == Some(6));
 }
 
@@ -127,7 +127,7 @@ fn is_wanted(said: &[Request]) -> bool {
 }
 
 #[test]
-fn a_child_that_becomes_a_program_of_its_own_waits_at_the_closed_gate_like_any() {
+fn a_child_that_execs_waits_at_the_closed_gate_like_any() {
     let gpu = Gpu::new("");
     let dealer = Dealer::start(&gpu);
     let mut guest = dealer.client("turns").started();

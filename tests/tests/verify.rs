@@ -92,7 +92,7 @@ fn a_row_that_hangs_fails_in_its_own_time_and_the_next_one_passes() {
 }
 
 #[test]
-fn rows_that_pass_make_the_status_0_and_what_cannot_be_shown_is_named_at_the_end() {
+fn rows_that_pass_make_status_0_and_what_cannot_be_shown_is_named() {
     let flags = [
         "--only",
         "^(quota: two C programs|time: cap30|the driver's limits for cgroups)$",
@@ -110,7 +110,7 @@ fn rows_that_pass_make_the_status_0_and_what_cannot_be_shown_is_named_at_the_end
 }
 
 #[test]
-fn rows_there_is_no_time_for_are_not_available_and_nothing_shown_is_no_success() {
+fn rows_without_time_are_not_available_and_are_no_success() {
     let folder = hangs_at("linear");
     let flags = ["--seconds", "25", "--only", "^quota: (linear|pitch)$"];
     let run = verify(&folder.path().join("gpushare"), &flags);

@@ -14,8 +14,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// The first is due at `now`; `every` is the time from one to the next, or its mean. Zero: as soon as the one before is done.
-    /// `seed` picks the moments of random arrivals.
+    /// The first is due at `now`; `every` is the time from one to the next, or its mean. Zero: as
+    /// soon as the one before is done. `seed` picks the moments of random arrivals.
     pub(crate) fn new(every: u64, arrivals: Arrivals, seed: u64, now: u64) -> Self {
         Self {
             every,
@@ -32,7 +32,8 @@ impl Requests {
         self.due
     }
 
-    /// When the request counts as made, if it is made at `now`: random arrivals wait for those before them.
+    /// When the request counts as made, if it is made at `now`: random arrivals wait for those
+    /// before them.
     pub(crate) fn sent(&self, now: u64) -> u64 {
         match self.arrivals {
             Arrivals::Regular => now,

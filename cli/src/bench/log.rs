@@ -43,8 +43,8 @@ pub(crate) struct Log {
     /// For a tenant that comes and goes: of this process.
     #[serde(default)]
     pub(crate) visits: Vec<Visit>,
-    /// Processor time of the whole process between the first and the last moment it was told to measure (ns); told
-    /// once, with its first GPU.
+    /// Processor time of the whole process between the first and the last moment it was told to
+    /// measure (ns); told once, with its first GPU.
     pub(crate) cpu_ns: u64,
     /// Of that, what gpushare's own threads took.
     pub(crate) own_cpu_ns: u64,

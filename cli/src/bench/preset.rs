@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_is_well_formed_and_found_by_its_name_and_needs_as_many_gpus_as_it_says() {
+    fn every_preset_is_found_by_its_name_and_needs_the_gpus_it_says() {
         assert_eq!(find("all").unwrap().len(), all().count());
         for (name, ..) in all() {
             let found = find(name).unwrap();

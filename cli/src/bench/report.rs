@@ -1,4 +1,5 @@
-//! An outcome as text: a table, and a line of blocks for each tenant's device time second by second.
+//! An outcome as text: a table, and a line of blocks for each tenant's device time second by
+//! second.
 
 use super::measure::{Newcomer, Percentiles};
 use super::result::{Outcome, Row};

@@ -92,11 +92,13 @@ pub(crate) struct Row {
     pub(crate) seconds: Vec<f64>,
     /// How far the worst second is from the cap, in percentage points.
     pub(crate) cap_error_pp: Option<f64>,
-    /// From launch to completion, for a tenant that waits for what it launches. A random arrival counts from when it was due.
+    /// From launch to completion, for a tenant that waits for what it launches. A random arrival
+    /// counts from when it was due.
     pub(crate) latency: Option<Percentiles>,
     /// The same beyond the kernel itself.
     pub(crate) waited: Option<Percentiles>,
-    /// Periods without a request because the one before took longer, for tenants with regular pauses.
+    /// Periods without a request because the one before took longer, for tenants with regular
+    /// pauses.
     pub(crate) missed: Option<u64>,
     /// Cores that its processes used, driver and benchmark included.
     pub(crate) cores: f64,
@@ -253,7 +255,8 @@ impl Measured {
     }
 }
 
-/// Shares, and how far they are from what they should be, where that is a matter of weights and caps alone.
+/// Shares, and how far they are from what they should be, where that is a matter of weights and
+/// caps alone.
 fn judge(rows: &mut [Row]) {
     let lazy = rows
         .iter()

@@ -23,7 +23,8 @@ pub(crate) enum Mode {
     Decode,
     /// Many copies of pinned host memory to the device ahead, and no kernels.
     Copy,
-    /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on the others run too, as collectives do.
+    /// Many launches ahead on several GPUs at once, each of which holds its GPU until its peers on
+    /// the others run too, as collectives do.
     Gang,
 }
 
@@ -91,8 +92,8 @@ pub(crate) struct Tenant {
     pub(crate) every: Duration,
     /// How, with `every`.
     pub(crate) arrivals: Arrivals,
-    /// Kernels (or graphs) submitted ahead, at most; zero: what 100 ms hold, 4 to 256. Of a burst: its
-    /// launches; zero: 8.
+    /// Kernels (or graphs) submitted ahead, at most; zero: what 100 ms hold, 4 to 256. Of a burst:
+    /// its launches; zero: 8.
     pub(crate) depth: u32,
     /// Kernels of a graph.
     pub(crate) nodes: u32,

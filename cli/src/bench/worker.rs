@@ -1,5 +1,6 @@
-//! `gpushare bench worker`: one process of a tenant. It says `ready`, is told `FROM TO END` (moments of the monotonic clock: to
-//! measure between FROM and TO), works at once until END, and prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
+//! `gpushare bench worker`: one process of a tenant. It says `ready`, is told `FROM TO END`
+//! (moments of the monotonic clock: to measure between FROM and TO), works at once until END, and
+//! prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
 
 use super::arrivals::Requests;
 use super::churn;
@@ -20,8 +21,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Device time after which short kernels get an event: what an event costs is small beside it, and it bounds how wrong the
-/// beginning of a piece can be.
+/// Device time after which short kernels get an event: what an event costs is small beside it, and
+/// it bounds how wrong the beginning of a piece can be.
 const PIECE: u64 = 200_000;
 /// Device time submitted ahead in a deep queue, if the tenant does not say a depth in launches.
 const AHEAD: u64 = 100_000_000;
@@ -215,7 +216,8 @@ impl<'a> Worker<'a> {
         hash.finish()
     }
 
-    /// Keeps the stream full for as long as there is `more`, which is told whether the end has come.
+    /// Keeps the stream full for as long as there is `more`, which is told whether the end has
+    /// come.
     pub(crate) fn ahead(
         &mut self,
         mut launch: impl FnMut() -> Result<(), String>,
@@ -238,7 +240,8 @@ impl<'a> Worker<'a> {
                 self.stream.record(&event)?;
                 running.push_back((sent, event));
             }
-            // Under a low cap what was launched ahead may have been done long before the end, with the launcher at the gate.
+            // Under a low cap what was launched ahead may have been done long before the end, with
+            // the launcher at the gate.
             let Some((sent, event)) = running.pop_front() else {
                 return self.stream.synchronize();
             };

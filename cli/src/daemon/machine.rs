@@ -1,7 +1,8 @@
 //! The machine's own daemon: whether there is one, and whether it serves.
 //!
-//! There is one where its folder is, or where its unit is enabled though it has not made the folder yet. While it does not serve, nobody
-//! starts another: two daemons would each promise the whole of one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
+//! There is one where its folder is, or where its unit is enabled though it has not made the folder
+//! yet. While it does not serve, nobody starts another: two daemons would each promise the whole of
+//! one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
 
 use super::{NODE, Talk};
 use crate::failure::Failure;
@@ -51,8 +52,8 @@ pub(super) enum Silence {
 }
 
 impl Silence {
-    /// How long to wait for it. One that starts asks NVML, which may take seconds for each GPU; one that has stopped is started again within
-    /// a second by its unit, or not at all.
+    /// How long to wait for it. One that starts asks NVML, which may take seconds for each GPU; one
+    /// that has stopped is started again within a second by its unit, or not at all.
     fn patience(self) -> Duration {
         Duration::from_secs(match self {
             Self::Starting => 30,
@@ -142,7 +143,8 @@ fn has_folder(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && theirs.contains(&found.uid()))
 }
 
-/// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without asking systemd.
+/// Whether the unit is started with the machine: what `systemctl is-enabled` looks at, without
+/// asking systemd.
 fn is_enabled(systemd: &Path, enabled: &[&Path]) -> bool {
     if !systemd.is_dir() {
         return false;

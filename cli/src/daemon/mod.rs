@@ -1,7 +1,8 @@
 //! The node daemon, from the command line's side: found, started where there is none, talked to.
 //!
-//! A machine's own daemon serves `/run/gpushare`. Where there is none, each user has one for each GPU world (the real
-//! GPUs, or one software GPU) under their runtime folder; `run` starts it and it leaves with its last container.
+//! A machine's own daemon serves `/run/gpushare`. Where there is none, each user has one for each
+//! GPU world (the real GPUs, or one software GPU) under their runtime folder; `run` starts it and
+//! it leaves with its last container.
 
 mod choice;
 mod listing;

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The variable that names the file of settings a daemon started here reads.
 const CONFIG: &str = "GPUSHARE_DAEMON_CONFIG";
-/// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode takes seconds.
+/// Longest a new daemon may take to serve: NVML's first start on a machine without persistence mode
+/// takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks for its socket.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -47,7 +48,8 @@ fn own_folder(gpu: &Gpu, environment: &Environment, container: &str) -> Result<P
     Ok(own_daemons(runtime_dir.as_deref())?.join(gpu.world(container)))
 }
 
-/// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no name of its own.
+/// Connects to the daemon of the program's GPU world. `container` names a software GPU that has no
+/// name of its own.
 pub(super) fn for_program(
     gpu: &Gpu,
     environment: &Environment,
@@ -112,7 +114,8 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .append(true)
         .open(folder.join("log"))
         .map_err(|error| failed("open a log for", error))?;
-    // The program's libraries, so that it sees the program's GPUs; not its preloads, limits or injected faults.
+    // The program's libraries, so that it sees the program's GPUs; not its preloads, limits or
+    // injected faults.
     let plain = environment.iter().filter(|(name, _)| {
         let name = name.to_string_lossy();
         name != "LD_PRELOAD"

@@ -12,7 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest a daemon may take to greet. It answers within microseconds; this is for one that is stopped.
+/// Longest a daemon may take to greet. It answers within microseconds; this is for one that is
+/// stopped.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A greeted connection.
@@ -67,7 +68,8 @@ impl Talk {
         self.socket.try_clone()
     }
 
-    /// The minor version of the protocol that the daemon speaks: a request of a later one is not for it.
+    /// The minor version of the protocol that the daemon speaks: a request of a later one is not
+    /// for it.
     pub(crate) fn minor(&self) -> u16 {
         self.minor
     }

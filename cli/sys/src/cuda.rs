@@ -1,9 +1,11 @@
-//! One GPU put to work: kernels that take a given time, streams, events and graphs, by the driver API. For benchmarks.
+//! One GPU put to work: kernels that take a given time, streams, events and graphs, by the driver
+//! API. For benchmarks.
 //!
 //! # Safety
-//! It loads `libcuda.so.1` and calls the functions of [`Api`] by their public signatures. Invariants: every handle comes from the
-//! driver, lives in a type of this file that borrows the [`Gpu`], and is used on the thread that made the `Gpu` (none of the
-//! types is `Send`), where its context is current. Handles are not destroyed: the process ends with them.
+//! It loads `libcuda.so.1` and calls the functions of [`Api`] by their public signatures.
+//! Invariants: every handle comes from the driver, lives in a type of this file that borrows the
+//! [`Gpu`], and is used on the thread that made the `Gpu` (none of the types is `Send`), where its
+//! context is current. Handles are not destroyed: the process ends with them.
 #![allow(unsafe_code, reason = "calling a C library needs it")]
 
 mod copy;
@@ -31,7 +33,8 @@ const BLOCKING_SYNC: c_uint = 1;
 const THREAD_LOCAL: c_int = 1;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
-/// Threads of a block: one warp, so that the kernel needs next to nothing of the multiprocessor it holds.
+/// Threads of a block: one warp, so that the kernel needs next to nothing of the multiprocessor it
+/// holds.
 const WARP: c_uint = 32;
 
 type Handle = *mut c_void;
@@ -48,7 +51,8 @@ macro_rules! api {
 
         impl Api {
             fn load() -> Result<Self, String> {
-                // SAFETY: loading the driver runs its initialisers, which is what any CUDA program does.
+                // SAFETY: loading the driver runs its initialisers, which is what any CUDA program
+                // does.
                 let library = unsafe { Library::new(DRIVER) }.map_err(|error| format!("{DRIVER} cannot be loaded: {error}"))?;
                 $(
                     // SAFETY: the name and the signature are those of the public driver API.
@@ -89,7 +93,8 @@ api! {
 }
 
 impl Api {
-    /// Compiles `image`, PTX with a NUL behind it, for the device whose context is current, and finds a kernel in it.
+    /// Compiles `image`, PTX with a NUL behind it, for the device whose context is current, and
+    /// finds a kernel in it.
     fn kernel(&self, image: &str, name: &CStr) -> Result<Handle, String> {
         debug_assert!(image.ends_with('\0'), "the driver reads up to a NUL");
         let (mut module, mut kernel) = (null_mut(), null_mut());
@@ -143,7 +148,8 @@ impl Gpu {
     /// Starts CUDA on the device with this ordinal.
     ///
     /// # Errors
-    /// One sentence, with the function that failed and CUDA's number; so for everything in this file.
+    /// One sentence, with the function that failed and CUDA's number; so for everything in this
+    /// file.
     pub fn open(ordinal: u32) -> Result<Self, String> {
         let api = Api::load()?;
         check("cuInit", (api.init)(0))?;
@@ -198,7 +204,8 @@ impl<'gpu> Stream<'gpu> {
         self.start(self.gpu.spin, &mut [(&raw mut ns).cast()])
     }
 
-    /// Launches a kernel with a block for each multiprocessor. The parameters are copied before the call returns.
+    /// Launches a kernel with a block for each multiprocessor. The parameters are copied before the
+    /// call returns.
     fn start(&self, kernel: Handle, parameters: &mut [Handle]) -> Result<(), String> {
         let (none, gpu) = (null_mut(), self.gpu);
         let launched = (gpu.api.launch)(

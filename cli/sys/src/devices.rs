@@ -1,9 +1,10 @@
 //! The GPUs a CUDA program started in this environment would see, asked of the driver itself.
 //!
 //! # Safety
-//! It loads `libcuda.so.1` and calls five of its functions, whose
-//! signatures below are those of the public driver API and have not changed since they were introduced. No context is
-//! made. The caller runs this in a process of its own, so that a driver that crashes or hangs takes nothing with it.
+//! It loads `libcuda.so.1` and calls five of its functions, whose signatures below are those of the
+//! public driver API and have not changed since they were introduced. No context is made. The
+//! caller runs this in a process of its own, so that a driver that crashes or hangs takes nothing
+//! with it.
 #![allow(unsafe_code, reason = "calling a C library needs it")]
 
 use libloading::{Library, Symbol};
@@ -30,9 +31,11 @@ pub const DRIVER: &str = "libcuda.so.1";
 /// Asks the driver.
 ///
 /// # Errors
-/// One sentence: the library cannot be loaded, lacks a function, or a call failed, with CUDA's number.
+/// One sentence: the library cannot be loaded, lacks a function, or a call failed, with CUDA's
+/// number.
 pub fn list() -> Result<Vec<Device>, String> {
-    // SAFETY: loading the driver runs its initialisers, which is what any CUDA program in this environment does.
+    // SAFETY: loading the driver runs its initialisers, which is what any CUDA program in this
+    // environment does.
     let driver = unsafe { Library::new(DRIVER) }.map_err(|error| cannot_load(&error))?;
     let driver = Driver(driver);
     driver.init()?;
@@ -72,7 +75,8 @@ impl Driver {
     fn device(&self, ordinal: c_int) -> Result<Device, String> {
         let get: Symbol<'_, extern "C" fn(&mut c_int, c_int) -> c_int> =
             self.symbol("cuDeviceGet")?;
-        // Where the driver has `_v2`, that names the MIG instance rather than the card it is part of.
+        // Where the driver has `_v2`, that names the MIG instance rather than the card it is part
+        // of.
         let get_uuid: Symbol<'_, extern "C" fn(&mut [u8; 16], c_int) -> c_int> = self
             .symbol("cuDeviceGetUuid_v2")
             .or_else(|_| self.symbol("cuDeviceGetUuid"))?;

@@ -265,7 +265,7 @@ fn the_index_answers_as_the_rule_applied_to_every_row() {
 }
 
 #[test]
-fn every_function_is_reached_through_its_base_at_its_version_unless_a_twin() {
+fn every_function_but_twins_is_reached_by_its_base_and_version() {
     for (index, row) in CUDA.iter().enumerate() {
         assert_eq!(cuda_by_name(row.name), Some((index, row)));
         let found = cuda_by_version(
@@ -350,7 +350,7 @@ fn given() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[test]
-fn what_is_left_alone_is_defended_once_and_nothing_is_defended_for_nothing() {
+fn what_is_left_alone_is_defended_once_and_nothing_else_is() {
     let mut used = BTreeSet::new();
     for (column, _, code) in given() {
         let reason = reason(code).unwrap_or_else(|| panic!("no reason is given for {code:?}"));

@@ -10,7 +10,7 @@ use gpushare_protocol::paths::{CONTAINER, ContainerName};
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::Hello;
 
-use super::ground::Ground;
+use super::backend::Backend;
 use super::grow;
 use super::join::{Membership, Own, StartError};
 use super::process;
@@ -69,7 +69,7 @@ pub(super) fn join(
     }
     Ok(Membership {
         name: ContainerName::parse(CONTAINER, &session.container).map_err(StartError::Limits)?,
-        ground: Ground::Daemon(session),
+        backend: Backend::Daemon(session),
         page: session.page,
         slot: session.slot,
         mark: Mark::of_slot(session.slot),

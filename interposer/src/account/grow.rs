@@ -8,7 +8,7 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_with
 use crate::guest::background::Uncancelled;
 use crate::session::Deadline;
 
-use super::ground::{Patience, Short};
+use super::backend::{Patience, Short};
 use super::join::Membership;
 use super::{Refused, killpoint, lock};
 
@@ -45,7 +45,7 @@ pub(crate) fn grow(
     };
     let _uncancelled = Uncancelled::begin();
     let limit = member.limit(column);
-    if member.ground.ceiling(column, limit).is_none() {
+    if member.backend.ceiling(column, limit).is_none() {
         // Nobody's credit is at stake: the driver decides. A word that is full books no more, and cannot refuse.
         let booked = line.word.charge_anyway(units);
         killpoint::hit();
@@ -73,7 +73,7 @@ pub(crate) fn grow(
                 own: u64::from(line.word.load().charged),
                 units,
             };
-            if member.ground.make_room(member, short, &mut patience) {
+            if member.backend.make_room(member, short, &mut patience) {
                 continue;
             }
         }
@@ -126,7 +126,7 @@ fn after_release(member: &Membership, column: usize, due: u8) {
     if due & OVERDRAWN != 0 {
         pay_back(member, column);
     }
-    member.ground.freed(column);
+    member.backend.freed(column);
 }
 
 #[cold]
@@ -134,10 +134,10 @@ fn pay_back(member: &Membership, column: usize) {
     let Some(line) = member.line(column) else {
         return;
     };
-    let Some(ceiling) = member.ground.ceiling(column, member.limit(column)) else {
+    let Some(ceiling) = member.backend.ceiling(column, member.limit(column)) else {
         return;
     };
-    let Ok(_held) = lock::take_within(&member.ground, &member.threads, BRIEFLY) else {
+    let Ok(_held) = lock::take_within(&member.backend, &member.threads, BRIEFLY) else {
         // The next release tries again.
         return;
     };
@@ -159,7 +159,7 @@ fn attempt(
     units: u32,
     patience: Duration,
 ) -> Result<(), Option<u64>> {
-    let held = lock::take_within(&member.ground, &member.threads, patience);
+    let held = lock::take_within(&member.backend, &member.threads, patience);
     let _held = held.map_err(|unavailable| {
         tracing::warn!(
             ?unavailable,
@@ -172,7 +172,7 @@ fn attempt(
         killpoint::hit();
         return Ok(());
     }
-    let ceiling = member.ground.ceiling(column, limit).ok_or(None)?;
+    let ceiling = member.backend.ceiling(column, limit).ok_or(None)?;
     let step = STEP.min(ceiling / STEPS).max(1);
     let words = member.words(column);
     take(&line.word, &words, ceiling, units, step, &killpoint::hit)
@@ -191,7 +191,7 @@ fn still_covered(
     ceiling: u64,
 ) -> Result<(), Option<u64>> {
     fence(Ordering::SeqCst);
-    let now = member.ground.ceiling(column, limit).unwrap_or(u64::MAX);
+    let now = member.backend.ceiling(column, limit).unwrap_or(u64::MAX);
     if now >= ceiling {
         return Ok(());
     }

@@ -16,8 +16,8 @@ use gpushare_protocol::page::{
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use gpushare_protocol::uuid::Uuid;
 
+use super::backend::Backend;
 use super::file::UsageFile;
-use super::ground::Ground;
 use super::killpoint;
 use super::lock::{self, Unavailable};
 use super::process::{self, Identity};
@@ -125,7 +125,7 @@ pub(crate) struct Membership {
     /// The container's name.
     pub(crate) name: ContainerName,
     /// Where its page lives and who says what it may hold.
-    pub(crate) ground: Ground,
+    pub(crate) backend: Backend,
     /// Its page.
     pub(crate) page: &'static Page,
     /// Our row of the page.
@@ -221,7 +221,7 @@ fn enter(
     drop(held);
     Ok(Membership {
         name: name.clone(),
-        ground: Ground::File(file),
+        backend: Backend::File(file),
         page,
         slot,
         mark: Mark::of_slot(slot),

@@ -1,10 +1,6 @@
 //! Stops the process after its n-th store to shared memory, for the tests that kill it there.
 //!
 //! Only with the cargo feature `killpoints`, which no shipped build has; without it every call compiles to nothing.
-//!
-//! # Safety
-//! `unsafe` sends this process a signal.
-#![allow(unsafe_code, reason = "kill(2)")]
 
 /// Says that a store to the usage page was just made.
 #[cfg(not(feature = "killpoints"))]
@@ -21,7 +17,7 @@ pub(crate) fn hit() {
     static STORES: AtomicU64 = AtomicU64::new(0);
     let at = *AT.get_or_init(|| std::env::var("GPUSHARE_KILLPOINT").ok()?.parse().ok());
     if at.is_some_and(|at| STORES.fetch_add(1, Ordering::SeqCst) + 1 == at) {
-        // SAFETY: no memory is involved. The whole process stops until the test kills or continues it.
-        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        // The whole process stops until the test kills or continues it.
+        crate::guest::sys::stop();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gpushare_protocol::page::UNIT;
 
-use super::ground::Short;
+use super::backend::Short;
 use super::join::Membership;
 use super::lock;
 use super::nvml::{Listed, Watch};
@@ -68,7 +68,7 @@ fn settle_by(
     if gone.is_empty() {
         return false;
     }
-    let Ok(_held) = lock::take_within(&member.ground, &member.threads, patience) else {
+    let Ok(_held) = lock::take_within(&member.backend, &member.threads, patience) else {
         return false;
     };
     gone.into_iter().for_each(|dead| member.bury(dead, column));
@@ -108,7 +108,7 @@ pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool 
             return false;
         }
         let watch = watch.get_or_insert_with(Watch::start);
-        let patience = member.ground.lock_patience(call);
+        let patience = member.backend.lock_patience(call);
         if settle_by(member, column, &dead, watch.as_ref(), patience) {
             return true;
         }

@@ -7,8 +7,8 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::backend::Lockable;
 use super::file::FileLock;
-use super::ground::Lockable;
 use crate::guest::frames::Undisturbed;
 
 /// Longest wait for the lock.

@@ -8,11 +8,11 @@
 //! If the lock cannot be had in time or the file is lost, growth is refused and nothing else changes: what is charged stays
 //! charged, frees go on, no call blocks for longer than the bounds in [`lock`] and [`limbo`].
 
+mod backend;
 mod charge;
 mod compute;
 mod daemon;
 mod file;
-mod ground;
 mod grow;
 mod join;
 pub(crate) mod killpoint;
@@ -41,7 +41,7 @@ use crate::account::views::Shown;
 use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::session::{Bound, Session, Waiting};
-use ground::Ground;
+use backend::Backend;
 
 pub(crate) use crate::session::Deadline;
 pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, release};
@@ -60,7 +60,7 @@ impl From<Refused> for gpushare_cuda_abi::cuda::CUresult {
 
 /// What a container may hold and holds on one device. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct QuotaStatus {
     /// Ceiling of the charges, `None` without a limit.
     pub(crate) limit: Option<u64>,
     /// What the program is told is the total.
@@ -73,7 +73,7 @@ pub(crate) struct Standing {
     pub(crate) reach: Option<u64>,
 }
 
-/// What there is to know beside a [`Standing`] where programs are told the request.
+/// What there is to know beside a [`QuotaStatus`] where programs are told the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByRequest {
     /// What this process was shown before.
@@ -149,7 +149,7 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
 
 /// Whether a daemon may still make room for what does not fit now.
 pub(crate) fn can_wait() -> bool {
-    member().is_some_and(|member| matches!(member.ground, Ground::Daemon(_)))
+    member().is_some_and(|member| matches!(member.backend, Backend::Daemon(_)))
 }
 
 /// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
@@ -162,7 +162,7 @@ pub(crate) fn after_fork_in_child() {
 /// Does something while nobody's credit grows. `None` if the container lock cannot be had.
 fn locked(body: &mut dyn FnMut()) {
     if let Some(member) = member()
-        && let Ok(_held) = lock::take(&member.ground, &member.threads)
+        && let Ok(_held) = lock::take(&member.backend, &member.threads)
     {
         body();
     }
@@ -174,9 +174,9 @@ fn locked(body: &mut dyn FnMut()) {
 /// # Errors
 /// [`Refused`] if there is no room, now or within the container's time to wait.
 pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
-    match member().map(|member| &member.ground) {
-        Some(Ground::Daemon(session))
-            if !session.open(device.index(), ground::here(Waiting::Guaranteed), call) =>
+    match member().map(|member| &member.backend) {
+        Some(Backend::Daemon(session))
+            if !session.open(device.index(), backend::here(Waiting::Guaranteed), call) =>
         {
             Err(Refused)
         }
@@ -187,14 +187,14 @@ pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
 /// The first context on `device` is complete: the daemon may look what it takes, instead of
 /// guessing until it looks anyway.
 pub(crate) fn context_made(device: DeviceKey) {
-    if let Some(Ground::Daemon(session)) = member().map(|member| &member.ground) {
+    if let Some(Backend::Daemon(session)) = member().map(|member| &member.backend) {
         session.context_made(device.index());
     }
 }
 
 /// The driver had no memory for `bytes` that are charged: has the daemon see why, and make room if that is it.
 #[derive(Debug)]
-pub(crate) struct Insistence<'a> {
+pub(crate) struct OomRetry<'a> {
     session: &'static Session,
     bound: Bound,
     call: &'a Deadline,
@@ -202,11 +202,11 @@ pub(crate) struct Insistence<'a> {
     bytes: u64,
 }
 
-impl<'a> Insistence<'a> {
+impl<'a> OomRetry<'a> {
     /// `None` without a daemon: the driver's answer stands.
     pub(crate) fn new(device: DeviceKey, bytes: u64, call: &'a Deadline) -> Option<Self> {
         let member = member()?;
-        let Ground::Daemon(session) = member.ground else {
+        let Backend::Daemon(session) = member.backend else {
             return None;
         };
         let column = device.index();
@@ -219,7 +219,7 @@ impl<'a> Insistence<'a> {
         };
         Some(Self {
             session,
-            bound: session.bound(ground::here(waiting), call.began()),
+            bound: session.bound(backend::here(waiting), call.began()),
             call,
             device,
             bytes,
@@ -242,12 +242,14 @@ pub(crate) fn uuid(device: DeviceKey) -> Option<[u8; 16]> {
 }
 
 /// What the container may hold and holds on `device`.
-pub(crate) fn standing(device: DeviceKey) -> Option<Standing> {
-    standing_in(member()?, device)
+pub(crate) fn quota_status(device: DeviceKey) -> Option<QuotaStatus> {
+    quota_status_in(member()?, device)
 }
 
-/// As [`standing`], and the part of it that is this process's own. `None` where programs are told the limit.
-pub(crate) fn standing_by_request(device: DeviceKey) -> Option<(Standing, Option<ByRequest>)> {
+/// As [`quota_status`], and the part of it that is this process's own. `None` where programs are told the limit.
+pub(crate) fn quota_status_by_request(
+    device: DeviceKey,
+) -> Option<(QuotaStatus, Option<ByRequest>)> {
     let member = member()?;
     let index = device.index();
     let column = member.page.devices.get(index)?;
@@ -256,21 +258,21 @@ pub(crate) fn standing_by_request(device: DeviceKey) -> Option<(Standing, Option
     let by_request = by_request.then(|| ByRequest {
         shown: &member.shown[index],
         own: u64::from(own) * UNIT,
-        is_guaranteed: matches!(member.ground, Ground::Daemon(_)),
+        is_guaranteed: matches!(member.backend, Backend::Daemon(_)),
     });
-    Some((standing_in(member, device)?, by_request))
+    Some((quota_status_in(member, device)?, by_request))
 }
 
-fn standing_in(member: &Membership, device: DeviceKey) -> Option<Standing> {
+fn quota_status_in(member: &Membership, device: DeviceKey) -> Option<QuotaStatus> {
     let column = member.page.devices.get(device.index())?;
     let limit = member.limit(device.index());
     let view_total = column.view_total.load(Ordering::Relaxed);
-    Some(Standing {
+    Some(QuotaStatus {
         limit: (limit != NO_LIMIT).then_some(limit),
         view_total: view_total.min(member.own[device.index()].view_total),
         capacity: column.capacity.load(Ordering::Relaxed),
         charged: others::charged_by_all(member, device.index()) * UNIT,
-        reach: member.ground.reach(device.index()),
+        reach: member.backend.reach(device.index()),
     })
 }
 

@@ -91,7 +91,7 @@ impl Known {
         let words = member.words(column).into_iter();
         let units = words.map(|word| u64::from(word.load().charged)).sum();
         // A daemon does not count claims in the page.
-        let alone = !member.ground.is_daemons() && !member.has_others();
+        let alone = !member.backend.is_daemons() && !member.has_others();
         self.until.set(match (alone, limbo) {
             (_, true) => 0,
             (true, _) => ALONE,

@@ -10,17 +10,17 @@ use gpushare_protocol::limits::Limits;
 use gpushare_protocol::page::{Device, Line, MAX_SLOTS, Page, Snapshot, UNIT};
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root, USAGE};
 
-use super::ground::Ground;
+use super::backend::Backend;
 use super::join::Own;
 use super::members::{Known, Members};
-use super::{Standing, daemon, file, join, member, process};
+use super::{QuotaStatus, daemon, file, join, member, process};
 use crate::session;
 
 /// What a container has on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Glance {
     /// Limits and charges.
-    pub(crate) standing: Standing,
+    pub(crate) status: QuotaStatus,
     /// Estimated bytes of contexts and modules.
     pub(crate) overhead: u64,
     /// The container's processes.
@@ -50,7 +50,7 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
 /// is forgotten when it ends.
 fn daemons_page() -> Option<&'static Page> {
     if let Some(member) = member() {
-        return matches!(member.ground, Ground::Daemon(_)).then_some(member.page);
+        return matches!(member.backend, Backend::Daemon(_)).then_some(member.page);
     }
     let limits = Limits::from_env(std::env::vars_os()).ok()?;
     session::look(limits.socket()?, daemon::capabilities())
@@ -67,7 +67,7 @@ fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
     let own = member().and_then(|member| member.own.get(column).copied());
     let own = own.unwrap_or(Own::NONE);
     Some(Glance {
-        standing: Standing {
+        status: QuotaStatus {
             limit: Some(device.limit.load(Ordering::Relaxed).min(own.limit)),
             view_total: device
                 .view_total
@@ -75,7 +75,7 @@ fn by_daemon(page: &Page, uuid: &[u8; 16]) -> Option<Glance> {
                 .min(own.view_total),
             capacity: device.capacity.load(Ordering::Relaxed),
             charged: lines().map(charged).sum(),
-            reach: member().and_then(|member| member.ground.reach(column)),
+            reach: member().and_then(|member| member.backend.reach(column)),
         },
         overhead: lines()
             .map(|line| line.overhead.load(Ordering::Relaxed))
@@ -97,7 +97,7 @@ fn in_page(page: &Snapshot, uuid: &[u8; 16]) -> Option<Glance> {
     let device = page.devices.iter().find(|device| device.uuid == *uuid)?;
     let uses = page.processes.iter().flat_map(|process| &process.uses);
     Some(Glance {
-        standing: Standing {
+        status: QuotaStatus {
             limit: device.limit,
             view_total: device.view_total,
             capacity: device.capacity,
@@ -128,7 +128,7 @@ fn from_environment(
     members: Members,
 ) -> Option<Glance> {
     let limits = limits.for_device(ordinal, uuid, capacity).ok()?;
-    let standing = Standing {
+    let status = QuotaStatus {
         limit: limits.limit,
         view_total: limits.view_total,
         capacity,
@@ -136,7 +136,7 @@ fn from_environment(
         reach: None,
     };
     Some(Glance {
-        standing,
+        status,
         overhead: 0,
         members,
     })

@@ -130,7 +130,7 @@ impl Membership {
                 .line(*slot, column)
                 .is_some_and(|line| line.word.load().charged > 0)
         };
-        let dead = |slot: &usize| !self.ground.is_alive(*slot);
+        let dead = |slot: &usize| !self.backend.is_alive(*slot);
         self.others()
             .filter(charged)
             .filter(dead)
@@ -148,7 +148,7 @@ impl Membership {
         let others = self
             .others()
             .filter(holds)
-            .filter(|slot| self.ground.is_alive(*slot));
+            .filter(|slot| self.backend.is_alive(*slot));
         others
             .map(|slot| self.owner(slot).identity.pid)
             .chain([std::process::id()])
@@ -171,7 +171,7 @@ impl Membership {
 
     /// Gives back what a dead process held on one device. Under the container lock; nothing if the slot has a new owner.
     pub(crate) fn bury(&self, dead: &Dead, column: usize) {
-        if self.owner(dead.slot) != *dead || self.ground.is_alive(dead.slot) {
+        if self.owner(dead.slot) != *dead || self.backend.is_alive(dead.slot) {
             return;
         }
         if let Some(line) = self.page.line(dead.slot, column) {

@@ -166,7 +166,7 @@ fn without_a_limit_nothing_is_refused_and_everything_is_counted() {
 }
 
 #[test]
-fn equal_limits_join_whatever_their_spelling_and_differing_ones_are_refused() {
+fn equal_limits_join_in_any_spelling_and_others_are_refused() {
     let world = World::new();
     let _one = world.join("1GiB");
     let _same = world.join("1024MiB");
@@ -272,8 +272,8 @@ fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
     let world = World::new();
     let (a, b) = (world.join("100MiB"), world.join("100MiB"));
     assert!(charge(&a, MIB));
-    let held = lock::take(&b.ground, &b.threads).unwrap();
-    let refused = lock::take_within(&a.ground, &a.threads, Duration::from_millis(20));
+    let held = lock::take(&b.backend, &b.threads).unwrap();
+    let refused = lock::take_within(&a.backend, &a.threads, Duration::from_millis(20));
     assert!(matches!(refused, Err(Unavailable::Busy)), "{refused:?}");
     assert!(charge(&a, UNIT), "charges within credit go on");
     release(&a, MIB);
@@ -282,7 +282,7 @@ fn a_lock_that_is_never_given_back_is_waited_for_in_bounded_time() {
 }
 
 #[test]
-fn an_unnamed_container_is_removed_when_its_founder_and_everybody_else_is_gone() {
+fn an_unnamed_container_is_removed_when_all_its_processes_are_gone() {
     let world = World::new();
     let folder = |member: &Membership| world.root.folder(&member.name);
     let unnamed = || world.join_as(None, &[], &[GPU]).unwrap();

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::account::{self, ByRequest, Standing};
+use crate::account::{self, ByRequest, QuotaStatus};
 use crate::driver::device::DeviceKey;
 
 /// The least that one process was told is free on a device, and held, together. Bytes.
@@ -41,29 +41,29 @@ pub(crate) struct Memory {
 
 /// The total shown, `None` where it is the device's own.
 pub(crate) fn total(device: DeviceKey) -> Option<u64> {
-    let standing = account::standing(device)?;
-    (standing.view_total < standing.capacity).then_some(standing.view_total)
+    let status = account::quota_status(device)?;
+    (status.view_total < status.capacity).then_some(status.view_total)
 }
 
 /// Total and free shown, `None` where they are the device's own. `physical` is what the device has free.
 pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
-    let (standing, by_request) = account::standing_by_request(device)?;
+    let (status, by_request) = account::quota_status_by_request(device)?;
     match by_request {
-        None => seen(&standing, physical),
-        Some(by_request) => seen_by_request(&standing, &by_request, physical),
+        None => seen(&status, physical),
+        Some(by_request) => seen_by_request(&status, &by_request, physical),
     }
 }
 
 /// The same where programs are told the request. What a daemon guarantees is free whatever neighbours hold of it now: it is taken back
 /// from them when it is asked for.
-fn seen_by_request(standing: &Standing, by_request: &ByRequest, physical: u64) -> Option<Memory> {
+fn seen_by_request(status: &QuotaStatus, by_request: &ByRequest, physical: u64) -> Option<Memory> {
     let physical = if by_request.is_guaranteed {
         u64::MAX
     } else {
         physical
     };
-    let seen = seen(standing, physical)?;
-    let left = standing.view_total.saturating_sub(standing.charged);
+    let seen = seen(status, physical)?;
+    let left = status.view_total.saturating_sub(status.charged);
     let free = seen.free.min(left);
     Some(Memory {
         free: by_request.shown.at_most(free, by_request.own),
@@ -71,19 +71,19 @@ fn seen_by_request(standing: &Standing, by_request: &ByRequest, physical: u64) -
     })
 }
 
-/// The same, from a standing.
-pub(crate) fn seen(standing: &Standing, physical: u64) -> Option<Memory> {
-    let ceiling = standing
+/// The same, from a status.
+pub(crate) fn seen(status: &QuotaStatus, physical: u64) -> Option<Memory> {
+    let ceiling = status
         .limit
         .unwrap_or(u64::MAX)
-        .min(standing.reach.unwrap_or(u64::MAX));
-    let quota = ceiling.saturating_sub(standing.charged);
-    if standing.limit.is_none() && standing.view_total >= standing.capacity {
+        .min(status.reach.unwrap_or(u64::MAX));
+    let quota = ceiling.saturating_sub(status.charged);
+    if status.limit.is_none() && status.view_total >= status.capacity {
         return None;
     }
     Some(Memory {
-        total: standing.view_total,
-        free: quota.min(physical).min(standing.view_total),
+        total: status.view_total,
+        free: quota.min(physical).min(status.view_total),
     })
 }
 
@@ -93,8 +93,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn standing(limit: Option<u64>, view_total: u64, charged: u64) -> Standing {
-        Standing {
+    fn quota_status(limit: Option<u64>, view_total: u64, charged: u64) -> QuotaStatus {
+        QuotaStatus {
             limit,
             view_total,
             capacity: 16 * GIB,
@@ -105,26 +105,26 @@ mod tests {
 
     #[test]
     fn no_more_is_free_than_the_daemon_could_give() {
-        let standing = Standing {
+        let status = QuotaStatus {
             reach: Some(3 * GIB / 2),
-            ..standing(Some(4 * GIB), 4 * GIB, GIB)
+            ..quota_status(Some(4 * GIB), 4 * GIB, GIB)
         };
-        let seen = seen(&standing, 12 * GIB).unwrap();
+        let seen = seen(&status, 12 * GIB).unwrap();
         assert_eq!((seen.total, seen.free), (4 * GIB, GIB / 2));
     }
 
     #[test]
     fn free_is_what_the_quota_leaves_or_what_the_device_has_whichever_is_less() {
-        let standing = standing(Some(4 * GIB), 4 * GIB, GIB);
+        let status = quota_status(Some(4 * GIB), 4 * GIB, GIB);
         assert_eq!(
-            seen(&standing, 12 * GIB),
+            seen(&status, 12 * GIB),
             Some(Memory {
                 total: 4 * GIB,
                 free: 3 * GIB
             })
         );
         assert_eq!(
-            seen(&standing, 2 * GIB),
+            seen(&status, 2 * GIB),
             Some(Memory {
                 total: 4 * GIB,
                 free: 2 * GIB
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn more_charged_than_the_limit_leaves_nothing_free() {
         assert_eq!(
-            seen(&standing(Some(GIB), GIB, 2 * GIB), GIB),
+            seen(&quota_status(Some(GIB), GIB, 2 * GIB), GIB),
             Some(Memory {
                 total: GIB,
                 free: 0
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_view_by_request_never_has_more_free_than_its_total() {
         assert_eq!(
-            seen(&standing(Some(4 * GIB), GIB, 0), 8 * GIB),
+            seen(&quota_status(Some(4 * GIB), GIB, 0), 8 * GIB),
             Some(Memory {
                 total: GIB,
                 free: GIB
@@ -174,8 +174,8 @@ mod tests {
             own: 0,
             is_guaranteed,
         };
-        let standing = standing(Some(8 * GIB), 4 * GIB, GIB);
-        let free = |by_request| seen_by_request(&standing, &by_request, GIB).unwrap().free;
+        let status = quota_status(Some(8 * GIB), 4 * GIB, GIB);
+        let free = |by_request| seen_by_request(&status, &by_request, GIB).unwrap().free;
         assert_eq!(
             (free(by_request(true)), free(by_request(false))),
             (3 * GIB, GIB)
@@ -184,6 +184,6 @@ mod tests {
 
     #[test]
     fn without_a_limit_the_device_speaks_for_itself() {
-        assert_eq!(seen(&standing(None, 16 * GIB, GIB), 8 * GIB), None);
+        assert_eq!(seen(&quota_status(None, 16 * GIB, GIB), 8 * GIB), None);
     }
 }

@@ -9,15 +9,10 @@
 //! Each function of a C name has the contract of that C function, and answers `NOT_FOUND` where the
 //! driver has none, or may not be called.
 #![allow(unsafe_code, reason = "declares and calls C functions")]
-#![allow(
-    dead_code,
-    reason = "the families of hooks take these into use one by one"
-)]
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
-use gpushare_cuda_abi::nvml::*;
 
 /// What the driver answers to a question: the answer, or why there is none.
 pub(crate) type Asked<T> = Result<T, CUresult>;
@@ -30,7 +25,7 @@ macro_rules! driver {
         /// # Safety
         /// As the C function.
         #[allow(non_snake_case, clippy::missing_safety_doc, reason = "the C function's name and contract")]
-        pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
+        unsafe fn $name($($arg: $ty),*) -> $ret {
             static SLOT: $crate::driver::real::Slot<unsafe extern "C" fn($($ty),*) -> $ret> =
                 // SAFETY: the type is the C function's, spelled next to its name.
                 unsafe { $crate::driver::real::Slot::new($crate::driver::real::c_name(concat!(stringify!($name), "\0"))) };
@@ -45,6 +40,7 @@ macro_rules! driver {
         }
     )*};
 }
+pub(super) use driver;
 
 driver! {
     fn cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
@@ -59,7 +55,6 @@ driver! {
     fn cuDeviceGet(device: *mut CUdevice, ordinal: i32) -> CUresult;
     fn cuDeviceGetAttribute(value: *mut i32, attribute: CUdevice_attribute, device: CUdevice) -> CUresult;
     fn cuDeviceGetCount(count: *mut i32) -> CUresult;
-    fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void) -> CUresult;
     fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
     fn cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) -> CUresult;
@@ -101,10 +96,6 @@ driver! {
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamQuery(stream: CUstream) -> CUresult;
     fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
-    fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
-    fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
-    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
-    fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) -> nvmlReturn_t;
 }
 
 /// Whether the driver was initialised, by whomever. Asks a question that has no effect.
@@ -219,25 +210,13 @@ asks! {
     fn total_memory(device: CUdevice) -> usize = 0, |at| cuDeviceTotalMem_v2(at, device);
 }
 
-/// A device's UUID; of a MIG instance that of the card it is part of.
-#[inline]
-pub(crate) fn card_uuid(device: CUdevice) -> Asked<CUuuid> {
-    let mut value = CUuuid { bytes: [0; 16] };
-    // SAFETY: writes to a local that outlives the call.
-    unsafe { cuDeviceGetUuid(&raw mut value, device) }.ok()?;
-    Ok(value)
-}
-
-/// A device's UUID; of a MIG instance its own.
-#[inline]
-pub(crate) fn device_uuid(device: CUdevice) -> Asked<CUuuid> {
-    let mut value = CUuuid { bytes: [0; 16] };
-    // SAFETY: writes to a local that outlives the call.
-    unsafe { cuDeviceGetUuid_v2(&raw mut value, device) }.ok()?;
-    Ok(value)
-}
-
 asks! {
+    /// A device's UUID; of a MIG instance that of the card it is part of.
+    fn card_uuid(device: CUdevice) -> CUuuid = CUuuid { bytes: [0; 16] }, |at| cuDeviceGetUuid(at, device);
+
+    /// A device's UUID; of a MIG instance its own.
+    fn device_uuid(device: CUdevice) -> CUuuid = CUuuid { bytes: [0; 16] }, |at| cuDeviceGetUuid_v2(at, device);
+
     /// The pool that stream-ordered allocations on a device come from now.
     fn device_pool(device: CUdevice) -> CUmemoryPool = CUmemoryPool::NULL, |at| cuDeviceGetMemPool(at, device);
 
@@ -510,58 +489,4 @@ pub(crate) fn allocation_node(node: CUgraphNode) -> Asked<CUDA_MEM_ALLOC_NODE_PA
     unsafe { cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
     // SAFETY: zeros are a valid value of this C structure, and the driver has written it.
     Ok(unsafe { params.assume_init() })
-}
-
-// NVML, started by the program.
-
-/// A device's UUID as NVML spells it.
-#[inline]
-pub(crate) fn nvml_uuid(device: nvmlDevice_t) -> Option<String> {
-    let mut text = [0 as c_char; 96];
-    // SAFETY: writes to a local of the stated size, which outlives the call.
-    unsafe { nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) }
-        .ok()
-        .ok()?;
-    let bytes = text.map(c_char::cast_unsigned);
-    let text = core::ffi::CStr::from_bytes_until_nul(&bytes).ok()?;
-    text.to_str().ok().map(str::to_owned)
-}
-
-/// A device's index; 0 where NVML does not say.
-#[inline]
-pub(crate) fn nvml_index(device: nvmlDevice_t) -> u32 {
-    let mut index = 0;
-    // SAFETY: writes to a local that outlives the call.
-    let _ = unsafe { nvmlDeviceGetIndex(device, &raw mut index) };
-    index
-}
-
-/// A device's memory; zeros where NVML does not say.
-#[inline]
-pub(crate) fn nvml_memory(device: nvmlDevice_t) -> nvmlMemory_t {
-    let mut memory = nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
-    // SAFETY: writes to a local that outlives the call.
-    let _ = unsafe { nvmlDeviceGetMemoryInfo(device, &raw mut memory) };
-    memory
-}
-
-/// Fills `list` with the processes that compute on a device; `Ok` is how many there are, `Err` NVML's answer and how many it has.
-#[inline]
-pub(crate) fn nvml_processes(
-    device: nvmlDevice_t,
-    list: &mut [nvmlProcessInfo_v2_t],
-) -> Result<usize, (nvmlReturn_t, usize)> {
-    let mut count = u32::try_from(list.len()).unwrap_or(u32::MAX);
-    // SAFETY: `count` says how many entries there is room for.
-    let answer = unsafe {
-        nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, list.as_mut_ptr())
-    };
-    match answer.ok() {
-        Ok(()) => Ok(count as usize),
-        Err(why) => Err((why, count as usize)),
-    }
 }

@@ -3,10 +3,6 @@
 //! A green context may be current in one thread at a time, and that is one of the program's. So this library makes none current: what
 //! lies in one is the primary context's, and whatever is asked or marked is so in that. Known by two handles: its own, and the one it
 //! has as a context (`cuCtxFromGreenCtx`).
-//!
-//! # Safety
-//! `unsafe` calls the driver with handles it has just given, and out parameters that outlive the calls.
-#![allow(unsafe_code, reason = "asks the driver about green contexts")]
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,27 +35,18 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// The program has made one on this device. `None` if the driver does not say what it is a part of.
 pub(crate) fn made(handle: CUgreenCtx, ordinal: CUdevice) -> Option<Green> {
-    let mut converted = CUcontext::NULL;
-    // SAFETY: a handle the driver has just given, and an out parameter that outlives the call.
-    unsafe { calls::cuCtxFromGreenCtx(&raw mut converted, handle) }
-        .ok()
-        .ok()?;
+    let converted = calls::context_of_green(handle).ok()?;
     enter(handle, converted, ordinal)
 }
 
 /// Looks whether the calling thread's current context, seen for the first time, is a green one that no hook saw made.
 pub(crate) fn notice(current: CUcontext) -> Option<Green> {
-    let (mut handle, mut ordinal) = (CUgreenCtx::NULL, 0);
-    // SAFETY: the default stream of the current context, and out parameters that outlive the calls.
-    unsafe {
-        calls::cuStreamGetGreenCtx(CUstream::NULL, &raw mut handle)
-            .ok()
-            .ok()?;
-        if handle.is_null() {
-            return None;
-        }
-        calls::cuCtxGetDevice(&raw mut ordinal).ok().ok()?;
+    // The default stream of the current context is of the green one that is current.
+    let handle = calls::stream_green(CUstream::NULL).ok()?;
+    if handle.is_null() {
+        return None;
     }
+    let ordinal = calls::current_device().ok()?;
     enter(handle, current, ordinal)
 }
 
@@ -78,14 +65,8 @@ fn enter(handle: CUgreenCtx, converted: CUcontext, ordinal: CUdevice) -> Option<
 
 /// The primary context of a device that has one: retained and released again, which changes nothing while somebody else retains it.
 fn primary_of(ordinal: CUdevice) -> Option<CUcontext> {
-    let mut primary = CUcontext::NULL;
-    // SAFETY: an out parameter that outlives the calls; what is retained is released.
-    unsafe {
-        calls::cuDevicePrimaryCtxRetain(&raw mut primary, ordinal)
-            .ok()
-            .ok()?;
-        let _ = calls::cuDevicePrimaryCtxRelease_v2(ordinal);
-    }
+    let primary = calls::retain_primary(ordinal).ok()?;
+    let _ = calls::release_primary(ordinal);
     Some(primary)
 }
 
@@ -121,11 +102,7 @@ pub(crate) fn current() -> Option<Green> {
     if !is_any() {
         return None;
     }
-    let mut current = CUcontext::NULL;
-    // SAFETY: an out parameter that outlives the call.
-    unsafe { calls::cuCtxGetCurrent(&raw mut current) }
-        .ok()
-        .ok()?;
+    let current = calls::current_context().ok()?;
     converted(current)
 }
 
@@ -154,10 +131,9 @@ pub(crate) fn stream_made(stream: CUstream) {
     if !is_any() {
         return;
     }
-    let mut of = CUgreenCtx::NULL;
-    // SAFETY: the program's stream, and an out parameter that outlives the call.
-    let known = unsafe { calls::cuStreamGetGreenCtx(stream, &raw mut of) }.is_success();
-    if let (true, Some(green)) = (known, self::of(of)) {
+    if let Ok(of) = calls::stream_green(stream)
+        && let Some(green) = self::of(of)
+    {
         STREAMS.insert(number(stream.0), green.converted);
     }
 }

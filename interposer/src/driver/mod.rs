@@ -1,11 +1,14 @@
 //! The driver's own functions, and the single truth about its devices, contexts and streams.
 
 pub(crate) mod calls;
-pub(crate) mod captures;
-pub(crate) mod contexts;
+pub(crate) mod current;
 pub(crate) mod device;
 pub(crate) mod green;
 pub(crate) mod mps;
+pub(crate) mod nvml;
 pub(crate) mod ordered;
 pub(crate) mod real;
-pub(crate) mod streams;
+pub(crate) mod relaxed;
+pub(crate) mod tracker;
+
+pub(crate) use tracker::{captures, contexts, streams};

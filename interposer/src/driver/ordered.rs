@@ -1,19 +1,16 @@
 //! A stream as stream-ordered functions understand it: whether it records, where it is, and an event behind its work.
-//!
-//! # Safety
-//! The driver is asked about the program's stream, with out parameters that outlive the calls.
-#![allow(unsafe_code, reason = "asks the driver about a stream")]
 
 use core::cell::Cell;
 use core::ops::RangeInclusive;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::driver::calls;
+use crate::driver::calls::{self, Asked};
 use crate::driver::contexts::{self, Here};
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::streams;
+use crate::guest::sys;
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -70,21 +67,19 @@ impl Ordered {
     /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
     /// else the driver answers means no: what is not known to be recorded is charged.
     pub(crate) fn records(self) -> bool {
-        let (answer, status) = self.capture_status();
-        match answer {
-            CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
-            error => CAPTURE_ERRORS.contains(&error.0),
+        match self.capture_status() {
+            Ok(status) => status != CUstreamCaptureStatus::NONE,
+            Err(error) => CAPTURE_ERRORS.contains(&error.0),
         }
     }
 
     /// Whether a launch in the stream is one the driver would run: it is known, and does not record. A host callback may ask nothing,
     /// so that in one the answer is no.
     pub(crate) fn runs(self) -> bool {
-        let (answer, status) = self.capture_status();
-        match answer {
-            CUresult::SUCCESS => status == CUstreamCaptureStatus::NONE,
+        match self.capture_status() {
+            Ok(status) => status == CUstreamCaptureStatus::NONE,
             // A driver that cannot capture.
-            answer => answer == CUresult::NOT_FOUND,
+            Err(answer) => answer == CUresult::NOT_FOUND,
         }
     }
 
@@ -92,23 +87,14 @@ impl Ordered {
     /// no context, its work has failed. A capture is no fault, and a driver that cannot be asked
     /// has found none.
     pub(crate) fn fault(self) -> Option<CUresult> {
-        match self.capture_status().0 {
-            CUresult::SUCCESS | CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED => None,
-            error => (!CAPTURE_ERRORS.contains(&error.0)).then_some(error),
+        match self.capture_status() {
+            Ok(_) | Err(CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED) => None,
+            Err(error) => (!CAPTURE_ERRORS.contains(&error.0)).then_some(error),
         }
     }
 
-    fn capture_status(self) -> (CUresult, CUstreamCaptureStatus) {
-        let mut status = CUstreamCaptureStatus::NONE;
-        // SAFETY: the program's stream and an out parameter that outlives the call.
-        let answer = unsafe {
-            if self.per_thread {
-                calls::cuStreamIsCapturing_ptsz(self.stream, &raw mut status)
-            } else {
-                calls::cuStreamIsCapturing(self.stream, &raw mut status)
-            }
-        };
-        (answer, status)
+    fn capture_status(self) -> Asked<CUstreamCaptureStatus> {
+        calls::capture_status(self.stream, self.per_thread)
     }
 
     /// The stream's context: the current one for the default streams.
@@ -125,12 +111,9 @@ impl Ordered {
         {
             return Some(last.here);
         }
-        let mut context = CUcontext::NULL;
-        // SAFETY: the program's stream and an out parameter that outlives the call.
-        let answer = unsafe { calls::cuStreamGetCtx(self.stream, &raw mut context) };
-        if !answer.is_success() {
+        let Ok(context) = calls::stream_context(self.stream) else {
             return contexts::here();
-        }
+        };
         let here = contexts::of(context)?;
         // Only what a hook will see destroyed is remembered.
         if streams::knows(self.stream) {
@@ -162,35 +145,18 @@ impl Ordered {
     }
 
     fn ask_id(self, here: Option<Here>) -> StreamId {
-        let mut number = 0;
-        // SAFETY: the program's stream and an out parameter that outlives the call.
-        let answer = unsafe {
-            if self.per_thread {
-                calls::cuStreamGetId_ptsz(self.stream, &raw mut number)
-            } else {
-                calls::cuStreamGetId(self.stream, &raw mut number)
-            }
-        };
-        if answer.is_success() {
+        if let Ok(number) = calls::stream_number(self.stream, self.per_thread) {
             return StreamId::Number(number);
         }
         let own = self.is_own();
-        // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
-        let thread = own.then(|| unsafe { libc::syscall(libc::SYS_gettid) });
+        let thread = own.then(sys::this_thread);
         let context = here.map_or(0, |here| here.handle.0.addr());
         StreamId::Handle(self.stream.0.addr(), own, context, thread.unwrap_or(0))
     }
 
     /// Frees an allocation of ours in the stream's order.
     pub(crate) fn free(self, address: CUdeviceptr) -> CUresult {
-        // SAFETY: an allocation that the program has not been told of.
-        unsafe {
-            if self.per_thread {
-                calls::cuMemFreeAsync_ptsz(address, self.stream)
-            } else {
-                calls::cuMemFreeAsync(address, self.stream)
-            }
-        }
+        calls::free_in_stream(address, self.stream, self.per_thread)
     }
 
     /// The handle as the program gave it.
@@ -221,14 +187,6 @@ impl Ordered {
 
     /// Records an event of ours behind everything the stream has been given.
     pub(crate) fn record(self, event: CUevent) -> Result<(), CUresult> {
-        // SAFETY: the program's stream, and an event of ours in the same context (or the driver refuses).
-        unsafe {
-            if self.per_thread {
-                calls::cuEventRecord_ptsz(event, self.stream)
-            } else {
-                calls::cuEventRecord(event, self.stream)
-            }
-        }
-        .ok()
+        calls::record_event(event, self.stream, self.per_thread).ok()
     }
 }

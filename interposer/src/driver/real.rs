@@ -1,7 +1,7 @@
 //! The driver's own functions: where they are found, and how they are called.
 //!
 //! [`Slot`] remembers the address of one function. It is filled when a program looks the function up, or on demand from the copy of
-//! libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded; this library never loads one.
+//! libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded; this library loads NVML alone, where somebody died with memory charged ([`load_nvml`]).
 //!
 //! # Safety
 //! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever, and the one cast of an address
@@ -105,6 +105,14 @@ impl Library {
         let found = unsafe { dlsym(handle, symbol.as_ptr()) };
         (!found.is_null()).then_some(found)
     }
+}
+
+/// Has NVML in the process; it stays for the life of that, because unloading a driver's library is
+/// asking for trouble. `false` if there is none.
+pub(crate) fn load_nvml() -> bool {
+    // SAFETY: a static string; NVML's constructors are those that the program would run.
+    let handle = unsafe { libc::dlopen(Library::Nvml.soname().as_ptr(), libc::RTLD_LAZY) };
+    !handle.is_null()
 }
 
 /// Addresses of the driver's functions by row of the symbol table, null while unknown.

@@ -1,11 +1,4 @@
 //! The library's life in one process: a named state machine, started by the first hooked call and by nothing earlier.
-//!
-//! # Safety
-//! `unsafe` calls libc without pointers, apart from one `write` of a buffer that outlives it.
-#![allow(
-    unsafe_code,
-    reason = "libc calls: auxv, fork handler, one line on stderr"
-)]
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::limits::Limits;
 
+use crate::driver::contexts;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames::{self, Frame, Undisturbed};
+use crate::guest::sys;
 
 /// Where the process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +40,7 @@ pub(crate) enum Need {
 
 /// Why a hook steps aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aside {
+pub(crate) enum Bypass {
     /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of ours.
     Nested,
     /// [`Phase::Inactive`].
@@ -66,8 +61,8 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
 /// Asks to run a hook's body, whose frame this is. What is returned is proof that this thread is inside a hook and the library is at
 /// work. Two loads once it is.
 #[inline]
-pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Aside> {
-    let inside = frames::enter(frame).ok_or(Aside::Nested)?;
+pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Bypass> {
+    let inside = frames::enter(frame).ok_or(Bypass::Nested)?;
     if PHASE.load(Ordering::Acquire) != Phase::Active as u8 {
         settle(need)?;
     }
@@ -75,7 +70,7 @@ pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Asi
 }
 
 /// The driver's own `cuInit` has succeeded, in this thread: opens the account.
-pub(crate) fn driver_started() -> Result<(), Aside> {
+pub(crate) fn driver_started() -> Result<(), Bypass> {
     advance(Need::Account, &|| true)
 }
 
@@ -92,23 +87,23 @@ fn phase() -> Phase {
 
 /// Brings the library as far as `need`, or waits for the thread that does.
 #[cold]
-fn settle(need: Need) -> Result<(), Aside> {
+fn settle(need: Need) -> Result<(), Bypass> {
     // Whoever initialised the driver may have got past us: a call that needs the account opens it then.
     advance(need, &crate::driver::calls::is_initialised)
 }
 
-fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Aside> {
+fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
     let began = Instant::now();
     loop {
         match phase() {
             Phase::Active => return Ok(()),
             Phase::Prepared if need == Need::Limits => return Ok(()),
-            Phase::Inactive => return Err(Aside::Inactive),
-            Phase::Refused => return Err(Aside::Refused),
+            Phase::Inactive => return Err(Bypass::Inactive),
+            Phase::Refused => return Err(Bypass::Refused),
             Phase::Fresh => step(Phase::Fresh, prepare),
-            Phase::Prepared if !driver_runs() => return Err(Aside::NoDriverYet),
+            Phase::Prepared if !driver_runs() => return Err(Bypass::NoDriverYet),
             Phase::Prepared => step(Phase::Prepared, open_account),
-            Phase::Starting if began.elapsed() > START_LIMIT => return Err(Aside::StartTimedOut),
+            Phase::Starting if began.elapsed() > START_LIMIT => return Err(Bypass::StartTimedOut),
             Phase::Starting => {
                 let _uncancelled = Uncancelled::begin();
                 frames::sleep(Duration::from_micros(50));
@@ -166,6 +161,7 @@ fn prepare() -> Phase {
 
 /// Joins the container, once the driver can tell its devices.
 fn open_account() -> Phase {
+    contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
         Ok(()) => Phase::Active,
         Err(error) => refuse(&error),
@@ -176,8 +172,7 @@ fn open_account() -> Phase {
 fn refuse(reason: &dyn core::fmt::Display) -> Phase {
     let line = format!("gpushare: {reason}\n");
     tracing::error!(%reason, "refused");
-    // SAFETY: the buffer outlives the call; a line that cannot be written is lost.
-    let _ = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    sys::write(libc::STDERR_FILENO, line.as_bytes());
     Phase::Refused
 }
 
@@ -186,8 +181,7 @@ pub(crate) fn is_secure() -> bool {
     static SECURE: AtomicU8 = AtomicU8::new(0);
     match SECURE.load(Ordering::Relaxed) {
         0 => {
-            // SAFETY: reads the auxiliary vector the kernel gave the process.
-            let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+            let secure = sys::is_secure();
             SECURE.store(1 + u8::from(secure), Ordering::Relaxed);
             secure
         }
@@ -199,8 +193,7 @@ pub(crate) fn is_secure() -> bool {
 fn watch_forks() {
     static WATCHING: AtomicU8 = AtomicU8::new(0);
     if WATCHING.swap(1, Ordering::AcqRel) == 0 {
-        // SAFETY: the handler only stores to atomics.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        sys::at_fork_in_child(forked);
     }
 }
 

@@ -16,7 +16,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use gpushare_cuda_abi::cuda::{CUcontext, CUresult};
+use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::control::ControlDevice;
 
 use super::{GATE, tls};
@@ -59,10 +59,8 @@ impl Named {
     pub(super) fn of(stream: Ordered, key: u64) -> Option<Self> {
         let handle = stream.handle();
         let context = if streams::is_default(handle) {
-            let mut current = CUcontext::NULL;
-            // SAFETY: an out parameter that outlives the call.
-            let answer = unsafe { calls::cuCtxGetCurrent(&raw mut current) };
-            if !answer.is_success() || current.is_null() {
+            let current = calls::current_context().ok()?;
+            if current.is_null() {
                 return None;
             }
             current.0.addr()

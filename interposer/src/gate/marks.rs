@@ -10,10 +10,8 @@
 //! can name or that nobody saw made, is marked at once by `cuCtxRecordEvent`, which drivers have from 12.5 on, and only while nothing
 //! captures: it would invalidate the capture. Why: ADR 36.
 //!
-//! # Safety
-//! `unsafe` makes, records, asks and destroys events of ours. They are destroyed by nobody else, but for their context's end,
-//! before which they are forgotten ([`context_going`](crate::gate::drain::context_going)).
-#![allow(unsafe_code, reason = "calls the driver with events of ours")]
+//! The events are destroyed by nobody else, but for their context's end, before which they are
+//! forgotten ([`context_going`](crate::gate::drain::context_going)).
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +20,9 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls;
 pub(crate) use crate::driver::captures::Relaxed;
+use crate::driver::current::CurrentContext;
 use crate::driver::green::Green;
+pub(crate) use crate::driver::streams::is_over;
 use crate::driver::streams::{self, Marked};
 
 /// What the driver answers where a capture forbids something.
@@ -67,22 +67,13 @@ pub(crate) enum Put {
 }
 
 /// Asks marks, each in its own context: the driver wants one to be current.
-#[derive(Debug)]
-pub(crate) struct Asker {
-    current: CUcontext,
-    pushed: bool,
-}
+#[derive(Debug, Default)]
+pub(crate) struct Asker(Option<(CUcontext, CurrentContext)>);
 
 impl Asker {
     /// With what is current now.
     pub(crate) fn new() -> Self {
-        let mut current = CUcontext::NULL;
-        // SAFETY: an out parameter that outlives the call.
-        let _ = unsafe { calls::cuCtxGetCurrent(&raw mut current) };
-        Self {
-            current,
-            pushed: false,
-        }
+        Self::default()
     }
 
     /// Whether all work before the mark is complete, or never will be.
@@ -90,8 +81,7 @@ impl Asker {
         if let Err(why) = self.enter(mark.context) {
             return is_over(why) || report(why);
         }
-        // SAFETY: an event of ours, known only while its context lives.
-        match unsafe { calls::cuEventQuery(mark.event) } {
+        match calls::event_status(mark.event) {
             CUresult::SUCCESS => true,
             CUresult::NOT_READY => false,
             // A capture began before the mark was in its stream, and took it: it will never be
@@ -106,13 +96,7 @@ impl Asker {
     pub(crate) fn took(&mut self, mark: &Mark) -> Option<(u64, u64)> {
         let start = mark.start?;
         self.enter(mark.context).ok()?;
-        let mut milliseconds = 0.0_f32;
-        let (from, to) = (start.event, mark.event);
-        // SAFETY: events of ours, known only while their context lives, and an out parameter that
-        // outlives the call.
-        unsafe { calls::cuEventElapsedTime(&raw mut milliseconds, from, to) }
-            .ok()
-            .ok()?;
+        let milliseconds = calls::elapsed(start.event, mark.event).ok()?;
         let is_sound = milliseconds.is_finite() && (0.0..=1e9).contains(&milliseconds);
         #[expect(
             clippy::cast_possible_truncation,
@@ -129,29 +113,17 @@ impl Asker {
     }
 
     fn enter(&mut self, context: CUcontext) -> Result<(), CUresult> {
-        if self.current == context {
+        if self
+            .0
+            .as_ref()
+            .is_some_and(|(current, _)| *current == context)
+        {
             return Ok(());
         }
-        self.leave();
-        self.current = CUcontext::NULL;
-        // SAFETY: a context that lives as long as its marks are known.
-        unsafe { calls::cuCtxPushCurrent_v2(context) }.ok()?;
-        (self.current, self.pushed) = (context, true);
+        // What was current before comes back first.
+        self.0 = None;
+        self.0 = Some((context, CurrentContext::make(context)?));
         Ok(())
-    }
-
-    fn leave(&mut self) {
-        if core::mem::take(&mut self.pushed) {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: what was pushed is popped.
-            let _ = unsafe { calls::cuCtxPopCurrent_v2(&raw mut popped) };
-        }
-    }
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
@@ -159,9 +131,7 @@ impl Mark {
     /// Gives the event back to the driver.
     pub(crate) fn destroy(self) {
         for mark in self.split().into_iter().flatten() {
-            // SAFETY: an event of ours, known only while its context lives; it is not used after
-            // this.
-            let _ = unsafe { calls::cuEventDestroy_v2(mark.event) };
+            let _ = calls::destroy_event(mark.event);
         }
     }
 
@@ -208,28 +178,24 @@ pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed
     };
     let marked = match behind {
         Behind::Stream(stream) => streams::marking(context, stream, false, || {
-            // SAFETY: the stream is kept from being destroyed; the event is of the same context, or the driver refuses.
-            record(context, spare, &mut |event| unsafe {
-                calls::cuEventRecord(event, stream)
+            record(context, spare, &mut |event| {
+                calls::record_event(event, stream, false)
             })
         }),
         Behind::Legacy => streams::marking_legacy(context, |own| match own {
-            // SAFETY: a stream of ours, which lives as long as its context.
-            Ok(own) => record(context, spare, &mut |event| unsafe {
-                calls::cuEventRecord(event, own)
+            Ok(own) => record(context, spare, &mut |event| {
+                calls::record_event(event, own, false)
             }),
             Err(why) => refused(why, spare),
         }),
         Behind::Green(green) => streams::marking_green(&green, || {
-            // SAFETY: a green context that is kept from being destroyed, and an event of its primary context.
-            record(context, spare, &mut |event| unsafe {
-                calls::cuGreenCtxRecordEvent(green.handle, event)
+            record(context, spare, &mut |event| {
+                calls::record_in_green(green.handle, event)
             })
         }),
         Behind::All => streams::marking_all(context, || {
-            // SAFETY: a context that is kept from being destroyed, and an event of it.
-            record(context, spare, &mut |event| unsafe {
-                calls::cuCtxRecordEvent(context, event)
+            record(context, spare, &mut |event| {
+                calls::record_in_context(context, event)
             })
         }),
     };
@@ -243,11 +209,7 @@ pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed
 
 /// Whether everything that was submitted to a stream of the program's is complete. Not in a stream that records.
 pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
-    let ask = || {
-        // SAFETY: the stream is kept from being destroyed.
-        unsafe { calls::cuStreamQuery(stream) }
-    };
-    match streams::marking(context, stream, false, ask) {
+    match streams::marking(context, stream, false, || calls::stream_status(stream)) {
         Marked::Done(answer) => answer.is_success() || is_over(answer),
         Marked::Gone => true,
         Marked::Captures | Marked::Unknown => false,
@@ -286,30 +248,6 @@ fn refused(why: CUresult, mark: Option<Mark>) -> Put {
     Put::Unmarked(mark)
 }
 
-/// Whether this says that the context is destroyed, or has failed: nothing runs in it any more.
-pub(crate) fn is_over(why: CUresult) -> bool {
-    matches!(
-        why,
-        CUresult::DEINITIALIZED
-            | CUresult::INVALID_CONTEXT
-            | CUresult::CONTEXT_IS_DESTROYED
-            | CUresult::ECC_UNCORRECTABLE
-            | CUresult::NVLINK_UNCORRECTABLE
-            | CUresult::CONTAINED
-            | CUresult::ILLEGAL_ADDRESS
-            | CUresult::LAUNCH_TIMEOUT
-            | CUresult::ASSERT
-            | CUresult::HARDWARE_STACK_ERROR
-            | CUresult::ILLEGAL_INSTRUCTION
-            | CUresult::MISALIGNED_ADDRESS
-            | CUresult::INVALID_ADDRESS_SPACE
-            | CUresult::INVALID_PC
-            | CUresult::LAUNCH_FAILED
-            | CUresult::TENSOR_MEMORY_LEAK
-            | CUresult::MPS_CLIENT_TERMINATED
-    )
-}
-
 /// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is not known to be over.
 fn report(why: CUresult) -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -331,9 +269,7 @@ fn make(context: CUcontext, timed: bool) -> Result<Mark, CUresult> {
     } else {
         CUevent_flags::DISABLE_TIMING
     };
-    let mut event = CUevent::NULL;
-    // SAFETY: an out parameter that outlives the call.
-    unsafe { calls::cuEventCreate(&raw mut event, flags.0) }.ok()?;
+    let event = calls::create_event(flags)?;
     Ok(Mark {
         context,
         event,

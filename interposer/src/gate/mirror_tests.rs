@@ -141,7 +141,7 @@ fn a_turn_that_was_missed_is_answered_by_its_epoch() {
 }
 
 #[test]
-fn a_holder_with_nothing_under_way_is_idle_after_a_while_and_busy_when_it_works() {
+fn an_idle_holder_is_idle_after_a_while_and_busy_when_it_works() {
     let mut mirror = Mirror::default();
     let held = open(4, NO_DEADLINE);
     mirror.step(0, &held, &DONE);

@@ -133,7 +133,7 @@ fn short_operations_fill_the_window_and_do_not_exceed_it() {
 }
 
 #[test]
-fn of_operations_longer_than_the_window_one_runs_and_the_next_comes_in_time() {
+fn of_operations_longer_than_the_window_one_runs_at_a_time() {
     let mut bench = Bench::new();
     for _ in 0..10 {
         bench.launch(1, 20 * MS, BOUNDS);
@@ -153,7 +153,7 @@ fn of_operations_longer_than_the_window_one_runs_and_the_next_comes_in_time() {
 }
 
 #[test]
-fn an_unknown_operation_counts_for_a_quarter_of_the_window_and_is_marked_alone() {
+fn an_unknown_operation_is_a_quarter_window_and_marked_alone() {
     let mut window: Window<u64> = Window::default();
     for _ in 0..5 {
         assert_eq!(admit(&mut window, MS, BOUNDS, 1), Ok(MS / 2));
@@ -244,7 +244,7 @@ fn launches_stop_so_that_all_is_complete_at_the_deadline() {
 }
 
 #[test]
-fn an_operation_longer_than_the_turn_runs_at_its_beginning_and_not_after_another() {
+fn an_operation_longer_than_the_turn_runs_at_its_beginning() {
     let mut bench = Bench::new();
     for _ in 0..10 {
         bench.launch(1, 30 * MS, BOUNDS);
@@ -515,7 +515,7 @@ fn the_time_that_work_was_under_way_is_told_once() {
 }
 
 #[test]
-fn a_process_that_was_stopped_is_not_taken_to_have_held_the_device_meanwhile() {
+fn a_stopped_process_did_not_hold_the_device_meanwhile() {
     let mut bench = Bench::new();
     for _ in 0..20 {
         bench.launch(1, 100 * US, BOUNDS);

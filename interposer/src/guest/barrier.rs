@@ -1,11 +1,9 @@
 //! The closing thread's half of the asymmetric barrier: `membarrier` makes every running thread of the process pass a full one.
-//!
-//! # Safety
-//! `unsafe` makes system calls that touch no memory of ours.
-#![allow(unsafe_code, reason = "the membarrier system call")]
 
 use core::ffi::c_int;
 use std::os::unix::fs::MetadataExt as _;
+
+use crate::guest::sys::membarrier;
 
 /// Commands of `membarrier(2)`, from the kernel's `linux/membarrier.h`.
 const QUERY: c_int = 0;
@@ -14,11 +12,6 @@ const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
 
 /// Links of the folder of a process's threads where there is one thread: its own two, and the thread's.
 const LINKS_OF_ONE: u64 = 3;
-
-fn membarrier(command: c_int) -> i64 {
-    // SAFETY: no flags, no memory.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
-}
 
 /// Whether this system has the barrier. Not in every sandbox, nor before Linux 4.14.
 pub(crate) fn is_offered() -> bool {

@@ -1,26 +1,17 @@
-//! The clock that the daemon's deadlines are told by, and the processor's own counter beside it.
+//! The clock that the daemon's deadlines are told by (std's `Instant` hides the number that processes
+//! share), and the processor's own counter beside it.
 //!
 //! # Safety
-//! `unsafe` has the system fill a structure that outlives the call, and reads a counter that every
-//! processor of these architectures has.
-#![allow(
-    unsafe_code,
-    reason = "clock_gettime: std's Instant hides the number that processes share; the counter"
-)]
+//! `unsafe` reads a counter that every processor of these architectures has.
+#![allow(unsafe_code, reason = "the processor's counter")]
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::guest::sys;
+
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+    sys::monotonic()
 }
 
 /// The processor's counter: a few nanoseconds to read, where the clock takes tens. What a tick is

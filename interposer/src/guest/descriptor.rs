@@ -2,14 +2,12 @@
 //!
 //! Programs close descriptors they did not open (daemons close all of them), and the number then means another file. So each
 //! remembers which file it is, and is looked at before every use.
-//!
-//! # Safety
-//! `unsafe` calls libc with descriptors and structures owned here.
-#![allow(unsafe_code, reason = "fcntl, fstat and close")]
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::io;
+
+use crate::guest::sys;
 
 /// Numbers below this are left to the program: many use the lowest by habit, or close them in bulk.
 const ABOVE: c_int = 200;
@@ -30,13 +28,12 @@ impl Descriptor {
         if answer < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: no memory is involved. Where no high number is to be had, the low one stays.
-        let high = unsafe { libc::fcntl(answer, libc::F_DUPFD_CLOEXEC, ABOVE) };
+        // Where no high number is to be had, the low one stays.
+        let high = sys::duplicate(answer, ABOVE);
         let number = if high < 0 {
             answer
         } else {
-            // SAFETY: just opened, owned by nobody else.
-            unsafe { libc::close(answer) };
+            sys::close(answer);
             high
         };
         let identity = identity(number)?;
@@ -62,8 +59,7 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: ours, as has just been seen.
-            unsafe { libc::close(self.number) };
+            sys::close(self.number);
         }
     }
 }
@@ -95,8 +91,8 @@ impl ParentsOnly {
         let number = self.number.swap(-1, Ordering::AcqRel);
         let inode = self.inode.load(Ordering::Relaxed);
         if number >= 0 && identity(number).is_ok_and(|(_, now)| now == inode) {
-            // SAFETY: the child's copy of what its parent opened; its owner's threads do not exist here.
-            unsafe { libc::close(number) };
+            // The child's copy of what its parent opened; its owner's threads do not exist here.
+            sys::close(number);
         }
     }
 }
@@ -106,11 +102,6 @@ impl ParentsOnly {
 /// # Errors
 /// If it is not open.
 pub(crate) fn identity(number: c_int) -> io::Result<(u64, u64)> {
-    // SAFETY: all-zero is a valid `stat`.
-    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: `stat` outlives the call.
-    if unsafe { libc::fstat(number, &raw mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let stat = sys::status(number)?;
     Ok((stat.st_dev, stat.st_ino))
 }

@@ -5,26 +5,13 @@
 //! still use CUDA, and turns and caps still hold. From then on the gate thread calls nothing, launches go straight to the driver, and
 //! a launch that waited for a turn is not made any more. Processes that end without exit handlers (`_exit`, `quick_exit`, a signal) have no
 //! teardown either. A forked child inherits the handler, and has no gate thread that it could stop.
-//!
-//! # Safety
-//! `unsafe` registers a function of this library, which is never unloaded.
-#![allow(unsafe_code, reason = "registers an exit handler")]
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_void};
-use core::ptr;
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::guest::fork::ForkLocal;
-
-unsafe extern "C" {
-    // With a library of its own named, a handler is called when that is unloaded; without one only at the process's end.
-    fn __cxa_atexit(
-        handler: extern "C" fn(*mut c_void),
-        argument: *mut c_void,
-        library: *mut c_void,
-    ) -> c_int;
-}
+use crate::guest::sys;
 
 /// A handler that is registered, and what it calls.
 #[derive(Debug)]
@@ -53,8 +40,7 @@ pub(crate) fn watch(stop: fn()) {
     if watch.registered.swap(true, Ordering::AcqRel) {
         return;
     }
-    // SAFETY: the function is of this library, which is never unloaded.
-    if unsafe { __cxa_atexit(leave, ptr::null_mut(), ptr::null_mut()) } != 0 {
+    if !sys::at_exit(leave) {
         tracing::warn!("no exit handler: the gate thread goes on until the process is gone");
     }
 }

@@ -19,6 +19,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
+use crate::guest::sys::{self, Scope};
+
 core::arch::global_asm!(
     ".pushsection .tbss.gpushare_inside,\"awT\",@nobits",
     ".balign 8",
@@ -177,35 +179,7 @@ pub(crate) fn sleep(time: Duration) {
 
 /// Sleeps while `word` says `seen`, at most `longest`. May return early for no reason.
 pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
-    let timeout = libc::timespec {
-        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: longest.subsec_nanos().into(),
-    };
-    // SAFETY: both outlive the call.
-    away(|| unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            seen,
-            &raw const timeout,
-            ptr::null::<u32>(),
-            0,
-        )
-    });
-}
-
-/// Wakes all who [`sleep_on`] `word`.
-pub(crate) fn wake_all(word: &AtomicU32) {
-    // SAFETY: the address is only compared with those of sleepers.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            i32::MAX,
-        );
-    }
+    away(|| sys::futex_wait(word, seen, longest, Scope::Private));
 }
 
 /// Whether the frame that was at `frame` in this thread's stack is certainly gone, seen from the one at `here`: calls that are still

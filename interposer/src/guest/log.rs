@@ -2,10 +2,6 @@
 //!
 //! The subscriber formats one line into a buffer on the stack and hands it to one `write`: no thread-locals, no locks, no heap, so
 //! that a hook may log from a destructor, a signal handler or a forked child.
-//!
-//! # Safety
-//! `unsafe` calls `open` and `write` with buffers that outlive the calls.
-#![allow(unsafe_code, reason = "writes with libc")]
 
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
@@ -17,6 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
 use crate::guest::descriptor::identity;
+use crate::guest::sys;
 
 /// Where lines go, -1 for nowhere.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
@@ -62,14 +59,8 @@ fn descriptor_for(value: std::ffi::OsString) -> Option<c_int> {
     let path = CString::new(value.into_vec())
         .ok()
         .filter(|path| !path.is_empty())?;
-    // SAFETY: a C string; the descriptor stays open for the life of the process.
-    let opened = unsafe {
-        libc::open(
-            path.as_ptr(),
-            libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY,
-            0o600,
-        )
-    };
+    // It stays open for the life of the process.
+    let opened = sys::open_to_append(&path);
     (opened >= 0).then_some(opened)
 }
 
@@ -91,8 +82,8 @@ impl Subscriber for Log {
         line.end();
         let descriptor = DESCRIPTOR.load(Ordering::Acquire);
         if is_ours(descriptor) {
-            // SAFETY: the buffer outlives the call. A failed or short write loses a line of the log, nothing else.
-            let _ = unsafe { libc::write(descriptor, line.bytes.as_ptr().cast(), line.used) };
+            // A failed or short write loses a line of the log, nothing else.
+            sys::write(descriptor, &line.bytes[..line.used]);
         }
     }
 

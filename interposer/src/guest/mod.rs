@@ -12,3 +12,4 @@ pub(crate) mod linker;
 pub(crate) mod log;
 pub(crate) mod map;
 pub(crate) mod nap;
+pub(crate) mod sys;

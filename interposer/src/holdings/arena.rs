@@ -4,8 +4,9 @@
 //! with an upper bound first; after it, the driver is asked what is reserved now and the charge follows. Calls that race each keep
 //! their own bound until then, so the sum is never too low.
 //!
-//! Where the bound does not fit, even after [`crate::holdings::reclaim`], but the arena has room for the request, the call is made without growth, under
-//! a [`Promise`]. What room a pool has [`crate::holdings::layout`] knows; the graphs' memory says itself how much of it is unused.
+//! Where the bound does not fit, even after [`crate::holdings::reclaim`], a pool's allocation is
+//! refused (ADR 79). A graph's launch may go without growth, under a [`Promise`]: the graphs' memory
+//! says itself how much of it is unused.
 
 use std::sync::Mutex;
 
@@ -27,8 +28,6 @@ struct Books {
     /// What calls under way may grow the arena by, though they found room in it: another call or a trim may take that room from
     /// under them. As much is not given back until they are done.
     pledged: u32,
-    /// How often less was charged because the arena had let go of something: what was known of its addresses before may be wrong.
-    shrunk: u64,
 }
 
 /// One arena of the driver.
@@ -85,22 +84,8 @@ pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refuse
             fits.map(|()| u64::from(grew) * UNIT)
         }
     };
-    books.shrunk += u64::from(wanted < books.charged);
     books.charged = wanted;
     fits
-}
-
-/// Follows the arena after a call that certainly did not make it grow, without asking the driver.
-///
-/// # Errors
-/// The charge, if the arena has let go of something since [`Held::enter`] answered `shrunk`: then nothing is certain.
-pub(crate) fn after_reuse(arena: &dyn Arena, charge: Charge, shrunk: u64) -> Result<(), Charge> {
-    let mut books = arena.held().lock();
-    if books.shrunk != shrunk {
-        return Err(charge);
-    }
-    books.booked = books.booked.saturating_sub(charge.units().0);
-    Ok(())
 }
 
 /// Follows an arena that may have shrunk.
@@ -143,11 +128,10 @@ impl Held {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A call that has booked `charge` is about to be made; [`after`] or [`after_reuse`] follows. How often the arena has shrunk.
-    pub(crate) fn enter(&self, charge: &Charge) -> u64 {
+    /// A call that has booked `charge` is about to be made; [`after`] follows.
+    pub(crate) fn enter(&self, charge: &Charge) {
         let mut books = self.lock();
         books.booked = books.booked.saturating_add(charge.units().0);
-        books.shrunk
     }
 
     /// Whether nothing is charged.
@@ -158,7 +142,6 @@ impl Held {
     /// Takes everything out: the arena is gone.
     pub(crate) fn take(&self) -> Units {
         let mut books = self.lock();
-        books.shrunk += 1;
         Units(std::mem::take(&mut books.charged))
     }
 }

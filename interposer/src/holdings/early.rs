@@ -160,9 +160,9 @@ pub(crate) fn refuses(device: DeviceKey, bytes: u64) -> bool {
 
 /// Whether a request may wait: within the limit, and not in a thread that records a graph.
 fn would_wait(device: DeviceKey, bytes: u64) -> bool {
-    let fits = account::standing(device).is_some_and(|standing| {
-        let limit = standing.limit.unwrap_or(u64::MAX);
-        standing.charged.saturating_add(bytes) <= limit
+    let fits = account::quota_status(device).is_some_and(|status| {
+        let limit = status.limit.unwrap_or(u64::MAX);
+        status.charged.saturating_add(bytes) <= limit
     });
     fits && captures::may_wait()
 }

@@ -1,15 +1,11 @@
 //! Events of ours behind frees in the program's streams: made, recorded, asked, destroyed. No capture notices any of it, and no lock of
 //! ours is held meanwhile: a stream whose queue is full keeps its caller waiting.
-//!
-//! # Safety
-//! `unsafe` makes, records, asks and destroys events of ours. They are destroyed by nobody else but for their context's end, before which
-//! whoever holds them has forgotten them.
-#![allow(unsafe_code, reason = "calls the driver with events of ours")]
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls;
 use crate::driver::captures::Relaxed;
+use crate::driver::current::CurrentContext;
 use crate::driver::ordered::Ordered;
 use crate::driver::streams::{self, Marked};
 
@@ -40,21 +36,13 @@ pub(crate) fn put(
 fn record(stream: Ordered, spare: Option<CUevent>) -> Result<CUevent, Option<CUevent>> {
     let event = match spare {
         Some(event) => event,
-        None => {
-            let mut event = CUevent::NULL;
-            let flags = CUevent_flags::DISABLE_TIMING.0;
-            // SAFETY: an out parameter that outlives the call.
-            let made = unsafe { calls::cuEventCreate(&raw mut event, flags) };
-            made.ok().map_err(|_| None)?;
-            event
-        }
+        None => calls::create_event(CUevent_flags::DISABLE_TIMING).map_err(|_| None)?,
     };
     if stream.record(event).is_ok() {
         return Ok(event);
     }
     if spare.is_none() {
-        // SAFETY: made a moment ago, and not used after this.
-        let _ = unsafe { calls::cuEventDestroy_v2(event) };
+        let _ = calls::destroy_event(event);
     }
     Err(spare)
 }
@@ -62,39 +50,25 @@ fn record(stream: Ordered, spare: Option<CUevent>) -> Result<CUevent, Option<CUe
 /// Whether an event is passed. Whatever the driver answers but that it is means that it is not.
 pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
     let _relaxed = Relaxed::enter();
-    // SAFETY: an event of ours whose context is kept from going.
-    let ask = || unsafe { calls::cuEventQuery(event) };
-    within(context, ask).is_some_and(CUresult::is_success)
+    within(context, || calls::event_status(event)).is_some_and(CUresult::is_success)
 }
 
 /// Whether the driver says that a stream has nothing under way. It is not asked where a stream captures that waits for this one: the
 /// question would end the capture, whatever the thread's mode.
 pub(crate) fn is_idle(context: CUcontext, stream: Ordered) -> bool {
     let _relaxed = Relaxed::enter();
-    // SAFETY: a stream of a context that is kept from going, and current.
-    let ask = || unsafe { calls::cuStreamQuery(stream.handle()) }.is_success();
+    let ask = || calls::stream_status(stream.handle()).is_success();
     let asked = streams::marking(context, stream.handle(), stream.is_per_thread(), ask);
     asked == Marked::Done(true)
 }
 
 /// Gives an event back to the driver.
 pub(crate) fn destroy(context: CUcontext, event: CUevent) {
-    // SAFETY: an event of ours, not used after this.
-    let _ = within(context, || unsafe { calls::cuEventDestroy_v2(event) });
+    let _ = within(context, || calls::destroy_event(event));
 }
 
-/// Runs `body` with a context current; `None` if it cannot be.
+/// Runs `body` with a context current, one that is kept from going; `None` if it cannot be.
 fn within<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
-    let mut current = CUcontext::NULL;
-    // SAFETY: an out parameter that outlives the call.
-    let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
-    if known && current == context {
-        return Some(body());
-    }
-    // SAFETY: a context that is kept from going; what is pushed is popped.
-    unsafe { calls::cuCtxPushCurrent_v2(context) }.ok().ok()?;
-    let answer = body();
-    // SAFETY: an out parameter that outlives the call.
-    let _ = unsafe { calls::cuCtxPopCurrent_v2(&raw mut current) };
-    Some(answer)
+    let _current = CurrentContext::make(context).ok()?;
+    Some(body())
 }

@@ -13,18 +13,17 @@ use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
 
-use crate::driver::ordered::{Ordered, StreamId};
+use crate::driver::ordered::Ordered;
 use crate::holdings::arena;
 use crate::holdings::events;
 use crate::holdings::graph_memory;
 use crate::holdings::lanes::{Batch, Key, Lane, Lanes, Later, Marked};
-use crate::holdings::layout::Mark;
 use crate::holdings::pools;
 
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
-pub(crate) use crate::holdings::lanes::{Freed, mark};
+pub(crate) use crate::holdings::lanes::Freed;
 
 /// Streams whose frees are remembered before the completed ones are looked for.
 const STREAMS: usize = 64;
@@ -341,24 +340,10 @@ pub(crate) fn context_gone(context: CUcontext) {
     follow_all();
 }
 
-/// Whether frees on other streams than `stream` are under way on the device.
-pub(crate) fn others_pending(device: DeviceKey, stream: Option<StreamId>) -> bool {
-    under_way()
-        .all
-        .iter()
-        .any(|lane| lane.key.device == device && stream != Some(lane.key.stream))
-}
-
-/// What names the frees under way that one stream was given.
-pub(crate) fn own(stream: StreamId) -> Vec<Mark> {
-    settle();
-    under_way()
-        .all
-        .iter()
-        .filter(|lane| lane.key.stream == stream)
-        .flat_map(Lane::batches)
-        .flat_map(|batch| batch.marks.iter().copied())
-        .collect()
+/// Whether frees are under way on the device.
+pub(crate) fn pending_on(device: DeviceKey) -> bool {
+    let lanes = under_way();
+    lanes.all.iter().any(|lane| lane.key.device == device)
 }
 
 /// Bytes that frees under way will give back on a device.

@@ -2,7 +2,6 @@
 //! behind them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
@@ -10,14 +9,13 @@ use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
 use crate::driver::ordered::{Ordered, StreamId};
 use crate::driver::streams;
-use crate::holdings::layout::Mark;
 use crate::holdings::pools::Pool;
 
 /// Something freed in a stream's order.
 #[derive(Debug)]
 pub(crate) enum Freed {
-    /// An allocation of a pool: its address, size in bytes, and what names the free there.
-    Pool(Arc<Pool>, u64, u64, Mark),
+    /// An allocation of a pool, of so many bytes.
+    Pool(Arc<Pool>, u64),
     /// Bytes that a graph, launched there, frees itself.
     Graph(u64),
     /// A charge outside any pool, to be credited when the event has been passed.
@@ -27,8 +25,6 @@ pub(crate) enum Freed {
 /// Frees that stand or fall together.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// What names them in the pools.
-    pub(crate) marks: Vec<Mark>,
     pub(crate) count: usize,
     /// Pools, how many of each one's allocations.
     pub(crate) pools: Vec<(Arc<Pool>, usize)>,
@@ -85,21 +81,11 @@ pub(crate) struct Lanes {
     pub(crate) going: Vec<Lane>,
 }
 
-static MARKS: AtomicU64 = AtomicU64::new(1);
-
-/// A mark nobody else has.
-pub(crate) fn mark() -> Mark {
-    MARKS.fetch_add(1, Ordering::Relaxed)
-}
-
 impl Freed {
     /// Nobody will know when it is over.
     pub(crate) fn never_known(self, device: DeviceKey) {
         match self {
-            Self::Pool(pool, at, bytes, mark) => {
-                pool.submitted(at, bytes, mark, None);
-                pool.over(1);
-            }
+            Self::Pool(pool, _) => pool.over(1),
             Self::Graph(_) => {}
             Self::Linear(units) => account::release(device, units),
         }
@@ -178,7 +164,6 @@ impl Lane {
 impl Batch {
     pub(crate) fn new() -> Self {
         Self {
-            marks: vec![mark()],
             count: 0,
             pools: Vec::new(),
             bytes: 0,
@@ -189,8 +174,7 @@ impl Batch {
     pub(crate) fn add(&mut self, freed: Freed) {
         self.count += 1;
         match freed {
-            Freed::Pool(pool, at, bytes, mark) => {
-                pool.submitted(at, bytes, mark, self.marks.last().copied());
+            Freed::Pool(pool, bytes) => {
                 self.bytes = self.bytes.saturating_add(bytes);
                 self.add_pool(pool, 1);
             }
@@ -209,8 +193,6 @@ impl Batch {
 
     /// Takes another batch in.
     pub(crate) fn join(&mut self, other: Self) {
-        // The last mark is the one that new frees are named by.
-        self.marks.splice(0..0, other.marks);
         self.count += other.count;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.linear.0 = self.linear.0.saturating_add(other.linear.0);
@@ -222,7 +204,6 @@ impl Batch {
     pub(crate) fn over(&self, device: DeviceKey) {
         account::release(device, self.linear);
         for (pool, count) in &self.pools {
-            self.marks.iter().for_each(|mark| pool.passed(*mark));
             pool.over(*count);
         }
     }

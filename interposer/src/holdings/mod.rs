@@ -6,7 +6,6 @@ pub(crate) mod events;
 pub(crate) mod frees;
 pub(crate) mod graph_memory;
 pub(crate) mod lanes;
-pub(crate) mod layout;
 pub(crate) mod objects;
 pub(crate) mod overhead;
 pub(crate) mod pools;

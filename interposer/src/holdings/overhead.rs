@@ -5,10 +5,6 @@
 //! held up. Under a daemon, `ps` has the daemon's own measurements.
 //!
 //! Other processes allocate meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a neighbour's allocation from being taken for it.
-//!
-//! # Safety
-//! `unsafe` calls the driver with out parameters that outlive the calls.
-#![allow(unsafe_code, reason = "asks the driver for free memory")]
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
@@ -16,6 +12,7 @@ use crate::account::{self, nvml};
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
+use crate::driver::current::CurrentContext;
 use crate::driver::device::DeviceKey;
 use crate::holdings::objects::Map;
 
@@ -60,20 +57,9 @@ impl Gauge {
 }
 
 fn free_in(context: CUcontext) -> Option<u64> {
-    let mut current = CUcontext::NULL;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: out parameters that outlive the calls; a context that was current when the gauge was chosen; what is pushed is popped.
-    unsafe {
-        let here = calls::cuCtxGetCurrent(&raw mut current).is_success() && current == context;
-        if !here && !calls::cuCtxPushCurrent_v2(context).is_success() {
-            return None;
-        }
-        let answer = unnoticed(|| calls::cuMemGetInfo_v2(&raw mut free, &raw mut total));
-        if !here {
-            let _ = calls::cuCtxPopCurrent_v2(&raw mut current);
-        }
-        answer.is_success().then_some(free as u64)
-    }
+    let _current = CurrentContext::make(context).ok()?;
+    let (free, _) = unnoticed(calls::memory_info).ok()?;
+    Some(free as u64)
 }
 
 /// Makes a call and measures what it took on `device`: negative where it gave back.

@@ -1,10 +1,6 @@
 //! The memory pools of this process: where each lies, what it is charged with, and until when it can be asked.
-//!
-//! # Safety
-//! The driver is asked only about pools that exist: one the program has destroyed is marked before its handle means nothing.
-#![allow(unsafe_code, reason = "asks the driver about pools")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpushare_cuda_abi::cuda::*;
@@ -13,14 +9,10 @@ use crate::account;
 use crate::driver::calls;
 use crate::driver::captures::unnoticed;
 use crate::driver::device::{self, DeviceKey};
-use crate::driver::ordered::StreamId;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
-use crate::holdings::arena::{self, Arena, Held, Promise};
+use crate::holdings::arena::{self, Arena, Held};
 use crate::holdings::frees;
-use crate::holdings::layout::{Layout, Mark, Placed};
-use crate::holdings::reclaim;
-use crate::holdings::turns::{Turn, Turns};
 
 /// A pool whose memory is a device's.
 #[derive(Debug)]
@@ -28,12 +20,6 @@ pub(crate) struct Pool {
     handle: CUmemoryPool,
     device: DeviceKey,
     held: Held,
-    /// Allocations are made one at a time, so that it can be told what each of them did.
-    turns: Turns,
-    /// Where there is room in it. Locked for moments, never while the driver is asked.
-    layout: Mutex<Layout>,
-    /// Whether it once grew though there was room: then no room is relied on any more.
-    surprising: AtomicBool,
     /// Allocations not yet freed.
     live: AtomicUsize,
     /// Frees under way. A destroyed pool keeps its memory until the last of them is over, and nothing is live.
@@ -79,9 +65,6 @@ impl Pool {
             handle,
             device,
             held: Held::default(),
-            turns: Turns::default(),
-            layout: Mutex::default(),
-            surprising: AtomicBool::new(false),
             live: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
             closed: Mutex::new(false),
@@ -102,152 +85,19 @@ impl Pool {
         self.reserved().is_none()
     }
 
-    fn layout(&self) -> MutexGuard<'_, Layout> {
-        locked(&self.layout)
-    }
-
-    /// Has `call` allocate `bytes`; what it may grow the pool by is booked, and the pool had `shrunk` as often by then. The address is
-    /// read from it with `at` if it succeeds. Whether it certainly lies in memory that the pool had already.
-    pub(crate) fn allocate(
-        &self,
-        bytes: u64,
-        shrunk: u64,
-        call: &impl Fn() -> CUresult,
-        at: &impl Fn() -> u64,
-    ) -> (CUresult, bool) {
-        // Whoever has waited too long goes all the same; then nothing is known of the pool any more.
-        let turn = self.turns.take(reclaim::PATIENCE);
-        let mut before = None;
-        if turn.is_some() && !self.surprising.load(Ordering::Relaxed) {
-            before = self.layout().trusted(shrunk);
-        }
-        if before.is_some() {
-            let answer = call();
-            if !answer.is_success() {
-                return (answer, false);
-            }
-            if self.layout().reused(at(), bytes, growth_of(bytes)) {
-                self.live.fetch_add(1, Ordering::AcqRel);
-                return (answer, true);
-            }
-            self.one_more(turn.as_ref(), at(), bytes, before);
-            return (answer, false);
-        }
-        before = self.reserved();
-        if let (Some(_), Some(before)) = (&turn, before) {
-            let mut layout = self.layout();
-            let surprised = layout.look(before, None);
-            layout.trust(shrunk);
-            drop(layout);
-            if surprised {
-                self.surprised();
-            }
-        } else {
-            self.layout().forget();
-        }
-        let answer = call();
-        if answer.is_success() {
-            self.one_more(turn.as_ref(), at(), bytes, before);
-        }
-        (answer, false)
-    }
-
-    /// Has `call` allocate `bytes` in a stream without booking any growth, if the pool has room for it. With `trim`, the driver is first
-    /// made to let go of everything it can, which says best what is still there.
-    pub(crate) fn allocate_in_room(
-        &self,
-        bytes: u64,
-        stream: StreamId,
-        trim: bool,
-        call: &impl Fn() -> CUresult,
-        at: &impl Fn() -> u64,
-    ) -> Option<CUresult> {
-        if self.surprising.load(Ordering::Acquire) {
-            return None;
-        }
-        let turn = self.turns.take(reclaim::PATIENCE)?;
-        // From here on as much stays charged as the pool may grow by, if others have the driver let go of that room from now on.
-        let promise = Promise::of(&self.held, growth_of(bytes));
-        let before = self.room(bytes, stream, trim)?;
-        let answer = call();
-        if answer.is_success() {
-            self.one_more(Some(&turn), at(), bytes, Some(before));
-        }
-        drop(promise);
-        Some(answer)
-    }
-
-    /// What is reserved, if the pool has room for `bytes` in a stream.
-    fn room(&self, bytes: u64, stream: StreamId, trim: bool) -> Option<u64> {
-        if self.attribute(CUmemPool_attribute::REUSE_ALLOW_OPPORTUNISTIC) != Some(1) {
-            return None;
-        }
-        let own = frees::own(stream);
-        let idle = trim.then(|| self.layout().idle());
-        if trim {
-            self.trim();
-        }
-        let reserved = self.reserved()?;
-        let mut layout = self.layout();
-        layout.look(reserved, idle.as_deref());
-        layout.fits(bytes, &own).then_some(reserved)
-    }
-
-    /// The pool grew though it had room.
-    pub(crate) fn surprised(&self) {
-        if !self.surprising.swap(true, Ordering::AcqRel) {
-            tracing::warn!(
-                "a memory pool grew though it had room; its room is not relied on any more"
-            );
-        }
-    }
-
-    /// One allocation more, made in a turn when `before` was reserved.
-    fn one_more(&self, turn: Option<&Turn<'_>>, at: u64, bytes: u64, before: Option<u64>) {
+    /// One allocation more.
+    pub(crate) fn one_more(&self) {
         self.live.fetch_add(1, Ordering::AcqRel);
-        let after = self.reserved();
-        let growth = growth_of(bytes);
-        let mut layout = self.layout();
-        match (turn, before, after) {
-            (Some(_), Some(before), Some(after)) => layout.placed(Placed {
-                at,
-                bytes,
-                growth,
-                before,
-                after,
-            }),
-            _ => layout.forget(),
-        }
     }
 
-    /// An allocation is about to be freed; what names the free.
-    pub(crate) fn leaving(&self, at: u64, bytes: u64) -> Mark {
-        let mark = frees::mark();
+    /// An allocation is about to be freed.
+    pub(crate) fn leaving(&self) {
         self.leaving.fetch_add(1, Ordering::AcqRel);
-        self.layout().leaving(at, bytes, mark);
-        mark
     }
 
     /// The driver has refused that free.
-    pub(crate) fn stayed(&self, at: u64, bytes: u64, mark: Mark) {
-        self.layout().stayed(at, bytes, mark);
+    pub(crate) fn stayed(&self) {
         self.leaving.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// The driver has accepted that free, and an event stands behind it, if any could be had.
-    pub(crate) fn submitted(&self, at: u64, bytes: u64, mark: Mark, event: Option<Mark>) {
-        self.layout().submitted(at, bytes, mark, event);
-    }
-
-    /// The driver has freed it at once.
-    pub(crate) fn freed(&self, at: u64, bytes: u64, mark: Mark) {
-        self.layout().freed(at, bytes, mark);
-        self.over(1);
-    }
-
-    /// An event has been passed.
-    pub(crate) fn passed(&self, event: Mark) {
-        self.layout().passed(event);
     }
 
     /// As many frees are over.
@@ -293,20 +143,15 @@ impl Arena for Pool {
     fn trim(&self) {
         let closed = locked(&self.closed);
         if !*closed {
-            // SAFETY: the pool exists while `closed` is locked and false. What is in use stays.
-            let _ = unnoticed(|| unsafe { calls::cuMemPoolTrimTo(self.handle, 0) });
+            // The pool exists while `closed` is locked and false. What is in use stays.
+            let _ = unnoticed(|| calls::trim_pool(self.handle, 0));
         }
     }
 }
 
 /// An attribute of a pool, 32 or 64 bits wide.
 fn attribute_of(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
-    let mut value = 0_u64;
-    // SAFETY: no attribute asked for here is wider than `value`; of a narrower one the rest stays zero.
-    let answer = unnoticed(|| unsafe {
-        calls::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
-    });
-    answer.is_success().then_some(value)
+    unnoticed(|| calls::pool_attribute(pool, attribute)).ok()
 }
 
 /// Where an allocation from a pool is charged.

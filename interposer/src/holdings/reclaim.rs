@@ -11,7 +11,6 @@ use gpushare_cuda_abi::cuda::CUresult;
 
 use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::StreamId;
 use crate::guest::background::Uncancelled;
 use crate::guest::frames;
 use crate::holdings::arena::{self, Arena};
@@ -70,7 +69,7 @@ fn insist_and_tell(
 }
 
 /// Times the driver is asked again.
-const INSISTENCE: usize = 8;
+const OOM_RETRIES: usize = 8;
 
 /// As [`insist`] where the driver has just had none. May wait for the daemon.
 #[cold]
@@ -82,11 +81,11 @@ pub(crate) fn insist_slowly(
 ) -> CUresult {
     let _uncancelled = Uncancelled::begin();
     let mut answer = CUresult::OUT_OF_MEMORY;
-    let Some(mut insistence) = account::Insistence::new(device, bytes, call) else {
+    let Some(mut retry) = account::OomRetry::new(device, bytes, call) else {
         return answer;
     };
-    for _ in 0..INSISTENCE {
-        if !insistence.again() {
+    for _ in 0..OOM_RETRIES {
+        if !retry.again() {
             break;
         }
         answer = ask();
@@ -110,7 +109,7 @@ fn reserve_slowly(
         wrong => return Err(wrong),
     }
     let early = || early::refuses(device, bytes);
-    match reserve_unless(&early, device, bytes, None, call, &mut || None::<()>) {
+    match reserve_unless(&early, device, bytes, call, &mut || None::<()>) {
         Ok(Found::Booked(charge)) => Ok(charge),
         Ok(Found::Otherwise(())) | Err(Refused) => {
             early::ran_out(device, bytes);
@@ -128,17 +127,15 @@ pub(crate) enum Found<T> {
     Otherwise(T),
 }
 
-/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way. Frees given to `stream` itself are
-/// not waited for.
+/// As [`reserve_slowly`], but each time the charge does not fit, `otherwise` may find another way.
 #[cold]
 pub(crate) fn reserve_or<T>(
     device: DeviceKey,
     bytes: u64,
-    stream: Option<StreamId>,
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
-    reserve_unless(&|| false, device, bytes, stream, call, otherwise)
+    reserve_unless(&|| false, device, bytes, call, otherwise)
 }
 
 /// As [`reserve_or`]; before the daemon is waited for, `early` may refuse.
@@ -146,7 +143,6 @@ fn reserve_unless<T>(
     early: &dyn Fn() -> bool,
     device: DeviceKey,
     bytes: u64,
-    stream: Option<StreamId>,
     call: &Deadline,
     otherwise: &mut dyn FnMut() -> Option<T>,
 ) -> Result<Found<T>, Refused> {
@@ -156,7 +152,7 @@ fn reserve_unless<T>(
     loop {
         // Looked at before the trim: a free that ends behind the trim's back is worth another round.
         frees::settle();
-        let pending = frees::others_pending(device, stream);
+        let pending = frees::pending_on(device);
         trim(device);
         let refused = match account::charge(device, bytes, call) {
             Err(refused) => refused,
@@ -194,10 +190,10 @@ fn trim(device: DeviceKey) {
 
 /// Whether `bytes` would fit if all frees under way were complete.
 fn could_fit(device: DeviceKey, bytes: u64) -> bool {
-    let Some(standing) = account::standing(device) else {
+    let Some(status) = account::quota_status(device) else {
         return false;
     };
-    let Some(limit) = standing.limit else {
+    let Some(limit) = status.limit else {
         return true;
     };
     let unused = AtomicU64::new(0);
@@ -209,7 +205,7 @@ fn could_fit(device: DeviceKey, bytes: u64) -> bool {
     };
     pools::each(&add);
     graph_memory::each(&add);
-    let left = standing
+    let left = status
         .charged
         .saturating_sub(unused.into_inner())
         .saturating_sub(frees::coming(device));

@@ -43,17 +43,19 @@ pub(crate) fn pointer(
     bytes: u64,
     refusal: impl Fn() -> CUresult,
     ask: impl Fn() -> CUresult,
-    address: impl FnOnce() -> u64,
+    address: impl FnOnce() -> Option<u64>,
 ) -> CUresult {
     booked(
         bytes,
         |_| refusal(),
         ask,
         |here, charge| {
-            table::insert(
-                address(),
-                Record::new(here.device, here.context, kind, charge.keep()),
-            );
+            if let Some(address) = address() {
+                table::insert(
+                    address,
+                    Record::new(here.device, here.context, kind, charge.keep()),
+                );
+            }
             CUresult::SUCCESS
         },
     )

@@ -4,17 +4,10 @@
 //! plane is larger than a device. Extents and shape are therefore looked at here, by the table of
 //! `cuArray3DCreate`; format and channels the driver is asked about, with the largest layered array
 //! it has, which no device has room for: half a tebi of elements and more.
-//!
-//! # Safety
-//! The driver is asked with descriptors and out parameters that outlive the calls.
-#![allow(
-    unsafe_code,
-    reason = "asks the driver for its attributes, and for an array"
-)]
 
 use gpushare_cuda_abi::cuda::{
-    CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUarray,
-    CUarray_format as Format, CUdevice_attribute as Attribute, CUresult,
+    CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUarray_format as Format,
+    CUdevice_attribute as Attribute, CUresult,
 };
 
 use crate::driver::calls;
@@ -139,20 +132,14 @@ fn can_be(shape: Shape, most: &dyn Fn(Attribute) -> u64) -> bool {
 
 /// A device's own extent; above all extents where it does not say.
 fn most(device: DeviceKey, attribute: Attribute) -> u64 {
-    let mut value = 0;
-    let Some(ordinal) = device::ordinal_of(device) else {
-        return u64::MAX;
-    };
-    // SAFETY: an out parameter that outlives the call.
-    let answer = unsafe { calls::cuDeviceGetAttribute(&raw mut value, attribute, ordinal) };
-    let known = u64::try_from(value).ok().filter(|known| *known > 0);
-    known.filter(|_| answer.is_success()).unwrap_or(u64::MAX)
+    let known = device::ordinal_of(device)
+        .and_then(|ordinal| calls::device_attribute(attribute, ordinal).ok());
+    let known = known.and_then(|known| u64::try_from(known).ok());
+    known.filter(|known| *known > 0).unwrap_or(u64::MAX)
 }
 
 fn ask(shape: Shape) -> CUresult {
-    let (mut array, extent) = (CUarray::NULL, |extent| {
-        usize::try_from(extent).unwrap_or(usize::MAX)
-    });
+    let extent = |extent| usize::try_from(extent).unwrap_or(usize::MAX);
     let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
         Width: extent(shape.width),
         Height: extent(shape.height),
@@ -161,13 +148,13 @@ fn ask(shape: Shape) -> CUresult {
         NumChannels: shape.channels,
         Flags: shape.flags,
     };
-    // SAFETY: an out parameter and a descriptor that outlive the call.
-    let asked = unsafe { calls::cuArray3DCreate_v2(&raw mut array, &raw const descriptor) };
-    if asked.is_success() {
-        // SAFETY: the driver has just made it, and the program has not seen it.
-        let _ = unsafe { calls::cuArrayDestroy(array) };
+    match calls::create_array(&descriptor) {
+        Ok(array) => {
+            let _ = calls::destroy_array(array);
+            CUresult::SUCCESS
+        }
+        Err(answer) => answer,
     }
-    asked
 }
 
 #[cfg(test)]

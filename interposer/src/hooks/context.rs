@@ -1,8 +1,4 @@
 //! Contexts: what they take is measured as overhead; when one goes, everything in it is credited.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
-#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 use core::ffi::c_int;
 
@@ -10,34 +6,39 @@ use gpushare_cuda_abi::cuda::*;
 
 use crate::account::{self, Deadline};
 use crate::driver::calls;
-use crate::driver::captures;
 use crate::driver::captures::unnoticed;
 use crate::driver::contexts;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::driver::streams;
+use crate::entry::args::Out;
 use crate::entry::hooks;
-use crate::gate;
+use crate::gate::{self, drain};
 use crate::holdings::frees;
-use crate::holdings::objects::Map;
+use crate::holdings::objects::{self, Map};
 use crate::holdings::overhead;
 use crate::holdings::reclaim;
+use crate::holdings::table;
 
 hooks! {
-    fn cuCtxCreate | cuCtxCreate_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult = create;
-    fn cuCtxCreate_v3(context: *mut CUcontext, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
-        device: CUdevice) -> CUresult = create_v3;
-    fn cuCtxCreate_v4(context: *mut CUcontext, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
-        = create_v4;
-    fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = destroy;
-    fn cuCtxDetach(context: CUcontext) -> CUresult = detach;
-    fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = set_limit;
-    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult = retain;
-    fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult = release;
-    fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult = reset;
-    fn cuGreenCtxCreate(context: *mut CUgreenCtx, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
-        = create_green;
-    fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = destroy_green;
+    fn cuCtxCreate | cuCtxCreate_v2(context: Out<'_, CUcontext>, flags: u32, device: CUdevice) -> CUresult
+        = |call| creating(context, device, call);
+    fn cuCtxCreate_v3(context: Out<'_, CUcontext>, affinity: *mut CUexecAffinityParam, count: c_int, flags: u32,
+        device: CUdevice) -> CUresult = |call| creating(context, device, call);
+    fn cuCtxCreate_v4(context: Out<'_, CUcontext>, params: *mut CUctxCreateParams, flags: u32, device: CUdevice) -> CUresult
+        = |call| creating(context, device, call);
+    fn cuCtxDestroy | cuCtxDestroy_v2(context: CUcontext) -> CUresult = |call| ending(context, call, CUresult::is_success);
+    fn cuCtxDetach(context: CUcontext) -> CUresult = |call| detach(context, call);
+    fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult = |call| set_limit(call);
+    fn cuDevicePrimaryCtxRetain(context: Out<'_, CUcontext>, device: CUdevice) -> CUresult = |call| retain(context, device, call);
+    fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult
+        = |call| ending_primary(device, call, || !is_active(device));
+    // A reset empties the primary context, whoever still retains it.
+    fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult
+        = |call| ending_primary(device, call, || true);
+    fn cuGreenCtxCreate(context: Out<'_, CUgreenCtx>, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
+        = |call| create_green(context, device, call);
+    fn cuGreenCtxDestroy(context: CUgreenCtx) -> CUresult = |call| destroy_green(context, call);
 }
 
 /// Primary contexts by device ordinal.
@@ -48,48 +49,18 @@ fn key(handle: CUcontext) -> u64 {
     handle.0.addr() as u64
 }
 
-fn create(real: cuCtxCreate, context: *mut CUcontext, flags: u32, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe { real(context, flags, device) })
-}
-
-fn create_v3(
-    real: cuCtxCreate_v3,
-    context: *mut CUcontext,
-    affinity: *mut CUexecAffinityParam,
-    count: c_int,
-    flags: u32,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real(context, affinity, count, flags, device)
-    })
-}
-
-fn create_v4(
-    real: cuCtxCreate_v4,
-    context: *mut CUcontext,
-    params: *mut CUctxCreateParams,
-    flags: u32,
-    device: CUdevice,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real(context, params, flags, device)
-    })
-}
-
 /// Makes a context by `call` and measures what it took.
-fn creating(context: *mut CUcontext, ordinal: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+fn creating(
+    context: Out<'_, CUcontext>,
+    ordinal: CUdevice,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
     let device = device::of_ordinal(ordinal);
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    if let (true, Some(device)) = (answer.is_success(), device) {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+    if let (Some(made), Some(device)) = (context.after(answer), device) {
         // Noticed now, so that the gate thread knows it.
         contexts::of(made);
         overhead::book_context(made, device, took);
@@ -121,22 +92,13 @@ fn begun(
     }))
 }
 
-fn destroy(real: cuCtxDestroy, context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real(context) };
-    ending(context, call, |answer| answer.is_success())
-}
-
 /// The last user's detaching destroys the context, which is then no longer the thread's current one.
-fn detach(real: cuCtxDetach, context: CUcontext) -> CUresult {
+fn detach(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     let ended = |answer: CUresult| {
-        let mut current = CUcontext::NULL;
-        // SAFETY: an out parameter that outlives the call.
-        let known = unsafe { calls::cuCtxGetCurrent(&raw mut current) }.is_success();
-        answer.is_success() && known && current != context
+        let current = calls::current_context();
+        answer.is_success() && current.is_ok_and(|current| current != context)
     };
-    // SAFETY: the program's own argument.
-    ending(context, || unsafe { real(context) }, ended)
+    ending(context, call, ended)
 }
 
 /// Makes a call that may end a context, and credits what goes with it if `ended` says that it did.
@@ -145,40 +107,38 @@ fn ending(
     call: impl FnOnce() -> CUresult,
     ended: impl FnOnce(CUresult) -> bool,
 ) -> CUresult {
-    let call = || {
-        frees::context_going(context);
-        call()
-    };
-    streams::destroying_context(context, call, |answer| {
-        let ended = ended(answer);
-        if ended {
-            contexts::gone(context);
-            overhead::context_gone(context);
-            captures::context_gone(context);
-            frees::context_gone(context);
-        } else {
-            frees::context_stays(context);
+    let going = contexts::going(context);
+    drain::context_going(context);
+    frees::context_going(context);
+    let answer = call();
+    let ended = ended(answer);
+    if ended {
+        let gone = going.ended();
+        if let Some(number) = gone.number() {
+            table::drain_context(number);
+            objects::drain_context(number);
         }
-        ended
-    })
+        overhead::context_gone(context);
+        frees::context_gone(context);
+    } else {
+        frees::context_stays(context);
+        going.stays();
+    }
+    drain::context_went(context, ended);
+    answer
 }
 
 /// Heap and print buffer are device memory; the change counts as the context's.
-fn set_limit(real: cuCtxSetLimit, limit: CUlimit, value: usize) -> CUresult {
+fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
     let here = contexts::here();
-    // SAFETY: the program's own arguments.
-    let (answer, took) = overhead::measured(here.map(|here| here.device), || unsafe {
-        real(limit, value)
-    });
+    let (answer, took) = overhead::measured(here.map(|here| here.device), call);
     if let (true, Some(here)) = (answer.is_success(), here) {
         overhead::book(key(here.handle), here.handle, here.device, took);
     }
     answer
 }
 
-fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real(context, device) };
+fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     if is_active(device) {
         // Somebody whom no hook saw has made it: a tool that the driver lets in while it starts.
         let is_news = PRIMARY
@@ -196,10 +156,8 @@ fn retain(real: cuDevicePrimaryCtxRetain, context: *mut CUcontext, device: CUdev
 }
 
 /// Remembers the primary context that a retain answered, for the release that names only the device.
-fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> CUresult {
-    if answer.is_success() {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -> CUresult {
+    if let Some(made) = context.after(answer) {
         PRIMARY.insert(u64::from(device.cast_unsigned()), made);
         contexts::of(made);
     }
@@ -207,23 +165,7 @@ fn remembered(device: CUdevice, context: *const CUcontext, answer: CUresult) -> 
 }
 
 fn is_active(device: CUdevice) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    // SAFETY: out parameters that outlive the call.
-    let answer = unnoticed(|| unsafe {
-        calls::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
-    });
-    answer.is_success() && active != 0
-}
-
-fn release(real: cuDevicePrimaryCtxRelease, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending_primary(device, || unsafe { real(device) }, || !is_active(device))
-}
-
-/// A reset empties the primary context, whoever still retains it.
-fn reset(real: cuDevicePrimaryCtxReset, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending_primary(device, || unsafe { real(device) }, || true)
+    unnoticed(|| calls::primary_is_active(device)).unwrap_or(false)
 }
 
 /// Makes a call that may end a device's primary context.
@@ -243,23 +185,17 @@ fn ending_primary(
 
 /// A green context retains the primary one, and is perhaps the first to.
 fn create_green(
-    real: cuGreenCtxCreate,
-    context: *mut CUgreenCtx,
-    resources: CUdevResourceDesc,
+    context: Out<'_, CUgreenCtx>,
     ordinal: CUdevice,
-    flags: u32,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let device: Option<DeviceKey> = device::of_ordinal(ordinal);
     let begins = !is_active(ordinal);
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real(context, resources, ordinal, flags) };
     let (answer, took) = match begun(device, call) {
         Ok(begun) => begun,
         Err(refused) => return refused,
     };
-    if let (true, Some(device)) = (answer.is_success(), device) {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *context };
+    if let (Some(made), Some(device)) = (context.after(answer), device) {
         let primary = note_green(made, ordinal, device, begins.then_some(took));
         let took = if begins { 0 } else { took };
         overhead::book(number(made), primary, device, took.max(1));
@@ -287,21 +223,37 @@ fn note_green(
 
 /// It releases the primary context, perhaps as the last one to. Its streams stay, detached: nothing can be put into them any more, and
 /// what they were given is still done.
-fn destroy_green(real: cuGreenCtxDestroy, context: CUgreenCtx) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real(context) };
+fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(green) = green::of(context) else {
         return call();
     };
     let destroyed = || {
-        let answer = streams::destroying_green(&green, call);
+        let going = green_going(&green);
+        let answer = call();
         if answer.is_success() {
             overhead::forget(number(context));
             contexts::green_gone(&green);
+        } else {
+            going.stay();
         }
         answer
     };
     ending_primary(green.ordinal, destroyed, || !is_active(green.ordinal))
+}
+
+/// A green context is about to be destroyed. From then on nothing can be put into its streams, but the driver finishes what they
+/// hold: that is marked before.
+fn green_going(green: &green::Green) -> streams::Going {
+    let own = streams::of_green(green);
+    for (stream, here) in &own {
+        drain::stream_going(*here, *stream);
+    }
+    drain::green_going(green);
+    let own: Vec<CUstream> = own.into_iter().map(|(stream, _)| stream).collect();
+    let going = streams::going(&own);
+    own.into_iter().for_each(drain::stream_gone);
+    drain::stream_gone(CUstream(green.converted.0.cast()));
+    going
 }
 
 /// The number a green context is known by in our maps.

@@ -2,11 +2,6 @@
 //!
 //! An executable graph is sized when it is made, from the allocation nodes of its graph and of the graphs in it, captured ones among
 //! them. A launch may make the device's graph memory grow by that much; what it really reserves is read after the launch.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments, and asked about the program's graphs. Results are read only after the
-//! driver accepted the pointers.
-#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 use core::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +12,7 @@ use crate::account::{self, Charge, Deadline};
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::ordered::Ordered;
+use crate::entry::args::{InOut, Opaque, Out};
 use crate::entry::hooks;
 use crate::gate::{self, Work};
 use crate::holdings::arena::{self, Arena as _, Promise};
@@ -29,19 +25,23 @@ use crate::hooks::graph_size::{Sizes, size_up};
 use crate::hooks::refusal;
 
 hooks! {
-    fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error: *mut CUgraphNode,
-        log: *mut c_char, size: usize) -> CUresult = instantiate;
-    fn cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64) -> CUresult = instantiate_flags;
-    fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph,
-        params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult = instantiate_params;
+    fn cuGraphInstantiate | cuGraphInstantiate_v2(exec: Out<'_, CUgraphExec>, graph: CUgraph, error: Opaque<'_, CUgraphNode>,
+        log: Opaque<'_, c_char>, size: usize) -> CUresult
+        = |real(..)| instantiating(exec, graph, 0, |exec, _| real(exec, graph, error, log, size));
+    fn cuGraphInstantiateWithFlags(exec: Out<'_, CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult
+        = |real(..)| instantiating(exec, graph, flags, |exec, flags| real(exec, graph, flags));
+    fn cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(exec: Out<'_, CUgraphExec>, graph: CUgraph,
+        params: InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>) -> CUresult
+        = |real(..)| instantiate_params(exec, graph, params, real);
     #[graph]
-    fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> CUresult = launch;
-    #[graph]
-    fn cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = launch_per_thread;
-    fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> CUresult = upload;
-    fn cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = upload_per_thread;
-    fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = destroy;
-    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = trim;
+    fn cuGraphLaunch | cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult = |call, of| {
+        let stream = of(stream);
+        launching(exec, stream, || gate::pass(&Work::One(stream, exec.into()), call))
+    };
+    fn cuGraphUpload | cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult
+        = |call, of| launching(exec, of(stream), call);
+    fn cuGraphExecDestroy(exec: CUgraphExec) -> CUresult = |call| destroy(exec, call);
+    fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult = |call| trimmed(device, call());
 }
 
 /// An executable graph that allocates.
@@ -61,67 +61,38 @@ struct Last {
 static EXECS: Map<Exec> = Map::new();
 /// How many there are, so that launches of all others cost one load.
 static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
+
 fn key(exec: CUgraphExec) -> u64 {
     exec.0.addr() as u64
 }
 
-fn instantiate(
-    real: cuGraphInstantiate,
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    error: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    instantiating(exec, graph, 0, |exec, _| unsafe {
-        real(exec, graph, error, log, size)
-    })
-}
-
-fn instantiate_flags(
-    real: cuGraphInstantiateWithFlags,
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    instantiating(exec, graph, flags, |exec, flags| unsafe {
-        real(exec, graph, flags)
-    })
-}
-
 fn instantiate_params(
-    real: cuGraphInstantiateWithParams,
-    exec: *mut CUgraphExec,
+    exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
-    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    params: InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>,
+    real: impl Fn(Out<'_, CUgraphExec>, CUgraph, InOut<'_, CUDA_GRAPH_INSTANTIATE_PARAMS>) -> CUresult,
 ) -> CUresult {
-    let flags = if params.is_null() {
-        0
-    } else {
-        // SAFETY: the program's own argument; null is for the driver to refuse.
-        unsafe { (*params).flags }
+    // The driver refuses where there is no place for the result, or no parameters.
+    let given = if exec.is_null() { None } else { params.read() };
+    let Some(given) = given else {
+        return real(exec, graph, params);
     };
-    instantiating(exec, graph, flags, |exec, asked| {
-        if asked == flags {
-            // SAFETY: as above.
-            return unsafe { real(exec, graph, params) };
+    instantiating(exec, graph, given.flags, |exec, asked| {
+        if asked == given.flags {
+            return real(exec, graph, params);
         }
-        // SAFETY: flags were read from it, so it is not null.
-        let mut others = unsafe { *params };
+        let mut others = given;
         others.flags = asked;
-        // SAFETY: the program's own arguments, but for the flags.
-        unsafe { real(exec, graph, &raw mut others) }
+        real(exec, graph, InOut::to(&mut others))
     })
 }
 
 /// Makes an executable graph by `call` and remembers what it allocates. With the upload flag memory may be taken at once.
 fn instantiating(
-    exec: *mut CUgraphExec,
+    exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
     flags: u64,
-    ask: impl Fn(*mut CUgraphExec, u64) -> CUresult,
+    ask: impl Fn(Out<'_, CUgraphExec>, u64) -> CUresult,
 ) -> CUresult {
     let call = || ask(exec, flags);
     // The driver refuses where there is no place for the result.
@@ -141,10 +112,9 @@ fn instantiating(
         // same.
         let refusal = || {
             let mut tried = CUgraphExec::NULL;
-            let asked = ask(&raw mut tried, flags & !upload);
+            let asked = ask(Out::to(&mut tried), flags & !upload);
             if asked.is_success() {
-                // SAFETY: the driver has just made it, and the program has not seen it.
-                let _ = unsafe { calls::cuGraphExecDestroy(tried) };
+                let _ = calls::destroy_exec(tried);
             }
             refusal::of(asked, || CUresult::OUT_OF_MEMORY)
         };
@@ -153,13 +123,9 @@ fn instantiating(
     } else {
         call()
     };
-    if answer.is_success() {
-        // SAFETY: the driver wrote it.
-        let made = unsafe { *exec };
-        if EXECS
-            .insert(key(made), Exec { sizes, last: None })
-            .is_none()
-        {
+    if let Some(made) = exec.after(answer) {
+        let known = EXECS.insert(key(made), Exec { sizes, last: None });
+        if known.is_none() {
             ALLOCATING.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -170,56 +136,21 @@ fn instantiating(
 /// will take must be known: one that it accepts goes again, and `failed` is the answer.
 #[cold]
 fn unsized_up(
-    exec: *mut CUgraphExec,
+    exec: Out<'_, CUgraphExec>,
     failed: CUresult,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let answer = call();
-    if !answer.is_success() {
+    let Some(made) = exec.after(answer) else {
         return answer;
-    }
-    // SAFETY: the driver has just made it, and the program has not seen it.
-    let _ = unsafe { calls::cuGraphExecDestroy(*exec) };
+    };
+    let _ = calls::destroy_exec(made);
     failed
 }
 
 /// Whether a graph that is launched may allocate.
 pub(crate) fn may_allocate() -> bool {
     ALLOCATING.load(Ordering::Acquire) != 0
-}
-
-fn launch(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let ordered = Ordered::legacy(stream);
-    launching(exec, ordered, || {
-        // SAFETY: the program's own arguments.
-        gate::pass(&Work::One(ordered, exec.into()), || unsafe {
-            real(exec, stream)
-        })
-    })
-}
-
-fn launch_per_thread(real: cuGraphLaunch, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    let ordered = Ordered::per_thread(stream);
-    launching(exec, ordered, || {
-        // SAFETY: the program's own arguments.
-        gate::pass(&Work::One(ordered, exec.into()), || unsafe {
-            real(exec, stream)
-        })
-    })
-}
-
-fn upload(real: cuGraphUpload, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    // SAFETY: the program's own arguments.
-    launching(exec, Ordered::legacy(stream), || unsafe {
-        real(exec, stream)
-    })
-}
-
-fn upload_per_thread(real: cuGraphUpload, exec: CUgraphExec, stream: CUstream) -> CUresult {
-    // SAFETY: the program's own arguments.
-    launching(exec, Ordered::per_thread(stream), || unsafe {
-        real(exec, stream)
-    })
 }
 
 fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) -> CUresult {
@@ -273,7 +204,7 @@ impl Hold {
                 (CUresult::OUT_OF_MEMORY, Some(room)) => Found::Otherwise(room),
                 (CUresult::OUT_OF_MEMORY, None) => {
                     let mut room = || memory.room(bytes, last);
-                    reclaim::reserve_or(device, bytes, None, call, &mut room)?
+                    reclaim::reserve_or(device, bytes, call, &mut room)?
                 }
                 (wrong, _) => return Err(wrong),
             },
@@ -282,7 +213,7 @@ impl Hold {
             Found::Booked(charge) => (charge, None),
             Found::Otherwise(room) => (account::charge_nothing(device)?, Some(room)),
         };
-        let _ = memory.held().enter(&charge);
+        memory.held().enter(&charge);
         Ok(Self {
             memory,
             charge,
@@ -350,10 +281,9 @@ fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUres
     answer
 }
 
-fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
+fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
     let known = EXECS.take(key(exec));
-    // SAFETY: the program's own argument.
-    let answer = unsafe { real(exec) };
+    let answer = call();
     let Some(known) = known else { return answer };
     if !answer.is_success() {
         EXECS.insert(key(exec), known);
@@ -367,9 +297,7 @@ fn destroy(real: cuGraphExecDestroy, exec: CUgraphExec) -> CUresult {
     answer
 }
 
-fn trim(real: cuDeviceGraphMemTrim, ordinal: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    let answer = unsafe { real(ordinal) };
+fn trimmed(ordinal: CUdevice, answer: CUresult) -> CUresult {
     if let Some(device) = device::of_ordinal(ordinal) {
         arena::follow(&GraphMemory::of(device));
     }

@@ -1,11 +1,4 @@
 //! What a graph allocates, from its allocation nodes and those of the graphs in it.
-//!
-//! # Safety
-//! The driver is asked about the program's graphs, with out parameters that outlive the calls.
-#![allow(unsafe_code, reason = "asks the driver about the program's graphs")]
-
-use core::mem::MaybeUninit;
-use core::ptr;
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -23,45 +16,23 @@ pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
     let mut sizes = Sizes::new();
     let mut left = vec![graph];
     while let Some(graph) = left.pop() {
-        for node in nodes(graph)? {
-            let mut kind = CUgraphNodeType::EMPTY;
-            // SAFETY: a node of the graph, and an out parameter that outlives the call.
-            unsafe { calls::cuGraphNodeGetType(node, &raw mut kind) }.ok()?;
+        if graph.is_null() {
+            continue;
+        }
+        for node in calls::graph_nodes(graph)? {
+            let kind = calls::node_kind(node)?;
             if kind == CUgraphNodeType::MEM_ALLOC {
                 add_allocation(node, &mut sizes)?;
             } else if kind == CUgraphNodeType::GRAPH {
-                let mut child = CUgraph::NULL;
-                // SAFETY: a child graph node, and an out parameter that outlives the call.
-                unsafe { calls::cuGraphChildGraphNodeGetGraph(node, &raw mut child) }.ok()?;
-                left.push(child);
+                left.push(calls::child_graph(node)?);
             }
         }
     }
     Ok(sizes)
 }
 
-fn nodes(graph: CUgraph) -> Result<Vec<CUgraphNode>, CUresult> {
-    let mut count = 0;
-    if graph.is_null() {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the program's graph; a null list asks for the count.
-    unsafe { calls::cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) }.ok()?;
-    let mut nodes = vec![CUgraphNode::NULL; count];
-    if count > 0 {
-        // SAFETY: room for `count` nodes.
-        unsafe { calls::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count) }.ok()?;
-    }
-    nodes.truncate(count);
-    Ok(nodes)
-}
-
 fn add_allocation(node: CUgraphNode, sizes: &mut Sizes) -> Result<(), CUresult> {
-    let mut params = MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
-    // SAFETY: an allocation node, and room for its parameters.
-    unsafe { calls::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) }.ok()?;
-    // SAFETY: zeroed is a valid value of this C struct, and the driver has written it.
-    let params = unsafe { params.assume_init() };
+    let params = calls::allocation_node(node)?;
     let location = params.poolProps.location;
     if location.type_ != CUmemLocationType::DEVICE {
         return Ok(());

@@ -4,92 +4,60 @@
 //! by name, version and flags, by the driver's own rule. Versions newer than the table are a newer program on a newer driver: the
 //! driver may then mean a variant that the table does not know, and a hook of another variant would have the wrong parameters.
 //! Where the driver gives the same address at the asked version as at the newest one we know, it means the same function.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments, and with locals in their place. What the driver wrote is read and
-//! replaced at the program's own pointers, only after the driver accepted them.
-#![allow(unsafe_code, reason = "calls the driver and edits its answer in place")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_cuda_abi::cuda::{CUdriverProcAddressQueryResult, CUresult};
 use gpushare_cuda_abi::symbols::{newest_version, packed};
 
+use crate::entry::args::{Out, Text};
 use crate::entry::{Hook, hooks};
 
 hooks! {
     #[always]
-    fn cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> CUresult = v1;
+    fn cuGetProcAddress(symbol: Text<'_>, pfn: Out<'_, *mut c_void>, version: c_int, flags: u64) -> CUresult = |real(..)| {
+        let ask = |version: c_int, pfn: Out<'_, *mut c_void>| real(symbol, pfn, version, flags);
+        let answer = ask(version, pfn);
+        replaced(symbol, pfn.after(answer), pfn, (version, flags), &ask);
+        answer
+    };
     #[always]
-    fn cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64,
-        status: *mut CUdriverProcAddressQueryResult) -> CUresult = v2;
+    fn cuGetProcAddress_v2(symbol: Text<'_>, pfn: Out<'_, *mut c_void>, version: c_int, flags: u64,
+        status: Out<'_, CUdriverProcAddressQueryResult>) -> CUresult = |real(..)| {
+            let answer = real(symbol, pfn, version, flags, status);
+            let is_found = status.after(answer).is_none_or(|status| status == CUdriverProcAddressQueryResult::SUCCESS);
+            let found = pfn.after(answer).filter(|_| is_found);
+            let ask = |version: c_int, pfn: Out<'_, *mut c_void>| real(symbol, pfn, version, flags, Out::none());
+            replaced(symbol, found, pfn, (version, flags), &ask);
+            answer
+        };
 }
 
 /// How often a hooked name was asked for at a version that means a function this library does not know.
 static UNKNOWN_VARIANTS: AtomicU64 = AtomicU64::new(0);
 
-fn v1(
-    real: cuGetProcAddress,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's arguments, or a local in place of its pointer.
-    let ask = |version, pfn| unsafe { real(symbol, pfn, version, flags) };
-    let answer = ask(version, pfn);
-    if answer.is_success() {
-        // SAFETY: the driver accepted both pointers.
-        unsafe { replace(symbol, pfn, version, flags, &ask) };
-    }
-    answer
-}
+/// The driver's function as it answers for a version, to a place.
+type Ask<'a> = &'a dyn Fn(c_int, Out<'_, *mut c_void>) -> CUresult;
 
-fn v2(
-    real: cuGetProcAddress_v2,
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    status: *mut CUdriverProcAddressQueryResult,
-) -> CUresult {
-    // SAFETY: the program's arguments; `status` may be null, and is then left alone by the driver.
-    let answer = unsafe { real(symbol, pfn, version, flags, status) };
-    // SAFETY: the driver accepted and wrote it.
-    let found = status.is_null() || unsafe { *status } == CUdriverProcAddressQueryResult::SUCCESS;
-    if answer.is_success() && found {
-        // SAFETY: as above, with a local in place of the program's pointer and no status.
-        let ask = |version, pfn| unsafe { real(symbol, pfn, version, flags, ptr::null_mut()) };
-        // SAFETY: the driver accepted both pointers.
-        unsafe { replace(symbol, pfn, version, flags, &ask) };
-    }
-    answer
-}
-
-/// Puts our hook in the place of the driver's function, if we have one for what was asked.
-///
-/// # Safety
-/// `symbol` is a string or null, `pfn` is null or points to the driver's answer.
-unsafe fn replace(
-    symbol: *const c_char,
-    pfn: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    ask: &dyn Fn(c_int, *mut *mut c_void) -> CUresult,
+/// Puts our hook in the place of the driver's function, `found`, if we have one for what was asked.
+fn replaced(
+    symbol: Text<'_>,
+    found: Option<*mut c_void>,
+    pfn: Out<'_, *mut c_void>,
+    (version, flags): (c_int, u64),
+    ask: Ask<'_>,
 ) {
-    if symbol.is_null() || pfn.is_null() {
+    let Some(found) = found.filter(|found| !found.is_null()) else {
         return;
-    }
-    // SAFETY: not null, and a string by the caller's promise; the driver wrote the answer.
-    let (name, found) = unsafe { (CStr::from_ptr(symbol), *pfn) };
+    };
+    let Some(name) = symbol.read() else {
+        return;
+    };
     let Some(hook) = hook_for(name, version, flags) else {
         return;
     };
-    if found.is_null() {
-        return;
-    }
     if is_newer_than_the_table(version) && !means_the_same(found, ask) {
         let count = UNKNOWN_VARIANTS.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::warn!(
@@ -101,8 +69,7 @@ unsafe fn replace(
         return;
     }
     hook.row.offer(found);
-    // SAFETY: the driver wrote to it a moment ago.
-    unsafe { *pfn = hook.ours.cast_mut() };
+    pfn.write(hook.ours.cast_mut());
 }
 
 /// The hook of what `cuGetProcAddress` means by these arguments.
@@ -122,8 +89,8 @@ fn is_newer_than_the_table(version: c_int) -> bool {
 }
 
 /// Whether the driver means the same function at the newest version the table knows.
-fn means_the_same(found: *mut c_void, ask: &dyn Fn(c_int, *mut *mut c_void) -> CUresult) -> bool {
+fn means_the_same(found: *mut c_void, ask: Ask<'_>) -> bool {
     let mut known = ptr::null_mut();
     let newest = c_int::try_from(NEWEST).unwrap_or(c_int::MAX);
-    ask(newest, &raw mut known).is_success() && ptr::eq(known, found)
+    ask(newest, Out::to(&mut known)).is_success() && ptr::eq(known, found)
 }

@@ -1,4 +1,8 @@
 //! The hooked functions, one family a file, and the one table of them all.
+//!
+//! A row of a family says what is hooked and what is done about it; [`hooks`](crate::entry::hooks)
+//! makes the rest. Everything here is safe code.
+#![deny(unsafe_code)]
 
 mod allocate;
 mod array;
@@ -13,7 +17,6 @@ mod info;
 mod init;
 mod ipc;
 mod launch;
-mod launch_legacy;
 mod linear;
 mod lookup;
 mod managed;
@@ -34,7 +37,7 @@ use crate::entry::Hook;
 pub(crate) use crate::holdings::early;
 
 /// Every family's rows. A new family is one more line here.
-const FAMILIES: &[&[Hook]] = &[
+const FAMILIES: &[&[&[Hook]]] = &[
     array::HOOKS,
     binding::HOOKS,
     context::HOOKS,
@@ -44,7 +47,6 @@ const FAMILIES: &[&[Hook]] = &[
     init::HOOKS,
     ipc::HOOKS,
     launch::HOOKS,
-    launch_legacy::HOOKS,
     linear::HOOKS,
     lookup::HOOKS,
     managed::HOOKS,
@@ -61,7 +63,11 @@ const FAMILIES: &[&[Hook]] = &[
 const COUNT: usize = {
     let (mut count, mut family) = (0, 0);
     while family < FAMILIES.len() {
-        count += FAMILIES[family].len();
+        let mut row = 0;
+        while row < FAMILIES[family].len() {
+            count += FAMILIES[family][row].len();
+            row += 1;
+        }
         family += 1;
     }
     count
@@ -89,24 +95,32 @@ fn find_bytes(symbol: &[u8]) -> Option<&'static Hook> {
 
 /// Insertion sort, at compile time, so that a lookup neither allocates nor needs a start-up.
 const fn sorted() -> [Hook; COUNT] {
-    let mut all = [FAMILIES[0][0]; COUNT];
+    let mut all = [FAMILIES[0][0][0]; COUNT];
     let (mut filled, mut family) = (0, 0);
     while family < FAMILIES.len() {
         let mut row = 0;
         while row < FAMILIES[family].len() {
-            let hook = FAMILIES[family][row];
-            let mut at = filled;
-            while at > 0 && less(hook.row.name(), all[at - 1].row.name()) {
-                all[at] = all[at - 1];
-                at -= 1;
+            let mut twin = 0;
+            while twin < FAMILIES[family][row].len() {
+                insert(&mut all, filled, FAMILIES[family][row][twin]);
+                filled += 1;
+                twin += 1;
             }
-            all[at] = hook;
-            filled += 1;
             row += 1;
         }
         family += 1;
     }
     all
+}
+
+/// Puts a hook in its place among the first `filled`.
+const fn insert(all: &mut [Hook; COUNT], filled: usize, hook: Hook) {
+    let mut at = filled;
+    while at > 0 && less(hook.row.name(), all[at - 1].row.name()) {
+        all[at] = all[at - 1];
+        at -= 1;
+    }
+    all[at] = hook;
 }
 
 const fn less(a: &[u8], b: &[u8]) -> bool {

@@ -4,11 +4,6 @@
 //!
 //! While everything is free a small one, and each one with an end on the host, is the driver's own
 //! behind one load and its size.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments; of a description only what says where, how much and from where to where is read,
-//! as the driver will.
-#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
 mod describe;
 
@@ -19,6 +14,8 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::contexts;
 use crate::driver::device::DeviceKey;
 use crate::driver::ordered::Ordered;
+use crate::entry::args::In;
+use crate::entry::hooks;
 use crate::gate::{self, Key, Work, apart, awaited};
 use crate::holdings::table::{self, Kind};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
@@ -62,190 +59,187 @@ struct Move {
     now: bool,
 }
 
-/// Exports hooks of memsets and copies. A row is `fn name | twin (args) -> CUresult [bytes] = |of|
-/// what;`: `of` makes a stream of a handle, as the function understands it, and `what` is a
-/// [`Move`]. `[SMALL; bytes]`: while everything is free its size does not matter.
-macro_rules! moves {
-    ($(fn $name:ident $(| $twin:ident)? ($($args:tt)*) -> CUresult [$($bytes:tt)*] = |$of:ident| $what:expr;)*) => {
-        $(
-            moves!(@sized $name legacy ($($args)*) [$($bytes)*] $of $what);
-            moves!(@twin ($($twin)?) ($($args)*) [$($bytes)*] $of $what);
-        )*
-        /// The rows of this family.
-        pub(crate) const HOOKS: &[crate::entry::Hook] = &[$(
-            crate::entry::hooks!(@row [] $name),
-            $(crate::entry::hooks!(@row [] $twin),)?
-        )*];
-    };
-    (@twin () $args:tt $bytes:tt $of:ident $what:expr) => {};
-    (@twin ($twin:ident) $args:tt $bytes:tt $of:ident $what:expr) => {
-        moves!(@sized $twin per_thread $args $bytes $of $what);
-    };
-    (@sized $name:ident $default:ident $args:tt [SMALL; $bytes:expr] $of:ident $what:expr) => {
-        moves!(@export $name $default $args [0] [$bytes] $of $what);
-    };
-    (@sized $name:ident $default:ident $args:tt [$bytes:expr] $of:ident $what:expr) => {
-        moves!(@export $name $default $args [$bytes] [$bytes] $of $what);
-    };
-    (@export $name:ident $default:ident ($($arg:ident: $ty:ty),* $(,)?) [$free:expr] [$bytes:expr] $of:ident $what:expr) => {
-        crate::entry::hooks!(@type ($($ty),*) [CUresult] $name);
-
-        #[doc = concat!("`", stringify!($name), "` as programs see it.")]
-        ///
-        /// # Safety
-        /// As the C function.
-        #[allow(non_snake_case, reason = "the C function's name")]
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
-            crate::entry::hooks!(@slot $name);
-            fn body(real: $name, $($arg: $ty),*) -> CUresult {
-                let $of = Ordered::$default;
-                let (what, bytes): (Move, usize) = ($what, $bytes);
-                // SAFETY: the program's own arguments.
-                what.made(bytes, || unsafe { real($($arg),*) })
-            }
-            crate::entry::hooks!(@slowly ($($arg: $ty),*) [CUresult] [body]);
-
-            #[inline(never)]
-            extern "C" fn largely($($arg: $ty),*) -> CUresult {
-                let frame = crate::guest::frames::Frame::new();
-                if let Some(real) = SLOT.known()
-                    && let Some(inside) = gate::fast(&frame)
-                {
-                    // SAFETY: the program's arguments, passed on as they came.
-                    let answer = unsafe { real($($arg),*) };
-                    inside.leave();
-                    return answer;
-                }
-                slowly($($arg),*)
-            }
-
-            if let Some(real) = SLOT.known()
-                && gate::is_free()
-                && $free < BULK
-            {
-                // SAFETY: the program's arguments, passed on as they came.
-                return unsafe { real($($arg),*) };
-            }
-            largely($($arg),*)
-        }
-    };
-}
-
-moves! {
-    fn cuMemsetD8(at: CUdeviceptr_v1, value: u8, count: u32) -> CUresult [count as usize] = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD16(at: CUdeviceptr_v1, value: u16, count: u32) -> CUresult [times(count as usize, 2)] = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD32(at: CUdeviceptr_v1, value: u32, count: u32) -> CUresult [times(count as usize, 4)] = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds(at: CUdeviceptr, value: u8, count: usize) -> CUresult [count]
-        = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds(at: CUdeviceptr, value: u16, count: usize) -> CUresult [times(count, 2)]
-        = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds(at: CUdeviceptr, value: u32, count: usize) -> CUresult [times(count, 4)]
-        = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD8Async | cuMemsetD8Async_ptsz(at: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult [count]
-        = |of| later(of(stream), Ends::Within(MEMSET));
-    fn cuMemsetD16Async | cuMemsetD16Async_ptsz(at: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CUresult [times(count, 2)]
-        = |of| later(of(stream), Ends::Within(MEMSET));
-    fn cuMemsetD32Async | cuMemsetD32Async_ptsz(at: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CUresult [times(count, 4)]
-        = |of| later(of(stream), Ends::Within(MEMSET));
-    fn cuMemsetD2D8(at: CUdeviceptr_v1, pitch: u32, value: u8, width: u32, rows: u32) -> CUresult [times(width as usize, rows as usize)]
-        = |of| now(of, Ends::Within(MEMSET));
+hooks! {
+    #[small(BULK > count as usize)]
+    fn cuMemsetD8(at: CUdeviceptr_v1, value: u8, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(count as usize, call);
+    #[small(BULK > times(count as usize, 2))]
+    fn cuMemsetD16(at: CUdeviceptr_v1, value: u16, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count as usize, 2), call);
+    #[small(BULK > times(count as usize, 4))]
+    fn cuMemsetD32(at: CUdeviceptr_v1, value: u32, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count as usize, 4), call);
+    #[small(BULK > count)]
+    fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds(at: CUdeviceptr, value: u8, count: usize) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(count, call);
+    #[small(BULK > times(count, 2))]
+    fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds(at: CUdeviceptr, value: u16, count: usize) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count, 2), call);
+    #[small(BULK > times(count, 4))]
+    fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds(at: CUdeviceptr, value: u32, count: usize) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(count, 4), call);
+    #[small(BULK > count)]
+    fn cuMemsetD8Async | cuMemsetD8Async_ptsz(at: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(count, call);
+    #[small(BULK > times(count, 2))]
+    fn cuMemsetD16Async | cuMemsetD16Async_ptsz(at: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(count, 2), call);
+    #[small(BULK > times(count, 4))]
+    fn cuMemsetD32Async | cuMemsetD32Async_ptsz(at: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(count, 4), call);
+    #[small(BULK > times(width as usize, rows as usize))]
+    fn cuMemsetD2D8(at: CUdeviceptr_v1, pitch: u32, value: u8, width: u32, rows: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(width as usize, rows as usize), call);
+    #[small(BULK > times(2 * width as usize, rows as usize))]
     fn cuMemsetD2D16(at: CUdeviceptr_v1, pitch: u32, value: u16, width: u32, rows: u32) -> CUresult
-        [times(2 * width as usize, rows as usize)] = |of| now(of, Ends::Within(MEMSET));
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(2 * width as usize, rows as usize), call);
+    #[small(BULK > times(4 * width as usize, rows as usize))]
     fn cuMemsetD2D32(at: CUdeviceptr_v1, pitch: u32, value: u32, width: u32, rows: u32) -> CUresult
-        [times(4 * width as usize, rows as usize)] = |of| now(of, Ends::Within(MEMSET));
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(4 * width as usize, rows as usize), call);
+    #[small(BULK > times(width, rows))]
     fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds(at: CUdeviceptr, pitch: usize, value: u8, width: usize, rows: usize) -> CUresult
-        [times(width, rows)] = |of| now(of, Ends::Within(MEMSET));
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(width, rows), call);
+    #[small(BULK > times(times(width, 2), rows))]
     fn cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(at: CUdeviceptr, pitch: usize, value: u16, width: usize, rows: usize) -> CUresult
-        [times(times(width, 2), rows)] = |of| now(of, Ends::Within(MEMSET));
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(times(width, 2), rows), call);
+    #[small(BULK > times(times(width, 4), rows))]
     fn cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds(at: CUdeviceptr, pitch: usize, value: u32, width: usize, rows: usize) -> CUresult
-        [times(times(width, 4), rows)] = |of| now(of, Ends::Within(MEMSET));
-    fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(at: CUdeviceptr, pitch: usize, value: u8, width: usize, rows: usize, stream: CUstream)
-        -> CUresult [times(width, rows)] = |of| later(of(stream), Ends::Within(MEMSET));
-    fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(at: CUdeviceptr, pitch: usize, value: u16, width: usize, rows: usize, stream: CUstream)
-        -> CUresult [times(times(width, 2), rows)] = |of| later(of(stream), Ends::Within(MEMSET));
-    fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(at: CUdeviceptr, pitch: usize, value: u32, width: usize, rows: usize, stream: CUstream)
-        -> CUresult [times(times(width, 4), rows)] = |of| later(of(stream), Ends::Within(MEMSET));
-
-    fn cuMemcpy | cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult [count] = |of| now(of, between(to, from));
-    fn cuMemcpyAsync | cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult [count]
-        = |of| later(of(stream), between(to, from));
-    fn cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32) -> CUresult [count as usize] = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult [count]
-        = |of| now(of, declared(to, from));
-    fn cuMemcpyDtoDAsync(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult [count as usize]
-        = |of| later(of(stream), Ends::Within(COPY));
+        = |call, of| now(of, Ends::Within(MEMSET)).made(times(times(width, 4), rows), call);
+    #[small(BULK > times(width, rows))]
+    fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(at: CUdeviceptr, pitch: usize, value: u8, width: usize, rows: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(width, rows), call);
+    #[small(BULK > times(times(width, 2), rows))]
+    fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(at: CUdeviceptr, pitch: usize, value: u16, width: usize, rows: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(times(width, 2), rows), call);
+    #[small(BULK > times(times(width, 4), rows))]
+    fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(at: CUdeviceptr, pitch: usize, value: u32, width: usize, rows: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(MEMSET)).made(times(times(width, 4), rows), call);
+    #[small(BULK > count)]
+    fn cuMemcpy | cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult
+        = |call, of| now(of, between(to, from)).made(count, call);
+    #[small(BULK > count)]
+    fn cuMemcpyAsync | cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), between(to, from)).made(count, call);
+    #[small(BULK > count as usize)]
+    fn cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
+    #[small(BULK > count)]
+    fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, count: usize) -> CUresult
+        = |call, of| now(of, declared(to, from)).made(count, call);
+    #[small(BULK > count as usize)]
+    fn cuMemcpyDtoDAsync(to: CUdeviceptr_v1, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::Within(COPY)).made(count as usize, call);
+    #[small(BULK > count)]
     fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        [count] = |of| later(of(stream), declared(to, from));
-    fn cuMemcpyPeer | cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, count: usize)
-        -> CUresult [count] = |of| now(of, contexts_of(to_context, from_context, COPY));
-    fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext,
-        count: usize, stream: CUstream) -> CUresult [count] = |of| later(of(stream), contexts_of(to_context, from_context, COPY));
-    fn cuMemcpyDtoA(to: CUarray, offset: u32, from: CUdeviceptr_v1, count: u32) -> CUresult [count as usize]
-        = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(to: CUarray, offset: usize, from: CUdeviceptr, count: usize) -> CUresult [count]
-        = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpyAtoD(to: CUdeviceptr_v1, from: CUarray, offset: u32, count: u32) -> CUresult [count as usize]
-        = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, offset: usize, count: usize) -> CUresult [count]
-        = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpyAtoA(to: CUarray, to_offset: u32, from: CUarray, from_offset: u32, count: u32) -> CUresult [count as usize]
-        = |of| now(of, Ends::Within(COPY));
+        = |call, of| later(of(stream), declared(to, from)).made(count, call);
+    #[small(BULK > count)]
+    fn cuMemcpyPeer | cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, count: usize) -> CUresult
+        = |call, of| now(of, contexts_of(to_context, from_context, COPY)).made(count, call);
+    #[small(BULK > count)]
+    fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), contexts_of(to_context, from_context, COPY)).made(count, call);
+    #[small(BULK > count as usize)]
+    fn cuMemcpyDtoA(to: CUarray, offset: u32, from: CUdeviceptr_v1, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
+    #[small(BULK > count)]
+    fn cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(to: CUarray, offset: usize, from: CUdeviceptr, count: usize) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count, call);
+    #[small(BULK > count as usize)]
+    fn cuMemcpyAtoD(to: CUdeviceptr_v1, from: CUarray, offset: u32, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
+    #[small(BULK > count)]
+    fn cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, offset: usize, count: usize) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count, call);
+    #[small(BULK > count as usize)]
+    fn cuMemcpyAtoA(to: CUarray, to_offset: u32, from: CUarray, from_offset: u32, count: u32) -> CUresult
+        = |call, of| now(of, Ends::Within(COPY)).made(count as usize, call);
+    #[small(BULK > count)]
     fn cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, count: usize) -> CUresult
-        [count] = |of| now(of, Ends::Within(COPY));
-    fn cuMemcpy2D(copy: *const CUDA_MEMCPY2D_v1) -> CUresult [rectangle_v1(copy).bytes] = |of| now(of, rectangle_v1(copy).ends(BOX));
-    fn cuMemcpy2DUnaligned(copy: *const CUDA_MEMCPY2D_v1) -> CUresult [rectangle_v1(copy).bytes]
-        = |of| now(of, rectangle_v1(copy).ends(BOX));
-    fn cuMemcpy2DAsync(copy: *const CUDA_MEMCPY2D_v1, stream: CUstream) -> CUresult [rectangle_v1(copy).bytes]
-        = |of| later(of(stream), rectangle_v1(copy).ends(BOX));
-    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D_v2) -> CUresult [rectangle_v2(copy).bytes]
-        = |of| now(of, rectangle_v2(copy).ends(BOX));
-    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D_v2) -> CUresult [rectangle_v2(copy).bytes]
-        = |of| now(of, rectangle_v2(copy).ends(BOX));
-    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream) -> CUresult
-        [rectangle_v2(copy).bytes] = |of| later(of(stream), rectangle_v2(copy).ends(BOX));
-    fn cuMemcpy3D(copy: *const CUDA_MEMCPY3D_v1) -> CUresult [box_v1(copy).bytes] = |of| now(of, box_v1(copy).ends(BOX));
-    fn cuMemcpy3DAsync(copy: *const CUDA_MEMCPY3D_v1, stream: CUstream) -> CUresult [box_v1(copy).bytes]
-        = |of| later(of(stream), box_v1(copy).ends(BOX));
-    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D_v2) -> CUresult [box_v2(copy).bytes]
-        = |of| now(of, box_v2(copy).ends(BOX));
-    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream) -> CUresult [box_v2(copy).bytes]
-        = |of| later(of(stream), box_v2(copy).ends(BOX));
-    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: *const CUDA_MEMCPY3D_PEER_v1) -> CUresult [peers(copy).bytes]
-        = |of| now(of, peers(copy).ends(BOX));
-    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz(copy: *const CUDA_MEMCPY3D_PEER_v1, stream: CUstream) -> CUresult
-        [peers(copy).bytes] = |of| later(of(stream), peers(copy).ends(BOX));
-
-    fn cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, count: u32) -> CUresult [SMALL; count as usize] = |of| now(of, Ends::FromHost);
-    fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, count: usize) -> CUresult [SMALL; count]
-        = |of| now(of, Ends::FromHost);
-    fn cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, count: u32, stream: CUstream) -> CUresult [SMALL; count as usize]
-        = |of| later(of(stream), Ends::FromHost);
+        = |call, of| now(of, Ends::Within(COPY)).made(count, call);
+    #[small(BULK > rectangle_v1(copy).bytes)]
+    fn cuMemcpy2D(copy: In<'_, CUDA_MEMCPY2D_v1>) -> CUresult
+        = |call, of| now(of, rectangle_v1(copy).ends(BOX)).made(rectangle_v1(copy).bytes, call);
+    #[small(BULK > rectangle_v1(copy).bytes)]
+    fn cuMemcpy2DUnaligned(copy: In<'_, CUDA_MEMCPY2D_v1>) -> CUresult
+        = |call, of| now(of, rectangle_v1(copy).ends(BOX)).made(rectangle_v1(copy).bytes, call);
+    #[small(BULK > rectangle_v1(copy).bytes)]
+    fn cuMemcpy2DAsync(copy: In<'_, CUDA_MEMCPY2D_v1>, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), rectangle_v1(copy).ends(BOX)).made(rectangle_v1(copy).bytes, call);
+    #[small(BULK > rectangle_v2(copy).bytes)]
+    fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: In<'_, CUDA_MEMCPY2D_v2>) -> CUresult
+        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+    #[small(BULK > rectangle_v2(copy).bytes)]
+    fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: In<'_, CUDA_MEMCPY2D_v2>) -> CUresult
+        = |call, of| now(of, rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+    #[small(BULK > rectangle_v2(copy).bytes)]
+    fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: In<'_, CUDA_MEMCPY2D_v2>, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), rectangle_v2(copy).ends(BOX)).made(rectangle_v2(copy).bytes, call);
+    #[small(BULK > box_v1(copy).bytes)]
+    fn cuMemcpy3D(copy: In<'_, CUDA_MEMCPY3D_v1>) -> CUresult
+        = |call, of| now(of, box_v1(copy).ends(BOX)).made(box_v1(copy).bytes, call);
+    #[small(BULK > box_v1(copy).bytes)]
+    fn cuMemcpy3DAsync(copy: In<'_, CUDA_MEMCPY3D_v1>, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), box_v1(copy).ends(BOX)).made(box_v1(copy).bytes, call);
+    #[small(BULK > box_v2(copy).bytes)]
+    fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: In<'_, CUDA_MEMCPY3D_v2>) -> CUresult
+        = |call, of| now(of, box_v2(copy).ends(BOX)).made(box_v2(copy).bytes, call);
+    #[small(BULK > box_v2(copy).bytes)]
+    fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: In<'_, CUDA_MEMCPY3D_v2>, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), box_v2(copy).ends(BOX)).made(box_v2(copy).bytes, call);
+    #[small(BULK > peers(copy).bytes)]
+    fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: In<'_, CUDA_MEMCPY3D_PEER_v1>) -> CUresult
+        = |call, of| now(of, peers(copy).ends(BOX)).made(peers(copy).bytes, call);
+    #[small(BULK > peers(copy).bytes)]
+    fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz(copy: In<'_, CUDA_MEMCPY3D_PEER_v1>, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), peers(copy).ends(BOX)).made(peers(copy).bytes, call);
+    #[small(true)]
+    fn cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, count: u32) -> CUresult
+        = |call, of| now(of, Ends::FromHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, count: usize) -> CUresult
+        = |call, of| now(of, Ends::FromHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, count: u32, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::FromHost).made(count as usize, call);
+    #[small(true)]
     fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, count: usize, stream: CUstream) -> CUresult
-        [SMALL; count] = |of| later(of(stream), Ends::FromHost);
-    fn cuMemcpyDtoH(to: *mut c_void, from: CUdeviceptr_v1, count: u32) -> CUresult [SMALL; count as usize] = |of| now(of, Ends::ToHost);
-    fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, count: usize) -> CUresult [SMALL; count]
-        = |of| now(of, Ends::ToHost);
-    fn cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult [SMALL; count as usize]
-        = |of| later(of(stream), Ends::ToHost);
+        = |call, of| later(of(stream), Ends::FromHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyDtoH(to: *mut c_void, from: CUdeviceptr_v1, count: u32) -> CUresult
+        = |call, of| now(of, Ends::ToHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, count: usize) -> CUresult
+        = |call, of| now(of, Ends::ToHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, count: u32, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::ToHost).made(count as usize, call);
+    #[small(true)]
     fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, count: usize, stream: CUstream) -> CUresult
-        [SMALL; count] = |of| later(of(stream), Ends::ToHost);
-    fn cuMemcpyHtoA(to: CUarray, offset: u32, from: *const c_void, count: u32) -> CUresult [SMALL; count as usize]
-        = |of| now(of, Ends::FromHost);
-    fn cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(to: CUarray, offset: usize, from: *const c_void, count: usize) -> CUresult [SMALL; count]
-        = |of| now(of, Ends::FromHost);
-    fn cuMemcpyHtoAAsync(to: CUarray, offset: u32, from: *const c_void, count: u32, stream: CUstream) -> CUresult [SMALL; count as usize]
-        = |of| later(of(stream), Ends::FromHost);
-    fn cuMemcpyHtoAAsync_v2 | cuMemcpyHtoAAsync_v2_ptsz(to: CUarray, offset: usize, from: *const c_void, count: usize, stream: CUstream)
-        -> CUresult [SMALL; count] = |of| later(of(stream), Ends::FromHost);
-    fn cuMemcpyAtoH(to: *mut c_void, from: CUarray, offset: u32, count: u32) -> CUresult [SMALL; count as usize]
-        = |of| now(of, Ends::ToHost);
-    fn cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to: *mut c_void, from: CUarray, offset: usize, count: usize) -> CUresult [SMALL; count]
-        = |of| now(of, Ends::ToHost);
-    fn cuMemcpyAtoHAsync(to: *mut c_void, from: CUarray, offset: u32, count: u32, stream: CUstream) -> CUresult [SMALL; count as usize]
-        = |of| later(of(stream), Ends::ToHost);
-    fn cuMemcpyAtoHAsync_v2 | cuMemcpyAtoHAsync_v2_ptsz(to: *mut c_void, from: CUarray, offset: usize, count: usize, stream: CUstream)
-        -> CUresult [SMALL; count] = |of| later(of(stream), Ends::ToHost);
+        = |call, of| later(of(stream), Ends::ToHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyHtoA(to: CUarray, offset: u32, from: *const c_void, count: u32) -> CUresult
+        = |call, of| now(of, Ends::FromHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(to: CUarray, offset: usize, from: *const c_void, count: usize) -> CUresult
+        = |call, of| now(of, Ends::FromHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyHtoAAsync(to: CUarray, offset: u32, from: *const c_void, count: u32, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::FromHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyHtoAAsync_v2 | cuMemcpyHtoAAsync_v2_ptsz(to: CUarray, offset: usize, from: *const c_void, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::FromHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyAtoH(to: *mut c_void, from: CUarray, offset: u32, count: u32) -> CUresult
+        = |call, of| now(of, Ends::ToHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to: *mut c_void, from: CUarray, offset: usize, count: usize) -> CUresult
+        = |call, of| now(of, Ends::ToHost).made(count, call);
+    #[small(true)]
+    fn cuMemcpyAtoHAsync(to: *mut c_void, from: CUarray, offset: u32, count: u32, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::ToHost).made(count as usize, call);
+    #[small(true)]
+    fn cuMemcpyAtoHAsync_v2 | cuMemcpyAtoHAsync_v2_ptsz(to: *mut c_void, from: CUarray, offset: usize, count: usize, stream: CUstream) -> CUresult
+        = |call, of| later(of(stream), Ends::ToHost).made(count, call);
 }
 
 fn times(bytes: usize, count: usize) -> usize {

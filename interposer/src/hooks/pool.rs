@@ -1,20 +1,16 @@
 //! Stream-ordered allocation from memory pools.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments. Results are read only after the driver accepted the pointers.
-#![allow(unsafe_code, reason = "calls the driver with the program's arguments")]
 
-use core::cell::Cell;
 use core::ffi::c_void;
 use std::sync::Arc;
 
 use gpushare_cuda_abi::cuda::*;
 
-use crate::account::{self, Charge, Deadline};
+use crate::account::{self, Charge, Deadline, Refused};
 use crate::driver::calls;
 use crate::driver::contexts::ContextId;
 use crate::driver::device::{self, DeviceKey};
 use crate::driver::ordered::Ordered;
+use crate::entry::args::{In, Out};
 use crate::entry::hooks;
 use crate::holdings::arena;
 use crate::holdings::arena::Arena as _;
@@ -27,24 +23,25 @@ use crate::hooks::early;
 use crate::hooks::refusal;
 
 hooks! {
-    fn cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc;
-    fn cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream) -> CUresult = alloc_per_thread;
-    fn cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream) -> CUresult
-        = alloc_from;
-    fn cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
-        -> CUresult = alloc_from_per_thread;
-    fn cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream) -> CUresult = free;
-    fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, stream: CUstream) -> CUresult = free_per_thread;
-    fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> CUresult = create;
-    fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = destroy;
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = trim;
-    fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = export_pointer;
+    fn cuMemAllocAsync | cuMemAllocAsync_ptsz(dptr: Out<'_, CUdeviceptr>, bytesize: usize, stream: CUstream) -> CUresult
+        = |real(..), of| allocate(dptr, bytesize, of(stream), current, |at, bytes| real(at, bytes, stream));
+    fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(dptr: Out<'_, CUdeviceptr>, bytesize: usize, pool: CUmemoryPool,
+        stream: CUstream) -> CUresult
+        = |real(..), of| allocate(dptr, bytesize, of(stream), |_| Some(pool), |at, bytes| real(at, bytes, pool, stream));
+    fn cuMemFreeAsync | cuMemFreeAsync_ptsz(dptr: CUdeviceptr, stream: CUstream) -> CUresult
+        = |call, of| free_ordered(dptr, of(stream), call);
+    fn cuMemPoolCreate(pool: Out<'_, CUmemoryPool>, props: In<'_, CUmemPoolProps>) -> CUresult = |call| created(pool, props, call());
+    fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = |call| destroy(pool, call);
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, call());
+    // The exporter goes on paying for what others map.
+    fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = |call| call();
     fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
-        -> CUresult = export_pool;
-    fn cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, handle: *mut c_void, kind: CUmemAllocationHandleType,
-        flags: u64) -> CUresult = import_pool;
+        -> CUresult = |call| call();
+    fn cuMemPoolImportFromShareableHandle(pool: Out<'_, CUmemoryPool>, handle: *mut c_void, kind: CUmemAllocationHandleType,
+        flags: u64) -> CUresult = |call| imported(pool, call());
+    // An imported allocation is paid for by its exporter: its free credits nothing, because no record of it is made.
     fn cuMemPoolImportPointer(dptr: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> CUresult
-        = import_pointer;
+        = |call| call();
 }
 
 /// Every allocation made from a pool, by address.
@@ -57,104 +54,18 @@ struct Allocation {
     bytes: u64,
 }
 
-fn alloc(
-    real: cuMemAllocAsync,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    from_current(
-        dptr,
-        bytesize,
-        Ordered::legacy(stream),
-        |at, bytes| unsafe { real(at, bytes, stream) },
-    )
-}
-
-fn alloc_per_thread(
-    real: cuMemAllocAsync,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    from_current(
-        dptr,
-        bytesize,
-        Ordered::per_thread(stream),
-        |at, bytes| unsafe { real(at, bytes, stream) },
-    )
-}
-
-/// From the pool that is current on the stream's device.
-fn from_current(
-    dptr: *mut CUdeviceptr,
-    bytes: usize,
-    stream: Ordered,
-    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
-) -> CUresult {
-    let current = |device| {
-        let mut pool = CUmemoryPool::NULL;
-        let ordinal = device::ordinal_of(device)?;
-        // SAFETY: an out parameter that outlives the call.
-        let answer = unsafe { calls::cuDeviceGetMemPool(&raw mut pool, ordinal) };
-        answer.is_success().then_some(pool)
-    };
-    allocate(dptr, bytes, stream, current, call)
-}
-
-fn alloc_from(
-    real: cuMemAllocFromPoolAsync,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    from_pool(
-        dptr,
-        bytesize,
-        pool,
-        Ordered::legacy(stream),
-        |at, bytes| unsafe { real(at, bytes, pool, stream) },
-    )
-}
-
-fn alloc_from_per_thread(
-    real: cuMemAllocFromPoolAsync,
-    dptr: *mut CUdeviceptr,
-    bytesize: usize,
-    pool: CUmemoryPool,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    from_pool(
-        dptr,
-        bytesize,
-        pool,
-        Ordered::per_thread(stream),
-        |at, bytes| unsafe { real(at, bytes, pool, stream) },
-    )
-}
-
-fn from_pool(
-    dptr: *mut CUdeviceptr,
-    bytes: usize,
-    pool: CUmemoryPool,
-    stream: Ordered,
-    call: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
-) -> CUresult {
-    allocate(dptr, bytes, stream, |_| Some(pool), call)
+/// The pool that is current on a device.
+fn current(device: DeviceKey) -> Option<CUmemoryPool> {
+    calls::device_pool(device::ordinal_of(device)?).ok()
 }
 
 /// Allocates from the pool that `pool` names for the stream's device.
 fn allocate(
-    dptr: *mut CUdeviceptr,
+    dptr: Out<'_, CUdeviceptr>,
     bytes: usize,
     stream: Ordered,
     pool: impl FnOnce(DeviceKey) -> Option<CUmemoryPool>,
-    ask: impl Fn(*mut CUdeviceptr, usize) -> CUresult,
+    ask: impl Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
 ) -> CUresult {
     let call = || ask(dptr, bytes);
     if dptr.is_null() || bytes == 0 || stream.records() {
@@ -194,10 +105,10 @@ fn allocate(
 fn refused(
     bytes: usize,
     stream: Ordered,
-    ask: &dyn Fn(*mut CUdeviceptr, usize) -> CUresult,
+    ask: &dyn Fn(Out<'_, CUdeviceptr>, usize) -> CUresult,
 ) -> CUresult {
     let mut at = 0;
-    let asked = ask(&raw mut at, refusal::impossible(bytes));
+    let asked = ask(Out::to(&mut at), refusal::impossible(bytes));
     if asked.is_success() {
         let _ = stream.free(at);
     }
@@ -207,7 +118,7 @@ fn refused(
 /// Allocates from a pool that cannot be told: the most it can grow by is the allocation's own charge.
 fn unknown(
     device: DeviceKey,
-    dptr: *const CUdeviceptr,
+    dptr: Out<'_, CUdeviceptr>,
     bytes: u64,
     call: impl Fn() -> CUresult,
     refusal: impl Fn() -> CUresult,
@@ -217,9 +128,7 @@ fn unknown(
         Err(answer) => return answer,
     };
     let answer = call();
-    if answer.is_success() {
-        // SAFETY: the driver wrote it.
-        let address = unsafe { *dptr };
+    if let Some(address) = dptr.after(answer) {
         table::insert(
             address,
             Record::new(device, ContextId::NONE, Kind::PoolMemory, charge.keep()),
@@ -231,7 +140,7 @@ fn unknown(
 /// An allocation from a pool whose growth is followed.
 struct Request<'a, F: Fn() -> CUresult> {
     pool: &'a Arc<Pool>,
-    dptr: *mut CUdeviceptr,
+    dptr: Out<'a, CUdeviceptr>,
     bytes: u64,
     stream: Ordered,
     call: &'a F,
@@ -239,7 +148,8 @@ struct Request<'a, F: Fn() -> CUresult> {
 }
 
 impl<F: Fn() -> CUresult> Request<'_, F> {
-    /// Books the growth that the allocation may cause; where that does not fit, uses room that the pool certainly has.
+    /// Books the growth that the allocation may cause. Where that does not fit, everything that this process can spare is given
+    /// back first: what the pool itself does not use goes to the driver, and comes again as growth.
     fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
         let call = Deadline::new();
@@ -252,82 +162,32 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
                 wrong => return wrong,
             }
         }
-        if let Some(answer) = self.in_room(false) {
-            return answer;
-        }
-        let stream = self.stream.id(self.stream.place());
-        let mut room = || self.in_room(true);
-        match reclaim::reserve_or(device, growth, Some(stream), &call, &mut room) {
+        match reclaim::reserve_or(device, growth, &call, &mut || None::<()>) {
             Ok(Found::Booked(charge)) => self.booked(charge, &call),
-            Ok(Found::Otherwise(answer)) => answer,
-            Err(refused) => refused.into(),
+            Ok(Found::Otherwise(())) | Err(Refused) => Refused.into(),
         }
     }
 
     /// Allocates with the growth booked, and follows the pool.
     fn booked(&self, charge: Charge, call: &Deadline) -> CUresult {
-        let shrunk = self.pool.held().enter(&charge);
-        let reused = Cell::new(false);
-        let answer = reclaim::insist(self.pool.device(), self.bytes, call, || {
-            let address = || self.address();
-            let (answer, known) = self.pool.allocate(self.bytes, shrunk, self.call, &address);
-            reused.set(known);
-            answer
-        });
-        if !answer.is_success() {
-            let _ = arena::after(&**self.pool, charge);
-            return answer;
+        self.pool.held().enter(&charge);
+        let answer = reclaim::insist(self.pool.device(), self.bytes, call, self.call);
+        if answer.is_success() {
+            self.pool.one_more();
+            self.enter();
         }
-        self.enter();
-        let charge = if reused.get() {
-            match arena::after_reuse(&**self.pool, charge, shrunk) {
-                Ok(()) => return answer,
-                Err(charge) => charge,
-            }
-        } else {
-            charge
-        };
         match arena::after(&**self.pool, charge) {
-            Ok(_) => answer,
-            Err(refused) => {
+            Err(refused) if answer.is_success() => {
                 self.take_back();
                 refused.into()
             }
+            _ => answer,
         }
     }
 
-    /// Allocates without booking anything, if the pool has room. `None` if it has not.
-    fn in_room(&self, trim: bool) -> Option<CUresult> {
-        let stream = self.stream.id(self.stream.place());
-        let nothing = account::charge_nothing(self.pool.device()).ok()?;
-        let answer = self
-            .pool
-            .allocate_in_room(self.bytes, stream, trim, self.call, &|| self.address());
-        if answer.is_some_and(CUresult::is_success) {
-            self.enter();
-        }
-        // What was trimmed, or let go of meanwhile, is given back too.
-        match arena::after(&**self.pool, nothing) {
-            Ok(0) => answer,
-            followed => {
-                // Another thread's growth is booked by that thread: this was ours.
-                if answer.is_some() {
-                    self.pool.surprised();
-                }
-                match (followed, answer) {
-                    (Err(refused), Some(CUresult::SUCCESS)) => {
-                        self.take_back();
-                        Some(refused.into())
-                    }
-                    (_, answer) => answer,
-                }
-            }
-        }
-    }
-
+    /// Of what the driver has allocated. A request has a place for it.
     fn address(&self) -> u64 {
-        // SAFETY: asked only after the driver accepted the pointer and wrote it.
-        unsafe { *self.dptr }
+        self.dptr.read_back().unwrap_or(0)
     }
 
     fn enter(&self) {
@@ -348,24 +208,9 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         if free_pooled(address, allocation, Some(self.stream), free).is_success() {
             self.pool.trim();
             arena::follow(&**self.pool);
-            // SAFETY: the driver wrote to it a moment ago.
-            unsafe { *self.dptr = 0 };
+            self.dptr.write(0);
         }
     }
-}
-
-fn free(real: cuMemFreeAsync, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
-    // SAFETY: the program's own arguments.
-    free_ordered(dptr, Ordered::legacy(stream), || unsafe {
-        real(dptr, stream)
-    })
-}
-
-fn free_per_thread(real: cuMemFreeAsync, dptr: CUdeviceptr, stream: CUstream) -> CUresult {
-    // SAFETY: the program's own arguments.
-    free_ordered(dptr, Ordered::per_thread(stream), || unsafe {
-        real(dptr, stream)
-    })
 }
 
 fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -413,35 +258,34 @@ fn free_pooled(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let (pool, bytes) = (Arc::clone(&allocation.pool), allocation.bytes);
-    let mark = pool.leaving(dptr, bytes);
+    pool.leaving();
     let answer = call();
     if !answer.is_success() {
-        pool.stayed(dptr, bytes, mark);
+        pool.stayed();
         ALLOCATIONS.insert(dptr, allocation);
         return answer;
     }
     early::freed();
     match stream {
         Some(stream) => {
-            let freed = Freed::Pool(allocation.pool, dptr, bytes, mark);
+            let freed = Freed::Pool(allocation.pool, bytes);
             frees::freed_in(stream, stream.place(), pool.device(), freed);
         }
-        None => pool.freed(dptr, bytes, mark),
+        None => pool.over(1),
     }
     pool.one_less();
     answer
 }
 
-fn create(
-    real: cuMemPoolCreate,
-    pool: *mut CUmemoryPool,
-    props: *const CUmemPoolProps,
+fn created(
+    pool: Out<'_, CUmemoryPool>,
+    props: In<'_, CUmemPoolProps>,
+    answer: CUresult,
 ) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let answer = unsafe { real(pool, props) };
-    if answer.is_success() {
-        // SAFETY: the driver accepted both and wrote the pool.
-        let (handle, location) = unsafe { (*pool, (*props).location) };
+    if let Some(handle) = pool.after(answer)
+        && let Some(props) = props.read()
+    {
+        let location = props.location;
         let on_device = location.type_ == CUmemLocationType::DEVICE;
         pools::enter(
             handle,
@@ -451,70 +295,24 @@ fn create(
     answer
 }
 
-fn destroy(real: cuMemPoolDestroy, pool: CUmemoryPool) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real(pool) };
+fn destroy(pool: CUmemoryPool, call: impl Fn() -> CUresult) -> CUresult {
     match pools::find(pool) {
         Some(known) => pools::destroy(&known, call),
         None => call(),
     }
 }
 
-fn trim(real: cuMemPoolTrimTo, pool: CUmemoryPool, keep: usize) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let answer = unsafe { real(pool, keep) };
+fn trimmed(pool: CUmemoryPool, answer: CUresult) -> CUresult {
     if let Some(known) = pools::find(pool) {
         arena::follow(&*known);
     }
     answer
 }
 
-/// The exporter goes on paying for what others map.
-fn export_pointer(
-    real: cuMemPoolExportPointer,
-    data: *mut CUmemPoolPtrExportData,
-    dptr: CUdeviceptr,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    unsafe { real(data, dptr) }
-}
-
-/// The exporter goes on paying for what others map.
-fn export_pool(
-    real: cuMemPoolExportToShareableHandle,
-    handle: *mut c_void,
-    pool: CUmemoryPool,
-    kind: CUmemAllocationHandleType,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    unsafe { real(handle, pool, kind, flags) }
-}
-
 /// An imported pool is paid for by its exporter, and nothing can be allocated from it.
-fn import_pool(
-    real: cuMemPoolImportFromShareableHandle,
-    pool: *mut CUmemoryPool,
-    handle: *mut c_void,
-    kind: CUmemAllocationHandleType,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let answer = unsafe { real(pool, handle, kind, flags) };
-    if answer.is_success() {
-        // SAFETY: the driver wrote it.
-        pools::enter(unsafe { *pool }, None);
+fn imported(pool: Out<'_, CUmemoryPool>, answer: CUresult) -> CUresult {
+    if let Some(pool) = pool.after(answer) {
+        pools::enter(pool, None);
     }
     answer
-}
-
-/// An imported allocation is paid for by its exporter: its free credits nothing, because no record of it is made.
-fn import_pointer(
-    real: cuMemPoolImportPointer,
-    dptr: *mut CUdeviceptr,
-    pool: CUmemoryPool,
-    data: *mut CUmemPoolPtrExportData,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    unsafe { real(dptr, pool, data) }
 }

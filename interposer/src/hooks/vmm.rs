@@ -2,14 +2,6 @@
 //!
 //! It is charged to the device named in its properties, by its size, and credited when the last handle and the last hold is gone.
 //! Memory on the host is not charged; imported memory is charged to its exporter.
-//!
-//! # Safety
-//! The driver is called with the program's own arguments; properties are read where the driver would read them, results after the
-//! driver has said that it wrote them.
-#![allow(
-    unsafe_code,
-    reason = "calls the driver and reads through the program's pointers"
-)]
 
 use core::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,34 +15,36 @@ use gpushare_cuda_abi::cuda::{
 use crate::account;
 use crate::driver::calls;
 use crate::driver::device::{self, DeviceKey};
+use crate::entry::args::{In, Out, Plain as _, mapped, region};
 use crate::entry::hooks;
+use crate::entry::lists::{Count, InSlice};
 use crate::guest::fork::ForkLocal;
 use crate::holdings::objects::physical::{Holds, Physical, Place};
-use crate::holdings::table::{self, Record};
-use crate::hooks::refusal;
+use crate::hooks::{ipc, refusal};
 
 hooks! {
     fn cuMemCreate(
-        handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp, flags: u64,
-    ) -> CUresult = create;
-    fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult = release;
+        handle: Out<'_, CUmemGenericAllocationHandle>, size: usize, prop: In<'_, CUmemAllocationProp>, flags: u64,
+    ) -> CUresult = |real(..)| create(handle, (size, prop, flags), real);
+    fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult = |call| release(handle, call);
     fn cuMemMap(
         ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64,
-    ) -> CUresult = map;
-    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = unmap;
-    fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult = retain;
+    ) -> CUresult = |call| map(ptr, size, handle, call());
+    fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult = |call| unmap(ptr, size, call);
+    fn cuMemRetainAllocationHandle(handle: Out<'_, CUmemGenericAllocationHandle>, addr: *mut c_void) -> CUresult
+        = |call| retained(handle, addr.expose_provenance() as u64, call());
     fn cuMemImportFromShareableHandle(
-        handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
-    ) -> CUresult = import;
+        handle: Out<'_, CUmemGenericAllocationHandle>, os_handle: *mut c_void, kind: CUmemAllocationHandleType,
+    ) -> CUresult = |call| imported(handle, call());
     fn cuMemExportToShareableHandle(
         shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType, flags: u64,
-    ) -> CUresult = export;
+    ) -> CUresult = |call| exported(handle, call());
     fn cuMemGetHandleForAddressRange(
         handle: *mut c_void, dptr: CUdeviceptr, size: usize, kind: CUmemRangeHandleType, flags: u64,
-    ) -> CUresult = export_range;
+    ) -> CUresult = |call| ipc::exported(dptr, call());
     fn cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(
-        infos: *mut CUarrayMapInfo, count: u32, stream: CUstream,
-    ) -> CUresult = map_tiles;
+        infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, stream: CUstream,
+    ) -> CUresult = |call| map_tiles(infos, count, call());
 }
 
 static PHYSICAL: ForkLocal<Mutex<Physical>> = ForkLocal::new();
@@ -85,60 +79,67 @@ fn device_of(location: CUmemLocation) -> Option<DeviceKey> {
 }
 
 fn create(
-    real: cuMemCreate,
-    handle: *mut CUmemGenericAllocationHandle,
-    size: usize,
-    prop: *const CUmemAllocationProp,
-    flags: u64,
+    handle: Out<'_, CUmemGenericAllocationHandle>,
+    (size, prop, flags): (usize, In<'_, CUmemAllocationProp>, u64),
+    real: impl Fn(
+        Out<'_, CUmemGenericAllocationHandle>,
+        usize,
+        In<'_, CUmemAllocationProp>,
+        u64,
+    ) -> CUresult,
 ) -> CUresult {
-    // SAFETY: the program's arguments.
-    let ask = || unsafe { real(handle, size, prop, flags) };
-    // SAFETY: null, or the program's properties.
-    let device = unsafe { prop.as_ref() }.and_then(|prop| device_of(prop.location));
-    let Some(device) = device.filter(|_| !handle.is_null() && size > 0) else {
+    let ask = || real(handle, size, prop, flags);
+    if handle.is_null() || size == 0 {
+        return ask();
+    }
+    let Some(props) = prop.read() else {
+        return ask();
+    };
+    let Some(device) = device_of(props.location) else {
         return ask();
     };
     let call = account::Deadline::new();
-    // SAFETY: `device` was read from it.
-    let refusal = || refused(real, size, unsafe { &*prop }, flags);
+    let refusal = || {
+        refused(&props, |prop, asked| {
+            let (size, flags) = asked.unwrap_or((size, flags));
+            let mut handle = 0;
+            let size = refusal::impossible(size);
+            let asked = real(Out::to(&mut handle), size, In::to(prop), flags);
+            if asked.is_success() {
+                let _ = calls::release_physical(handle);
+            }
+            asked
+        })
+    };
     let charge = match crate::holdings::reclaim::reserve(device, size as u64, &call, refusal) {
         Ok(charge) => charge,
         Err(answer) => return answer,
     };
     let answer = crate::holdings::reclaim::insist(device, size as u64, &call, ask);
-    if answer.is_success() {
-        // SAFETY: the driver has written the handle.
-        physical().created(unsafe { *handle }, device, charge.keep());
+    if let Some(handle) = handle.after(answer) {
+        physical().created(handle, device, charge.keep());
     }
     answer
 }
 
-/// What `cuMemCreate` says above the quota.
+/// What `cuMemCreate` says above the quota. `ask` asks it for an impossible size: with the program's
+/// own size and flags, or with others.
 #[cold]
-fn refused(real: cuMemCreate, size: usize, prop: &CUmemAllocationProp, flags: u64) -> CUresult {
-    let ask = |size: usize, prop: &CUmemAllocationProp, flags| {
-        let mut handle = 0;
-        // SAFETY: an out parameter and properties that outlive the call.
-        let asked = unsafe { real(&raw mut handle, refusal::impossible(size), prop, flags) };
-        if asked.is_success() {
-            // SAFETY: the driver has just returned it, and the program has not seen it.
-            let _ = unsafe { calls::cuMemRelease(handle) };
-        }
-        asked
-    };
-    refusal::of(ask(size, prop, flags), || {
-        // SAFETY: zeroed is a valid value of this C struct: no handle types, no flags.
-        let mut plain: CUmemAllocationProp = unsafe { core::mem::zeroed() };
+fn refused(
+    prop: &CUmemAllocationProp,
+    ask: impl Fn(&CUmemAllocationProp, Option<(usize, u64)>) -> CUresult,
+) -> CUresult {
+    refusal::of(ask(prop, None), || {
+        let mut plain = CUmemAllocationProp::zeroed();
         plain.type_ = CUmemAllocationType::PINNED;
         plain.location = prop.location;
-        ask(refusal::IMPOSSIBLE, &plain, 0)
+        ask(&plain, Some((refusal::IMPOSSIBLE, 0)))
     })
 }
 
-fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult {
+fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult) -> CUresult {
     let reference = physical().releasing(handle);
-    // SAFETY: the program's argument.
-    let answer = unsafe { real(handle) };
+    let answer = call();
     match reference {
         Some(reference) if answer.is_success() => {
             crate::hooks::early::freed();
@@ -156,120 +157,63 @@ fn release(real: cuMemRelease, handle: CUmemGenericAllocationHandle) -> CUresult
 }
 
 fn map(
-    real: cuMemMap,
     ptr: CUdeviceptr,
     size: usize,
-    offset: usize,
     handle: CUmemGenericAllocationHandle,
-    flags: u64,
+    answer: CUresult,
 ) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(ptr, size, offset, handle, flags) };
     if answer.is_success() {
         physical().held_by_handle(handle, Place::Address(ptr), size as u64);
     }
     answer
 }
 
-fn unmap(real: cuMemUnmap, ptr: CUdeviceptr, size: usize) -> CUresult {
+fn unmap(ptr: CUdeviceptr, size: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let end = ptr.saturating_add(size as u64);
     let holds = physical().undoing(Place::Address(ptr), Place::Address(end));
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(ptr, size) };
+    let answer = call();
     settle(holds, answer.is_success());
     answer
 }
 
-fn retain(
-    real: cuMemRetainAllocationHandle,
-    handle: *mut CUmemGenericAllocationHandle,
-    addr: *mut c_void,
+fn retained(
+    handle: Out<'_, CUmemGenericAllocationHandle>,
+    address: u64,
+    answer: CUresult,
 ) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(handle, addr) };
-    if answer.is_success() {
-        // SAFETY: the driver has written the handle.
-        physical().retained(unsafe { *handle }, addr.expose_provenance() as u64);
+    if let Some(handle) = handle.after(answer) {
+        physical().retained(handle, address);
     }
     answer
 }
 
-fn import(
-    real: cuMemImportFromShareableHandle,
-    handle: *mut CUmemGenericAllocationHandle,
-    os_handle: *mut c_void,
-    kind: CUmemAllocationHandleType,
-) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(handle, os_handle, kind) };
-    if answer.is_success() {
-        // SAFETY: the driver has written the handle.
-        physical().imported(unsafe { *handle });
+fn imported(handle: Out<'_, CUmemGenericAllocationHandle>, answer: CUresult) -> CUresult {
+    if let Some(handle) = handle.after(answer) {
+        physical().imported(handle);
     }
     answer
 }
 
-fn export(
-    real: cuMemExportToShareableHandle,
-    shareable: *mut c_void,
-    handle: CUmemGenericAllocationHandle,
-    kind: CUmemAllocationHandleType,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(shareable, handle, kind, flags) };
+fn exported(handle: CUmemGenericAllocationHandle, answer: CUresult) -> CUresult {
     if answer.is_success() {
         physical().exported(handle);
     }
     answer
 }
 
-fn export_range(
-    real: cuMemGetHandleForAddressRange,
-    handle: *mut c_void,
-    dptr: CUdeviceptr,
-    size: usize,
-    kind: CUmemRangeHandleType,
-    flags: u64,
-) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(handle, dptr, size, kind, flags) };
-    if answer.is_success()
-        && let Some((start, _)) = table::find(dptr)
-    {
-        table::update(start, Record::exported);
-    }
-    answer
-}
-
-fn map_tiles(
-    real: cuMemMapArrayAsync,
-    infos: *mut CUarrayMapInfo,
-    count: u32,
-    stream: CUstream,
-) -> CUresult {
-    // SAFETY: the program's arguments.
-    let answer = unsafe { real(infos, count, stream) };
-    if !answer.is_success() || infos.is_null() {
+fn map_tiles(infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, answer: CUresult) -> CUresult {
+    if !answer.is_success() {
         return answer;
     }
-    for at in 0..count as usize {
-        // SAFETY: the driver has read `count` entries.
-        let info = unsafe { &*infos.add(at) };
-        // SAFETY: both members are the handle's address, and an allocation's handle is the only one there is.
-        let (array, memory) = unsafe {
-            (
-                info.resource.array.0.expose_provenance() as u64,
-                info.memHandle.memHandle,
-            )
-        };
-        let place = Place::Array(array, fingerprint(info));
+    for info in infos.entries(count) {
+        let (array, memory) = mapped(&info);
+        let place = Place::Array(array, fingerprint(&info));
         if info.memOperationType == CUmemOperationType::MAP {
             physical().held_by_handle(memory, place, 1);
         } else {
             let holds = physical().undoing(
                 place,
-                Place::Array(array, fingerprint(info).saturating_add(1)),
+                Place::Array(array, fingerprint(&info).saturating_add(1)),
             );
             settle(holds, true);
         }
@@ -277,20 +221,11 @@ fn map_tiles(
     answer
 }
 
-/// Tells the regions of a sparse array apart, so that an unmap finds its map.
+/// Tells the regions of a sparse array apart, so that an unmap finds its map. Bytes that the program
+/// has not set only make two fingerprints differ, which keeps a charge until the array goes.
 fn fingerprint(info: &CUarrayMapInfo) -> u64 {
-    // SAFETY: the larger member of plain numbers; the program has set all bytes that its kind of subresource has, and the bytes it
-    // has not set only make two fingerprints differ, which keeps a charge until the array goes.
-    let level = unsafe { info.subresource.sparseLevel };
-    let parts = [
-        level.level,
-        level.layer,
-        level.offsetX,
-        level.offsetY,
-        level.offsetZ,
-    ];
     let mix = |hash: u64, part: u32| (hash ^ u64::from(part)).wrapping_mul(0x0100_0000_01b3);
-    parts
+    region(info)
         .into_iter()
         .chain([info.subresourceType.0])
         .fold(0xcbf2_9ce4_8422_2325, mix)

@@ -3,23 +3,13 @@
 //! Programs that become daemons close descriptors that they did not open. The control thread's connection, bell and page must outlive
 //! that, or the process would have no place with its daemon any more. So that thread takes its own copy of the table of
 //! descriptors, and closes in it all that is not this library's.
-//!
-//! # Safety
-//! `unsafe` makes system calls without pointers. What is closed is closed in the calling thread's own table only: that it is its own is
-//! what the first call achieves, and nothing is closed where it failed.
-#![allow(unsafe_code, reason = "close_range and unshare")]
 
-use core::ffi::{c_int, c_long, c_uint};
+use core::ffi::{c_int, c_uint};
+
+use crate::guest::sys::{self, close_range};
 
 /// `CLOSE_RANGE_UNSHARE` of the kernel's `linux/close_range.h`, since Linux 5.9.
 const UNSHARE: c_uint = 1 << 1;
-/// `SYS_close_range`, the same number on all architectures.
-const SYS_CLOSE_RANGE: c_long = 436;
-
-fn close_range(first: c_int, last: c_int, flags: c_uint) -> bool {
-    // SAFETY: no memory is involved.
-    unsafe { libc::syscall(SYS_CLOSE_RANGE, first, last, flags) == 0 }
-}
 
 /// Gives the calling thread a table of its own in which these numbers are open and no others. `false` where the system will not:
 /// then nothing has changed.
@@ -49,9 +39,7 @@ pub(super) fn keep_only(kept: &[c_int]) -> bool {
 
 /// The calling thread's id in the kernel.
 pub(super) fn this_thread() -> c_int {
-    // SAFETY: takes nothing.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    c_int::try_from(thread).unwrap_or(0)
+    c_int::try_from(sys::this_thread()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -61,8 +49,7 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     fn is_open(number: c_int) -> bool {
-        // SAFETY: no memory is involved.
-        unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
+        sys::status(number).is_ok()
     }
 
     #[test]

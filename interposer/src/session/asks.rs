@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpushare_protocol::wire::{Ask, Reply, Request};
 
-use crate::guest::frames;
+use crate::guest::{frames, futex};
 
 /// A question.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ impl Asks {
         if let Some(open) = self.table().open.get_mut(&id) {
             open.reply = Some(reply);
             self.answered.fetch_add(1, Ordering::AcqRel);
-            frames::wake_all(&self.answered);
+            futex::wake_all(&self.answered);
         }
     }
 

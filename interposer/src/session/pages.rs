@@ -13,6 +13,7 @@ use gpushare_protocol::page::control::{CONTROL_BYTES, ControlPage};
 use gpushare_protocol::page::{PAGE_BYTES, Page};
 
 use crate::guest::descriptor::Descriptor;
+use crate::guest::sys;
 
 /// Maps a usage page to read and write.
 ///
@@ -40,19 +41,11 @@ pub(super) fn control(file: &Descriptor) -> io::Result<&'static ControlPage> {
 
 /// A file that can shrink would fault the program that reads it: only sealed ones are mapped.
 fn map(file: &Descriptor, bytes: usize, protection: c_int) -> io::Result<NonNull<u8>> {
-    // SAFETY: no memory is involved.
-    let seals = unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) };
+    let seals = sys::seals(file.number());
     if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
         return Err(io::Error::other("a page that is not sealed"));
     }
-    // SAFETY: all-zero is a valid `stat`, which outlives the call.
-    let length = unsafe {
-        let mut stat: libc::stat = core::mem::zeroed();
-        if libc::fstat(file.number(), &raw mut stat) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        usize::try_from(stat.st_size).unwrap_or(0)
-    };
+    let length = usize::try_from(sys::status(file.number())?.st_size).unwrap_or(0);
     if length < bytes {
         return Err(io::Error::other("a page that is too short"));
     }

@@ -1,8 +1,8 @@
 //! Amounts of one kind (memory, time): what each owner says in an environment, and a node's defaults below it.
 
-use super::LimitError;
+use super::error::LimitError;
 use super::layer::{Entry, Layer, pick};
-use super::table::Whose;
+use super::setting::Whose;
 use crate::uuid::Uuid;
 use std::fmt;
 

@@ -3,10 +3,11 @@
 //! They are kept as parts of a whole in the same layers as memory, so that devices, precedence, refusals and the stable
 //! text follow one rule. A cap of 100 % is none, and reads as if it had not been said.
 
+use super::amounts::Amounts;
+use super::error::LimitError;
 use super::layer::{Entry, Layer, above};
-use super::maxima::above_maximum;
-use super::table::Setting;
-use super::{LimitError, Limits};
+use super::maxima::{Maxima, above_maximum};
+use super::setting::Setting;
 use crate::size::Size;
 use crate::units::Permille;
 use crate::uuid::Uuid;
@@ -55,25 +56,24 @@ pub(super) fn parse(text: &str) -> Option<Permille> {
     Permille::new(tenths).filter(|_| tenths >= 10)
 }
 
-pub(super) fn sm_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn sm_limit(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
     let part = parse(set.value).ok_or_else(|| refused(set))?;
     let entry = entry(set, part);
-    let ours = limits.time.of(set.whose, Owner::Gpushare as usize);
+    let ours = time.of(set.whose, Owner::Gpushare as usize);
     ours.limit.insert(set.device, entry);
     Ok(())
 }
 
-pub(super) fn sm_request(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn sm_request(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
     let part = parse(set.value).ok_or_else(|| refused(set))?;
     let entry = entry(set, part);
-    let ours = limits.time.of(set.whose, Owner::Gpushare as usize);
+    let ours = time.of(set.whose, Owner::Gpushare as usize);
     ours.request.insert(set.device, entry);
-    limits.policy.needs_daemon(set);
     Ok(())
 }
 
 /// HAMi: whole percentages; empty, 0 and 100 are off.
-pub(super) fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn hami(time: &mut Amounts<OWNERS>, set: &Setting<'_>) -> Result<(), LimitError> {
     let digits = set.value.bytes().all(|byte| byte.is_ascii_digit());
     let percent = match set.value {
         "" => Some(0),
@@ -83,7 +83,7 @@ pub(super) fn hami(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitEr
         Some((0, _)) => Ok(()),
         Some((_, Some(part))) => {
             let entry = entry(set, part);
-            let theirs = limits.time.of(set.whose, Owner::Hami as usize);
+            let theirs = time.of(set.whose, Owner::Hami as usize);
             theirs.limit.insert(set.device, entry);
             Ok(())
         }
@@ -111,12 +111,12 @@ fn part(entry: &Entry) -> Option<Permille> {
 
 /// What holds on one device.
 pub(super) fn limits(
-    limits: &Limits,
+    (time, maxima): (&Amounts<OWNERS>, &Maxima),
     ordinal: u32,
     uuid: Uuid,
 ) -> Result<ComputeLimits, LimitError> {
-    let (limit, request) = limits.time.on(ordinal, uuid);
-    let (most, most_request) = limits.maxima.time_on(ordinal, uuid);
+    let (limit, request) = time.on(ordinal, uuid);
+    let (most, most_request) = maxima.time_on(ordinal, uuid);
     for (asked, most) in [(&limit, most), (&request, most_request), (&request, most)] {
         if let (Some(asked), Some(most)) = (asked, most)
             && part(asked) > part(most)

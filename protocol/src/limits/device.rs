@@ -1,8 +1,10 @@
 //! The limits of one device, once it is known.
 
+use super::compute::{self, ComputeLimits};
+use super::error::LimitError;
 use super::layer::above;
 use super::maxima::above_maximum;
-use super::{ComputeLimits, LimitError, Limits, View, compute};
+use super::model::{Limits, View};
 use crate::size::Size;
 use crate::units::Bytes;
 use crate::uuid::Uuid;
@@ -109,6 +111,6 @@ pub(super) fn limits(
         request: guaranteed,
         view_total,
         view: limits.view,
-        compute: compute::limits(limits, ordinal, uuid)?,
+        compute: compute::limits((&limits.time, &limits.maxima), ordinal, uuid)?,
     })
 }

@@ -1,6 +1,6 @@
 //! One owner's variables of one kind (memory, time): a limit and a request, each for all devices, by ordinal and by UUID.
 
-use super::LimitError;
+use super::error::LimitError;
 use crate::size::Size;
 use crate::units::MAX_DEVICES;
 use crate::uuid::Uuid;

@@ -120,7 +120,7 @@ fn a_share_of_time_has_its_maxima_too() {
 }
 
 #[test]
-fn the_usual_priority_and_no_end_at_all_give_way_to_a_maximum_and_asking_for_more_does_not() {
+fn defaults_give_way_to_a_maximum_and_asking_for_more_does_not() {
     let most = [
         ("GPUSHARE_PRIORITY", "300"),
         ("GPUSHARE_RUN_LIMIT", "8h"),

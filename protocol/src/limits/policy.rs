@@ -4,8 +4,8 @@
 //! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver somebody relies on must
 //! not silently be absent.
 
-use super::table::{Setting, Whose};
-use super::{LimitError, Limits};
+use super::error::LimitError;
+use super::setting::{Setting, Whose};
 use crate::paths::ContainerName;
 use std::fmt;
 use std::time::Duration;
@@ -134,20 +134,20 @@ impl fmt::Display for Policy {
     }
 }
 
-pub(super) fn priority(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn priority(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     let digits = !set.value.is_empty() && set.value.bytes().all(|byte| byte.is_ascii_digit());
     let number = set
         .value
         .parse()
         .ok()
         .filter(|number| digits && *number <= 1000);
-    limits.policy.priority = number
+    policy.priority = number
         .ok_or_else(|| set.refuse("not understood", "a whole number, 0 to 1000, higher first"))?;
-    limits.policy.needs_daemon(set);
+    policy.needs_daemon(set);
     Ok(())
 }
 
-pub(super) fn on_collision(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn on_collision(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     let accepted =
         "a list of fail, wait, priority, each at most once, fail or wait last (priority,wait)";
     let mut wanted = Vec::new();
@@ -168,69 +168,69 @@ pub(super) fn on_collision(limits: &mut Limits, set: &Setting<'_>) -> Result<(),
     }
     // Without a daemon a collision is an out-of-memory: that can be kept anywhere.
     if wanted != [Resolver::Fail] {
-        limits.policy.needs_daemon(set);
+        policy.needs_daemon(set);
     }
-    limits.policy.on_collision = wanted;
+    policy.on_collision = wanted;
     Ok(())
 }
 
-pub(super) fn wait_timeout(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
-    limits.policy.wait_timeout = duration(set)?;
-    limits.policy.needs_daemon(set);
+pub(super) fn wait_timeout(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    policy.wait_timeout = duration(set)?;
+    policy.needs_daemon(set);
     Ok(())
 }
 
-pub(super) fn idle_after(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
-    limits.policy.idle_after = duration(set)?;
-    limits.policy.needs_daemon(set);
+pub(super) fn idle_after(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    policy.idle_after = duration(set)?;
+    policy.needs_daemon(set);
     Ok(())
 }
 
-pub(super) fn idle_end(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
-    limits.policy.idle_end = end(limits, set)?;
+pub(super) fn idle_end(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    policy.idle_end = end(policy, set)?;
     Ok(())
 }
 
-pub(super) fn run_limit(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
-    limits.policy.run_limit = end(limits, set)?;
+pub(super) fn run_limit(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
+    policy.run_limit = end(policy, set)?;
     Ok(())
 }
 
 /// A name as containers have them. It can be kept anywhere: where nothing is steered, a gang needs
 /// nothing.
-pub(super) fn gang(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn gang(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     if set.whose == Whose::Default {
         let accepted = "GPUSHARE_GANG in the environment of the containers of one job";
         return Err(set.refuse("a node's containers are not one gang", accepted));
     }
     let name = ContainerName::parse(set.variable, set.value)
         .map_err(|error| set.refuse("it is no name of a gang", error.accepted))?;
-    limits.policy.gang = Some(name.to_string());
+    policy.gang = Some(name.to_string());
     Ok(())
 }
 
 /// `off`, which can be kept anywhere, or a span.
-fn end(limits: &mut Limits, set: &Setting<'_>) -> Result<Option<Duration>, LimitError> {
+fn end(policy: &mut Policy, set: &Setting<'_>) -> Result<Option<Duration>, LimitError> {
     if set.value == "off" {
         return Ok(None);
     }
     let accepted = "off, or a whole number with ms, s, m or h, more than zero, at most a year (2h)";
     let after = span(set.value);
     let after = after.ok_or_else(|| set.refuse("not understood as a span of time", accepted))?;
-    limits.policy.needs_daemon(set);
+    policy.needs_daemon(set);
     Ok(Some(after))
 }
 
-pub(super) fn preemptible(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn preemptible(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     let accepted = "never or kill";
-    limits.policy.preemptible = match set.value {
+    policy.preemptible = match set.value {
         "never" => Preemptible::Never,
         "kill" => Preemptible::Kill,
         "swap" => return Err(set.refuse("this release cannot swap yet", accepted)),
         _ => return Err(set.refuse("not understood", accepted)),
     };
-    if limits.policy.preemptible == Preemptible::Kill {
-        limits.policy.needs_daemon(set);
+    if policy.preemptible == Preemptible::Kill {
+        policy.needs_daemon(set);
     }
     Ok(())
 }

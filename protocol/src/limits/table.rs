@@ -1,7 +1,9 @@
 //! The one table of variables: a row each, with its grammar.
 
+use super::error::LimitError;
 use super::layer::{Entry, Selector};
-use super::{LimitError, Limits, Owner, View};
+use super::model::{Limits, Owner, View};
+use super::setting::{Setting, Whose};
 use super::{compute, policy, unavailable};
 use crate::size::{self, BadSize, Size};
 use std::collections::BTreeMap;
@@ -18,23 +20,6 @@ enum Suffix {
     Device,
 }
 
-/// Who set a variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// The environment that is read.
-    Own,
-    /// The node, for environments that say nothing of it.
-    Default,
-}
-
-/// One set variable on its way into [`Limits`].
-pub(super) struct Setting<'a> {
-    pub(super) whose: Whose,
-    pub(super) variable: &'a str,
-    pub(super) device: Selector,
-    pub(super) value: &'a str,
-}
-
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
 /// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
@@ -47,29 +32,48 @@ const TABLE: [(&str, Suffix, Read); 22] = [
         ours(to, set, true)
     }),
     ("GPUSHARE_MEM_VIEW", Suffix::None, view),
-    ("GPUSHARE_SM_LIMIT", Suffix::Device, compute::sm_limit),
-    ("GPUSHARE_SM_REQUEST", Suffix::Device, compute::sm_request),
-    ("GPUSHARE_PRIORITY", Suffix::None, policy::priority),
-    ("GPUSHARE_ON_COLLISION", Suffix::None, policy::on_collision),
-    ("GPUSHARE_WAIT_TIMEOUT", Suffix::None, policy::wait_timeout),
-    ("GPUSHARE_IDLE_AFTER", Suffix::None, policy::idle_after),
-    ("GPUSHARE_PREEMPTIBLE", Suffix::None, policy::preemptible),
-    ("GPUSHARE_IDLE_END", Suffix::None, policy::idle_end),
-    ("GPUSHARE_RUN_LIMIT", Suffix::None, policy::run_limit),
-    ("GPUSHARE_GANG", Suffix::None, policy::gang),
-    (
-        "GPUSHARE_OVERSUBSCRIBE",
-        Suffix::None,
-        unavailable::oversubscribe,
-    ),
+    ("GPUSHARE_SM_LIMIT", Suffix::Device, |to, set| {
+        compute::sm_limit(&mut to.time, set)
+    }),
+    ("GPUSHARE_SM_REQUEST", Suffix::Device, |to, set| {
+        to.policy.needs_daemon(set);
+        compute::sm_request(&mut to.time, set)
+    }),
+    ("GPUSHARE_PRIORITY", Suffix::None, |to, set| {
+        policy::priority(&mut to.policy, set)
+    }),
+    ("GPUSHARE_ON_COLLISION", Suffix::None, |to, set| {
+        policy::on_collision(&mut to.policy, set)
+    }),
+    ("GPUSHARE_WAIT_TIMEOUT", Suffix::None, |to, set| {
+        policy::wait_timeout(&mut to.policy, set)
+    }),
+    ("GPUSHARE_IDLE_AFTER", Suffix::None, |to, set| {
+        policy::idle_after(&mut to.policy, set)
+    }),
+    ("GPUSHARE_PREEMPTIBLE", Suffix::None, |to, set| {
+        policy::preemptible(&mut to.policy, set)
+    }),
+    ("GPUSHARE_IDLE_END", Suffix::None, |to, set| {
+        policy::idle_end(&mut to.policy, set)
+    }),
+    ("GPUSHARE_RUN_LIMIT", Suffix::None, |to, set| {
+        policy::run_limit(&mut to.policy, set)
+    }),
+    ("GPUSHARE_GANG", Suffix::None, |to, set| {
+        policy::gang(&mut to.policy, set)
+    }),
+    ("GPUSHARE_OVERSUBSCRIBE", Suffix::None, |to, set| {
+        unavailable::oversubscribe(&mut to.oversubscribe_decided, set)
+    }),
     ("GPUSHARE_SOCKET", Suffix::None, socket),
     ("CUDA_DEVICE_MEMORY_LIMIT", Suffix::Ordinal, hami),
-    ("CUDA_DEVICE_SM_LIMIT", Suffix::Ordinal, compute::hami),
-    (
-        "CUDA_OVERSUBSCRIBE",
-        Suffix::None,
-        unavailable::hami_oversubscribe,
-    ),
+    ("CUDA_DEVICE_SM_LIMIT", Suffix::Ordinal, |to, set| {
+        compute::hami(&mut to.time, set)
+    }),
+    ("CUDA_OVERSUBSCRIBE", Suffix::None, |to, set| {
+        unavailable::hami_oversubscribe(&mut to.oversubscribe_decided, set)
+    }),
     ("NVIDIA_GPU_MEMORY_LIMIT", Suffix::None, |to, set| {
         toolkit(to, set, false)
     }),
@@ -321,24 +325,6 @@ fn problem(bad: BadSize) -> &'static str {
         BadSize::Grammar => "not understood as a size",
         BadSize::Zero => "it comes to zero",
         BadSize::TooLarge => "it is too large",
-    }
-}
-
-impl Setting<'_> {
-    pub(super) fn refuse(
-        &self,
-        problem: impl Into<String>,
-        accepted: impl Into<String>,
-    ) -> LimitError {
-        LimitError::new(self.variable, self.value, problem, accepted)
-    }
-
-    pub(super) fn entry(&self, size: Size) -> Entry {
-        Entry {
-            size,
-            variable: self.variable.to_owned(),
-            value: self.value.to_owned(),
-        }
     }
 }
 

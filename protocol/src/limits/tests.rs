@@ -217,7 +217,7 @@ const REFUSED: [(&str, &str, &str); 58] = [
 ];
 
 #[test]
-fn a_bad_value_is_refused_with_variable_value_and_accepted_form_on_one_line() {
+fn a_bad_value_is_refused_on_one_line_with_the_accepted_form() {
     for (name, value, word) in REFUSED {
         let error = read(
             &[("GPUSHARE_MEM_LIMIT_3", "1GiB"), (name, value)]
@@ -338,7 +338,7 @@ fn a_request_above_the_device_is_refused_and_a_limit_above_it_is_not() {
 }
 
 #[test]
-fn the_first_of_two_equal_names_counts_and_two_names_for_one_device_are_refused() {
+fn the_first_of_equal_names_counts_two_for_a_device_are_refused() {
     assert_eq!(
         on_device(&[
             ("GPUSHARE_MEM_LIMIT", "1GiB"),
@@ -358,7 +358,7 @@ fn the_first_of_two_equal_names_counts_and_two_names_for_one_device_are_refused(
 }
 
 #[test]
-fn two_spellings_of_equal_limits_print_the_same_and_different_limits_do_not() {
+fn only_equal_limits_print_the_same_in_any_spelling() {
     let print = |environment: &[(&str, &str)]| read(environment).unwrap().to_string();
     let plain = print(&[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     assert_eq!(plain, print(&[("GPUSHARE_MEM_LIMIT", "4294967296")]));

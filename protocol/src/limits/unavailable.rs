@@ -1,8 +1,8 @@
 //! Variables of the design that this release cannot honour yet. They are refused by name, never ignored: a share
 //! or a resolver somebody relies on must not silently be absent. Opening one is changing its row in the table.
 
-use super::table::Setting;
-use super::{LimitError, Limits};
+use super::error::LimitError;
+use super::setting::Setting;
 
 const ABSENT: &str = "this release cannot do it yet";
 
@@ -15,17 +15,17 @@ pub(super) fn only(set: &Setting<'_>, value: &'static str) -> Result<(), LimitEr
     }
 }
 
-/// `off` is all that can be kept.
-pub(super) fn oversubscribe(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
-    limits.decided.oversubscribe = true;
+/// `off` is all that can be kept. Notes that ours was `decided`: its alias then no longer counts.
+pub(super) fn oversubscribe(decided: &mut bool, set: &Setting<'_>) -> Result<(), LimitError> {
+    *decided = true;
     only(set, "off")
 }
 
 /// HAMi's switch. Ours wins.
-pub(super) fn hami_oversubscribe(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
+pub(super) fn hami_oversubscribe(decided: &mut bool, set: &Setting<'_>) -> Result<(), LimitError> {
     match set.value {
         "" | "0" | "false" => Ok(()),
-        "1" | "true" if limits.decided.oversubscribe => Ok(()),
+        "1" | "true" if *decided => Ok(()),
         "1" | "true" => Err(set.refuse(ABSENT, "false, or unset it")),
         _ => Err(set.refuse("it is a switch", "false, or unset it")),
     }

@@ -1,8 +1,10 @@
-//! The control page: what the daemon tells the processes of one container, in memory they can only read.
+//! The control page: what the daemon tells the processes of one container, in memory they can only
+//! read.
 //!
-//! One page a container, made by the daemon and mapped read-only by clients. It holds the container's grant on each
-//! device, so that a process learns of a raised or lowered grant without a message, its turn there ([`lease`](super::lease)),
-//! and the daemon's heartbeat. It lives as long as its daemon; the next daemon issues a new one.
+//! One page a container, made by the daemon and mapped read-only by clients. It holds the
+//! container's grant on each device, so that a process learns of a raised or lowered grant without
+//! a message, its turn there ([`lease`](super::lease)), and the daemon's heartbeat. It lives as
+//! long as its daemon; the next daemon issues a new one.
 //!
 //! # Safety
 //! [`ControlPage::from_mapping`] is the only unsafe item. Every field is an atomic.
@@ -26,7 +28,7 @@ pub const CONTROL_MINOR: u16 = 3;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
-/// What holds for the whole container.
+/// Values for the whole container.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ControlHeader {
@@ -40,17 +42,20 @@ pub struct ControlHeader {
     pub instance: AtomicU64,
     /// `CLOCK_MONOTONIC` in nanoseconds when the daemon last said that it lives.
     pub heartbeat: AtomicU64,
-    /// A futex word: rises with each change of the page that somebody may wait for. Whoever raises it wakes all waiters.
+    /// A futex word: rises with each change of the page that a process may wait for. The daemon
+    /// wakes all waiters after it raises it.
     pub changes: AtomicU32,
     padding: AtomicU32,
-    /// How long an allocation above the container's request may wait, in milliseconds; 0 from a daemon that does not say.
+    /// How long an allocation above the container's request may wait, in milliseconds; 0 from a
+    /// daemon that does not say.
     pub wait_ms: AtomicU64,
-    /// How long one within its request may take, in milliseconds: until what others borrowed has been taken back.
+    /// How long one within its request may take, in milliseconds: until what others borrowed has
+    /// been taken back.
     pub guarantee_ms: AtomicU64,
     reserved: [AtomicU64; 121],
 }
 
-/// What holds on one device; columns are those of the usage page.
+/// Values for one device; columns are those of the usage page.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ControlDevice {
@@ -58,13 +63,15 @@ pub struct ControlDevice {
     pub grant: AtomicU64,
     /// Bytes the daemon found taken beside the charges.
     pub overhead: AtomicU64,
-    /// Nonzero while some container waits for memory of this device: who frees says so.
+    /// Nonzero while some container waits for memory of this device: a process that frees then
+    /// reports it.
     pub waiters: AtomicU32,
     padding: AtomicU32,
-    /// What the container's charges could come to if it asked now, in bytes: programs are told that the rest is free.
+    /// The bytes that the container's charges could reach if it asked now. Programs are told that
+    /// the rest is free.
     pub reach: AtomicU64,
-    /// The container's lease, a [`LeaseWord`](super::lease::LeaseWord); this and what follows is read and written by
-    /// [`ControlDevice::turn`] and [`ControlDevice::publish`].
+    /// The container's lease, a [`LeaseWord`](super::lease::LeaseWord); this and what follows is
+    /// read and written by [`ControlDevice::turn`] and [`ControlDevice::publish`].
     pub lease: AtomicU64,
     /// See [`Turn::deadline`](super::lease::Turn::deadline).
     pub deadline: AtomicU64,
@@ -110,13 +117,16 @@ const _: () = {
 };
 
 impl ControlPage {
-    /// Views a mapping as a control page. Any bytes are one; [`ControlPage::check`] says whether it is one of ours.
+    /// Views a mapping as a control page. Any bytes are one; [`ControlPage::check`] says whether it
+    /// is one of ours.
     ///
     /// # Safety
-    /// `base` points to [`CONTROL_BYTES`] bytes, page-aligned and readable, which stay mapped for `'a` and are accessed by
-    /// nobody but through atomics. Stores are for whoever mapped it writable.
+    /// `base` points to [`CONTROL_BYTES`] bytes, page-aligned and readable, which stay mapped for
+    /// `'a` and are accessed only through atomics. Only the process that mapped it writable may
+    /// store.
     pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
-        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic integer.
+        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic
+        // integer.
         unsafe { base.cast::<Self>().as_ref() }
     }
 

@@ -1,7 +1,7 @@
-//! The slow path's decision: may this charge be had, if need be with credit that others hold and do not use?
+//! The slow path's decision: does this charge fit, if necessary with unused credit of others?
 //!
-//! Pure: it works on words alone. The caller holds the container lock, so credit changes only here; charges and
-//! releases of other processes go on beside it.
+//! Pure: it works on words alone. The caller holds the container lock, so credit changes only here;
+//! charges and releases of other processes go on beside it.
 
 use super::{
     Split,
@@ -15,19 +15,20 @@ pub struct Refusal {
     pub charged: u64,
 }
 
-/// Collects until two agree before a request is refused on them: others free and charge while we read, and a sum
-/// of numbers read at different instants can be one that never was.
+/// Collects until two agree before a request is refused on them: others free and charge while we
+/// read, and a sum of numbers read at different instants may never have existed.
 const COLLECTS: u32 = 8;
 
-/// Passes over the others' words. Each one either finds the credit that is missing or proves that there is none;
-/// only frees that race with the passes make a further one necessary.
+/// Passes over the others' words. Each one either finds the credit that is missing or proves that
+/// there is none; only frees that race with the passes make a further one necessary.
 const PASSES: u32 = 64;
 
-/// Charges `units` to `own`, whose container has the given `limit` and whose other words are `others`.
+/// Charges `units` to `own`, whose container has the given `limit` and whose other words are
+/// `others`.
 ///
-/// A request that does not fit is refused before anything is written. One that does takes its step of credit from what
-/// nobody holds, and only what is still missing from others' unused credit. `stored` is called after each store that
-/// another process can see.
+/// A request that does not fit is refused before anything is written. A request that fits takes its
+/// step of credit from what no process holds, and only the missing part from others' unused credit.
+/// `stored` is called after each store that another process can see.
 ///
 /// # Errors
 /// [`Refusal`] if the charges of all processes and `units` together exceed `limit`.
@@ -60,7 +61,7 @@ pub fn take(
     })
 }
 
-/// Refuses, without a store, what no reclaim could make room for.
+/// Refuses, without a store, a request that no reclaim could make room for.
 fn refuse_if_hopeless(own: &Word, others: &[&Word], limit: u64, units: u32) -> Result<(), Refusal> {
     let mut before = collect(own, others);
     for _ in 0..COLLECTS {
@@ -68,7 +69,8 @@ fn refuse_if_hopeless(own: &Word, others: &[&Word], limit: u64, units: u32) -> R
         if charged + u64::from(units) <= limit {
             return Ok(());
         }
-        // What the process itself holds changes with its other threads; alone it decides nothing new.
+        // The process's own charges change with its other threads; that alone is no reason to read
+        // again.
         let now = collect(own, others);
         if now == before || u64::from(units) > limit {
             return Err(Refusal { charged });
@@ -189,8 +191,9 @@ mod tests {
         assert_eq!(sum, 100);
     }
 
-    /// Every thread is a process with a word of its own; each charges and frees at random. The sum of charges is
-    /// checked by a gauge that is raised after a charge and lowered before a release, so it never reads too high.
+    /// Every thread is a process with a word of its own; each charges and frees at random. The sum
+    /// of charges is checked by a gauge that is raised after a charge and lowered before a release,
+    /// so it never reads too high.
     #[test]
     fn racing_words_stay_within_the_limit_and_what_fits_is_granted() {
         const LIMIT: u64 = 64;
@@ -211,7 +214,8 @@ mod tests {
                         seed ^= seed << 13;
                         seed ^= seed >> 7;
                         seed ^= seed << 17;
-                        // Four processes that ask for 16 at the most fit beside each other: none may be refused.
+                        // Four processes that ask for 16 at the most fit beside each other: none
+                        // may be refused.
                         let units = u32::try_from(seed % 16).unwrap() + 1;
                         let granted = words[me].charge(units).is_ok() || {
                             let _held = lock.lock().unwrap();

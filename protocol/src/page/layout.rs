@@ -1,8 +1,9 @@
 //! Where everything lies in the page, and the one place that turns mapped memory into it.
 //!
 //! # Safety
-//! [`Page::from_mapping`] is the only unsafe item of this crate. Every field is an atomic, so a page that another
-//! process writes to, honest or not, can be read and written without undefined behaviour.
+//! [`Page::from_mapping`] is the only unsafe item of this crate. Every field is an atomic, so a
+//! page that another process writes to, honest or not, can be read and written without undefined
+//! behaviour.
 #![allow(
     unsafe_code,
     reason = "a shared mapping becomes a typed page here and nowhere else"
@@ -20,7 +21,8 @@ use std::{
 use super::watch::Watch;
 use super::word::Word;
 
-/// First eight bytes of a finished page: `gpushare` in memory order. Written last, so a page that has it is whole.
+/// First eight bytes of a finished page: `gpushare` in memory order. Written last, so a page that
+/// has it is whole.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 /// Pages of another major version are refused.
 pub const MAJOR: u16 = 1;
@@ -64,8 +66,9 @@ pub struct Header {
     text: [AtomicU64; TEXT_MAX / 8],
 }
 
-/// One device of the container. Written under the container lock, but for the two last, which say how much of the cap
-/// is used that the container's processes keep together without a daemon: those are changed by compare-and-swap, without a lock.
+/// One device of the container. Written under the container lock, but for the two last, which say
+/// how much of the cap is used that the container's processes keep together without a daemon: those
+/// are changed by compare-and-swap, without a lock.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Device {
@@ -73,8 +76,8 @@ pub struct Device {
     pub uuid: [AtomicU64; 2],
     /// Nonzero once a process has claimed the column.
     pub claimed: AtomicU32,
-    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): what a process is told is free then never rises
-    /// by others' doing. Zero in pages of minor 1.
+    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): the free memory
+    /// that a process is told then never rises because of others. Zero in pages of minor 1.
     pub by_request: AtomicU32,
     /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
     pub limit: AtomicU64,
@@ -84,28 +87,32 @@ pub struct Device {
     pub view_total: AtomicU64,
     /// Physical bytes of the device.
     pub capacity: AtomicU64,
-    /// The container's hard cap in thousandths of the device's time, 0 for none. Without a daemon; with one the control
-    /// page says it.
+    /// The container's hard cap in thousandths of the device's time, 0 for none. Without a daemon;
+    /// with one the control page says it.
     pub cap: AtomicU32,
     padding_after_cap: AtomicU32,
-    /// `CLOCK_MONOTONIC` in nanoseconds up to which the time that any process held the device is paid for: each holder
-    /// moves it forward and pays for the part it moved.
+    /// `CLOCK_MONOTONIC` in nanoseconds up to which the time that any process held the device is
+    /// paid for: each holder moves it forward and pays for the part it moved.
     pub paid_until: AtomicU64,
-    /// `CLOCK_MONOTONIC` in nanoseconds at which the container's time to use was or will be used up: what has flowed in since
-    /// then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
+    /// `CLOCK_MONOTONIC` in nanoseconds at which the container's time to use was or will be used
+    /// up: what has flowed in since then, at `cap` nanoseconds a microsecond, is left. In the
+    /// future it is debt.
     pub empty_at: AtomicU64,
     reserved_before_watch: [AtomicU64; 14],
-    /// Whether a remembered sum of all charges is still right. On a line that nothing else writes. Processes of minor 1 do not
-    /// tell it their charges, so who remembers looks anew after a millisecond at most all the same.
+    /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
+    /// Processes of minor 1 do not tell it their charges, so a remembered sum is computed anew
+    /// after a millisecond at most.
     pub watch: Watch,
     reserved: [AtomicU64; 7],
 }
 
-/// Who a slot belongs to. Written by its claimer under the container lock, after the slot's lock byte is held.
+/// The owner of a slot. Written by its claimer under the container lock, after the slot's lock byte
+/// is held.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
-    /// Nonzero while the slot is taken; it is dead if nobody holds its [`lock_byte`]. Written last.
+    /// Nonzero while the slot is taken; it is dead if no process holds its [`lock_byte`]. Written
+    /// last.
     pub taken: AtomicU32,
     /// Process id in the process's own namespace.
     pub pid: AtomicU32,
@@ -115,8 +122,8 @@ pub struct Slot {
     pub generation: AtomicU64,
     /// Inode of the pid namespace, `/proc/self/ns/pid`; 0 where the process has not said it.
     pub pid_namespace: AtomicU64,
-    /// The process's pid in a namespace further out, the machine's if that can be seen, 0 where none can. Under a daemon that is what
-    /// `generation` says.
+    /// The process's pid in a namespace further out, the machine's if that can be seen, 0 where
+    /// none can. Under a daemon that is what `generation` says.
     pub outer_pid: AtomicU64,
     reserved: [AtomicU64; 3],
 }
@@ -132,7 +139,8 @@ pub struct Line {
     /// Nanoseconds of device time that completed operations take when they run alone, by estimate,
     /// all streams added. Only grows. The daemon reads it as a claim, not as a fact.
     pub service: AtomicU64,
-    /// Last epoch of a lease whose work the process has finished. Only shown: the daemon goes by the message.
+    /// Last epoch of a lease whose work the process has finished. Only shown: the daemon goes by
+    /// the message.
     pub drained: AtomicU64,
     /// Charges refused.
     pub refused: AtomicU64,
@@ -175,8 +183,8 @@ const _: () = {
 
 /// Byte of the file whose lock says that slot `slot` is alive.
 ///
-/// The lock belongs to the open file description of the process that claimed the slot (`F_OFD_SETLK`). Byte 0 is
-/// the container lock.
+/// The lock belongs to the open file description of the process that claimed the slot
+/// (`F_OFD_SETLK`). Byte 0 is the container lock.
 pub const fn lock_byte(slot: usize) -> u64 {
     1024 + slot as u64
 }
@@ -222,14 +230,15 @@ impl fmt::Display for PageError {
 impl std::error::Error for PageError {}
 
 impl Page {
-    /// Views a mapping as a page. Any bytes are a valid page; [`Page::check`] says whether it is one of ours.
+    /// Views a mapping as a page. Any bytes are a valid page; [`Page::check`] says whether it is
+    /// one of ours.
     ///
     /// # Safety
-    /// `base` points to [`PAGE_BYTES`] bytes, page-aligned, readable and writable, which stay mapped for `'a` and
-    /// are accessed by nobody but through atomics.
+    /// `base` points to [`PAGE_BYTES`] bytes, page-aligned, readable and writable, which stay
+    /// mapped for `'a` and are accessed only through atomics.
     pub unsafe fn from_mapping<'a>(base: NonNull<u8>) -> &'a Self {
-        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic integer, for which all
-        // bit patterns are valid.
+        // SAFETY: the caller vouches for size, alignment and lifetime; every field is an atomic
+        // integer, for which all bit patterns are valid.
         unsafe { base.cast::<Self>().as_ref() }
     }
 
@@ -285,7 +294,8 @@ impl Header {
     /// Offset of the limits' text in the page.
     pub(super) const TEXT_AT: usize = 1024;
 
-    /// Stores the limits' text; cut at [`TEXT_MAX`], which the callers keep to. For the container lock's holder.
+    /// Stores the limits' text; cut at [`TEXT_MAX`], which the callers keep to. For the container
+    /// lock's holder.
     pub fn set_text(&self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(TEXT_MAX)];
         for (word, chunk) in self.text.iter().zip(bytes.chunks(8)) {
@@ -332,7 +342,7 @@ impl Device {
         self.claimed.store(1, Ordering::Release);
     }
 
-    /// Gives the column back: nobody uses the device. For the container lock's holder.
+    /// Gives the column back: no process uses the device. For the container lock's holder.
     pub fn vacate(&self) {
         self.claimed.store(0, Ordering::Release);
     }

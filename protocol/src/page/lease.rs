@@ -1,33 +1,37 @@
 //! A container's turn on a device, as its processes read it from the control page.
 //!
-//! The daemon alone writes, in one order ([`ControlDevice::publish`]): what bounds the turn, then the word that names it,
-//! and afterwards, for all devices it touched, [`changes`](super::control::ControlHeader::changes) rises and its waiters
-//! are woken. A process waits on `changes` with a shared `FUTEX_WAIT`, which a read-only mapping may do, and reads
-//! [`ControlDevice::turn`]. All-zero memory, and so a page of a daemon that knows no turns, reads as free and uncapped.
+//! The daemon alone writes, in one order ([`ControlDevice::publish`]): what bounds the turn, then
+//! the word that names it, and afterwards, for all devices it touched,
+//! [`changes`](super::control::ControlHeader::changes) rises and its waiters are woken. A process
+//! waits on `changes` with a shared `FUTEX_WAIT`, which a read-only mapping may do, and reads
+//! [`ControlDevice::turn`]. All-zero memory, and so a page of a daemon that knows no turns, reads
+//! as free and uncapped.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::control::ControlDevice;
 
-/// Silence of the daemon, in nanoseconds, after which processes take it for gone: gates open, and each container keeps
-/// its own [`cap`](Turn::cap). The daemon beats once a second. One whose connection ended need not wait that long.
+/// Silence of the daemon, in nanoseconds, after which processes take it for gone: gates open, and
+/// each container keeps its own [`cap`](Turn::cap). The daemon beats once a second. One whose
+/// connection ended need not wait that long.
 pub const HEARTBEAT_STALE: u64 = 3_000_000_000;
 
 /// No deadline: launches go on until the word changes.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
-/// How long before the expected end of its drain, in nanoseconds, a process says so (`Ending`): as long as a turn may take to reach
-/// the next one's first launch, and short against the time slices in which the hardware would mix the two.
+/// How long before the expected end of its drain, in nanoseconds, a process says so (`Ending`): as
+/// long as a turn may take to reach the next one's first launch, and short against the time slices
+/// in which the hardware would mix the two.
 pub const LEAD: u64 = 300_000;
 
 /// Times [`ControlDevice::turn`] reads again when the daemon wrote meanwhile.
 const RETRIES: usize = 8;
 
-/// What a container may do on a device.
+/// The state of a container's lease on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LeaseState {
-    /// Nobody else is registered there and no cap binds: no bounds, no marks.
+    /// No other container is registered there and no cap binds: no bounds, no completion events.
     Free = 0,
     /// It holds the device until the deadline, with bounded work in flight.
     Open = 1,
@@ -37,8 +41,9 @@ pub enum LeaseState {
 
 /// The lease in one word: `epoch << 2 | state`.
 ///
-/// The epoch rises with every grant and whenever a deadline moves later, so that what was said of an earlier turn is told
-/// from news; a deadline that moves earlier keeps it. `Closed` carries the epoch it closes, 0 before the first grant.
+/// The epoch rises with every grant and whenever a deadline moves later, so that a report about an
+/// earlier turn is recognised; a deadline that moves earlier keeps it. `Closed` carries the epoch
+/// it closes, 0 before the first grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseWord(u64);
 
@@ -71,8 +76,9 @@ impl LeaseWord {
         self.0 >> 2
     }
 
-    /// What the container may do. A state of a later minor reads as `Open`, never as `Closed`: a library never stops its
-    /// program for a word it does not understand, and the bounds beside the word still hold.
+    /// The state. A state of a later minor reads as `Open`, never as `Closed`: a library never
+    /// stops its program for a word it does not understand, and the bounds beside the word still
+    /// hold.
     pub const fn state(self) -> LeaseState {
         match self.0 & 3 {
             0 => LeaseState::Free,
@@ -87,39 +93,45 @@ impl LeaseWord {
 pub struct Turn {
     /// The lease.
     pub word: LeaseWord,
-    /// `CLOCK_MONOTONIC` in nanoseconds at which launches stop by themselves; [`NO_DEADLINE`] for none. Means nothing unless
-    /// the state is `Open`.
+    /// `CLOCK_MONOTONIC` in nanoseconds at which launches stop by themselves; [`NO_DEADLINE`] for
+    /// none. Means nothing unless the state is `Open`.
     pub deadline: u64,
-    /// Most work in flight, in nanoseconds by estimate; 0 leaves it to the library. Means nothing unless the state is `Open`.
+    /// Most work in flight, in nanoseconds by estimate; 0 leaves it to the library. Means nothing
+    /// unless the state is `Open`.
     pub window: u64,
     /// Exclusive turns: another container wants the device now. Shared device: work of another
     /// container may run on it now, or did within the last 5 ms; one that is closed and has drained
     /// does not count. It may change while the word stays, without
     /// [`changes`](super::control::ControlHeader::changes) rising.
     pub contended: bool,
-    /// The container's hard cap in thousandths of the device's time, 0 for none. The daemon keeps it by its leases; a
-    /// process keeps it by itself when the daemon is silent for [`HEARTBEAT_STALE`].
+    /// The container's hard cap in thousandths of the device's time, 0 for none. The daemon keeps
+    /// it by its leases; a process keeps it by itself when the daemon is silent for
+    /// [`HEARTBEAT_STALE`].
     pub cap: u32,
-    /// Length of a turn in nanoseconds, for a cap kept without the daemon; 0 leaves it to the library.
+    /// Length of a turn in nanoseconds, for a cap kept without the daemon; 0 leaves it to the
+    /// library.
     pub quantum: u64,
     /// How long a holder has nothing in flight before it says `Idle`, in nanoseconds; 0
     /// leaves it to the library.
     pub idle_after: u64,
-    /// Yielding, in nanoseconds by estimate: the most that is submitted before all that was submitted is
-    /// complete, on all streams; one longer operation goes all the same. 0: no yielding. Only while
-    /// [`contended`](Self::contended). Means nothing unless the state is `Open`.
+    /// Yielding, in nanoseconds by estimate: the most that is submitted before all that was
+    /// submitted is complete, on all streams; one longer operation goes all the same. 0: no
+    /// yielding. Only while [`contended`](Self::contended). Means nothing unless the state is
+    /// `Open`.
     pub slice: u64,
 }
 
 impl Turn {
-    /// A [`window`](Self::window) that is for one launch of each process and no more: the gate closes behind it. A library
-    /// that does not know this launches one at a time until the deadline.
+    /// A [`window`](Self::window) that is for one launch of each process and no more: the gate
+    /// closes behind it. A library that does not know this launches one at a time until the
+    /// deadline.
     pub const STEP: u64 = 1;
 }
 
 impl ControlDevice {
-    /// The container's turn now. The bounds belong to the word read with them, unless the daemon kept writing throughout;
-    /// then they belong to a turn next to it, which the wake-up that follows puts right.
+    /// The container's turn now. The bounds belong to the word read with them, unless the daemon
+    /// kept writing throughout; then they belong to a turn next to it, which the wake-up that
+    /// follows puts right.
     pub fn turn(&self) -> Turn {
         let mut word = self.lease.load(Ordering::Acquire);
         for _ in 0..RETRIES {

@@ -1,17 +1,22 @@
 //! The usage page: one shared file a container, in which each process keeps what it has charged.
 //!
-//! A page is a header, a table of devices, and 512 process slots. A slot has one cache line a device, so that two
-//! processes never write to one line, and the heart of a line is one word: {charged, credit}. *Charged* is what the
-//! process has booked, *credit* what it may book without asking. Three rules make the quota hold:
+//! A page is a header, a table of devices, and 512 process slots. A slot has one cache line a
+//! device, so that two processes never write to one line, and the heart of a line is one word:
+//! {charged, credit}. *Charged* is what the process has booked, *credit* what it may book without
+//! asking. Three rules make the quota hold:
 //!
 //! 1. `charged <= credit` in every word, by compare-and-swap;
-//! 2. credit is raised only under the container lock, and then the sum of credit stays within the limit;
-//! 3. anybody who holds the lock may lower another's credit as far as its charged bytes, and no further.
+//! 2. credit is raised only under the container lock, and then the sum of credit stays within the
+//!    limit;
+//! 3. the holder of the lock may lower another's credit as far as its charged bytes, and no
+//!    further.
 //!
-//! So a container's charges stay within its limit whatever its processes race, and a process that dies leaves
-//! nothing to repair: its words say what it held. No lock lives in the page; see [`lock_byte`].
+//! So a container's charges stay within its limit whatever its processes race, and a process that
+//! dies leaves nothing to repair: its words say what it held. No lock lives in the page; see
+//! [`lock_byte`].
 //!
-//! The layout is append-only within a major version: fields are added in reserved space, never moved.
+//! The layout is append-only within a major version: fields are added in reserved space, never
+//! moved.
 
 pub mod control;
 mod credit;
@@ -35,7 +40,8 @@ pub use snapshot::{DeviceUse, ProcessUse, Snapshot, SnapshotDevice};
 pub use watch::{Mark, Stamp, Watch};
 pub use word::{Short, Split, Word};
 
-/// Bytes in one unit of charge. The driver hands out linear memory in multiples of 512 bytes, so nothing is lost.
+/// Bytes in one unit of charge. The driver hands out linear memory in multiples of 512 bytes, so
+/// nothing is lost.
 pub const UNIT: u64 = 512;
 
 /// Most units one process can hold on one device: 2 TiB less one unit.

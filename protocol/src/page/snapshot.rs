@@ -3,7 +3,7 @@
 use super::{MAX_DEVICES, MAX_SLOTS, NO_LIMIT, PAGE_BYTES, UNIT, layout::*};
 use std::mem::{offset_of, size_of};
 
-/// What a usage page says. A process may be dead: ask its [`lock_byte`].
+/// The contents of a usage page. A process may be dead: ask its [`lock_byte`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The container's limits as it states them.
@@ -48,11 +48,11 @@ pub struct ProcessUse {
     pub pid_namespace: u64,
     /// Its pid further out, 0 where that is not known.
     pub outer_pid: u32,
-    /// What it holds, for each device it has touched.
+    /// Its charges and counters, for each device it has touched.
     pub uses: Vec<DeviceUse>,
 }
 
-/// What one process holds on one device. All in bytes but the counters.
+/// The charges and counters of one process on one device. All in bytes but the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceUse {
     /// Column of the device.

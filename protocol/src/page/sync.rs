@@ -1,4 +1,5 @@
-//! The atomics the page is made of, or loom's under `--cfg loom`, so that the model checks the shipped code.
+//! The atomics the page is made of, or loom's under `--cfg loom`, so that the model checks the
+//! shipped code.
 
 #[cfg(all(loom, test))]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};

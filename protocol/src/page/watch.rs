@@ -1,20 +1,22 @@
-//! Whether a sum over all processes' words may have changed since somebody took it.
+//! Tells whether a sum over all processes' words may have changed since it was computed.
 //!
-//! What the processes of a container have charged together is the sum of up to 512 words, each on a cache line of its own. A process
-//! that took the sum remembers it with the value of this word, in which it says that it does. Whoever changes its charges looks at
-//! the word afterwards, and changes it where another process remembers: then no remembered sum has the right value any more. While
-//! nobody asks, that look is one load of a line that nobody writes.
+//! The charges of a container are the sum of up to 512 words, each on a cache line of its own. A
+//! process that computed the sum remembers it together with the value of this word, and marks in
+//! the word that it does. A process that changes its charges reads the word afterwards, and changes
+//! it where another process remembers a sum. No remembered sum has the right value then. While no
+//! process asks, that read is one load of a line that is not written.
 //!
-//! It works by the order of four steps: a charge changes its own word, then reads this one; who sums writes this one, then reads
-//! the words. So one of the two sees the other. What is remembered is only shown, never granted: a process that writes nonsense here
-//! misleads its own container's view of free memory.
+//! It works by the order of four steps: a charge changes its own word, then reads this one; a
+//! process that sums writes this one, then reads the words. So one of the two sees the other. What
+//! is remembered is only shown, never granted: a process that writes nonsense here misleads its own
+//! container's view of free memory.
 
 use super::sync::{AtomicU64, Ordering, fence};
 
-/// Who remembers, in the lowest bits: nobody, the process of one slot, or several.
+/// The lowest bits tell which processes remember a sum: none, the process of one slot, or several.
 const WHO: u64 = 0xFFFF;
 const SEVERAL: u64 = WHO;
-/// What the word rises by when the remembered sums are over.
+/// The word rises by this when the remembered sums become invalid.
 const STEP: u64 = WHO + 1;
 
 /// One for each device of a container. All zero is a valid one.
@@ -22,12 +24,13 @@ const STEP: u64 = WHO + 1;
 #[derive(Debug)]
 pub struct Watch(AtomicU64);
 
-/// What [`Watch::begin`] gave: a sum taken after it is right as long as [`Watch::stamp`] says the same.
+/// The stamp from [`Watch::begin`]: a sum computed after it is right as long as [`Watch::stamp`]
+/// returns the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(pub u64);
 
 impl Watch {
-    /// Nobody remembers anything.
+    /// No process remembers a sum.
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -56,13 +59,14 @@ impl Watch {
         }
     }
 
-    /// What a remembered sum's stamp is compared with.
+    /// The value that a remembered sum's stamp is compared with.
     #[inline]
     pub fn stamp(&self) -> Stamp {
         Stamp(self.0.load(Ordering::Acquire))
     }
 
-    /// The word of this process has changed what is charged. Nothing is to be done while no other process remembers.
+    /// The word of this process has changed what is charged. Nothing is to be done while no other
+    /// process remembers.
     #[inline]
     pub fn changed(&self, mark: Mark) {
         let now = self.0.load(Ordering::SeqCst);
@@ -72,7 +76,7 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::changed`], by somebody who has no slot.
+    /// As [`Watch::changed`], for a process without a slot.
     pub fn changed_by_another(&self) {
         let now = self.0.load(Ordering::SeqCst);
         if now & WHO != 0 {
@@ -80,7 +84,8 @@ impl Watch {
         }
     }
 
-    /// If the word is another by now, somebody else has ended what was remembered, or has begun to sum after the change.
+    /// If the word has changed by now, another process has invalidated the sums, or has begun to
+    /// sum after the change.
     #[cold]
     fn forget(&self, now: u64) {
         let next = (now & !WHO).wrapping_add(STEP);
@@ -101,7 +106,7 @@ impl Default for Watch {
 pub struct Mark(u64);
 
 impl Mark {
-    /// That of the process in `slot`. Slots beyond the page are nobody's, and have no mark of their own.
+    /// That of the process in `slot`. Slots beyond the page have no mark of their own.
     pub fn of_slot(slot: usize) -> Self {
         Self(u64::try_from(slot).map_or(SEVERAL, |slot| slot.saturating_add(1).min(SEVERAL)))
     }
@@ -145,8 +150,8 @@ mod tests {
         assert_ne!(watch.stamp(), again);
     }
 
-    /// Two processes change their words as fast as they can while two others remember the sum. Each change is told by an acknowledgement,
-    /// after which no sum may be the old one.
+    /// Two processes change their words as fast as they can while two others remember the sum. Each
+    /// change is told by an acknowledgement, after which no sum may be the old one.
     #[test]
     fn no_remembered_sum_survives_a_change_that_was_told() {
         const ROUNDS: u32 = 100_000;

@@ -1,13 +1,15 @@
-//! The word {charged, credit}: what one process holds and may hold on one device, in units of 512 bytes.
+//! The word {charged, credit}: what one process holds and may hold on one device, in units of 512
+//! bytes.
 //!
-//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The process that owns the word charges
-//! and releases; whoever holds the container lock may also [`Word::reclaim`] credit that is not used. A daemon that lowers a limit
-//! below what is charged may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged without the
-//! lock, and what is released is no credit.
+//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The
+//! process that owns the word charges and releases; the holder of the container lock may also
+//! [`Word::reclaim`] credit that is not used. A daemon that lowers a limit below what is charged
+//! may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged
+//! without the lock, and what is released is no credit.
 
 use super::sync::{AtomicU64, Ordering};
 
-/// One process's standing on one device. All-zero memory is a valid, empty word.
+/// One process's charges and credit on one device. All-zero memory is a valid, empty word.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Word(AtomicU64);
@@ -17,7 +19,7 @@ pub struct Word(AtomicU64);
 pub struct Split {
     /// Booked before the driver was asked.
     pub charged: u32,
-    /// May be booked without asking anybody.
+    /// May be booked without asking.
     pub credit: u32,
 }
 
@@ -44,7 +46,8 @@ impl Split {
         }
     }
 
-    /// What the word stands for in a sum that must not pass a limit: its credit, and in a bound word what is charged above that.
+    /// The word's value in a sum that must not pass a limit: its credit, and in a bound word what
+    /// is charged above that.
     pub const fn held(self) -> u32 {
         if self.charged > self.credit {
             self.charged
@@ -80,10 +83,11 @@ impl Word {
         self.charge_taking(units, 0, 0).map(drop)
     }
 
-    /// Charges `units`; where the credit at hand does not suffice, takes up to `step` units of credit out of
-    /// `available`, and at least what is missing. Returns the credit taken.
+    /// Charges `units`; where the credit at hand does not suffice, takes up to `step` units of
+    /// credit out of `available`, and at least what is missing. Returns the credit taken.
     ///
-    /// Raising credit is the container lock's holder's right: without the lock `available` must be zero.
+    /// Raising credit is the container lock's holder's right: without the lock `available` must be
+    /// zero.
     ///
     /// # Errors
     /// [`Short`] if more than `available` would be needed; the word is unchanged.
@@ -115,10 +119,11 @@ impl Word {
         })
     }
 
-    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns what was charged:
-    /// less than `units` only where the word is full.
+    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns what
+    /// was charged: less than `units` only where the word is full.
     ///
-    /// For devices without a limit, and for bytes the driver has already taken and cannot give back.
+    /// For devices without a limit, and for bytes the driver has already taken and cannot give
+    /// back.
     pub fn charge_anyway(&self, units: u32) -> u32 {
         let booked = self.update(|now| -> Result<_, std::convert::Infallible> {
             let charged = now.charged.saturating_add(units);
@@ -136,7 +141,8 @@ impl Word {
         }
     }
 
-    /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns what was given back.
+    /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns
+    /// what was given back.
     #[inline]
     pub fn release(&self, units: u32) -> u32 {
         let given = self.update(|now| -> Result<_, std::convert::Infallible> {
@@ -155,7 +161,8 @@ impl Word {
         }
     }
 
-    /// Takes back up to `at_most` units of unused credit. Returns what was taken. For the container lock's holder.
+    /// Takes back up to `at_most` units of unused credit. Returns what was taken. For the container
+    /// lock's holder.
     pub fn reclaim(&self, at_most: u64) -> u32 {
         self.update(|now| {
             let taken = u32::try_from(at_most).unwrap_or(u32::MAX).min(now.unused());
@@ -174,8 +181,9 @@ impl Word {
         .unwrap_or(0)
     }
 
-    /// Takes all credit, also what is charged on: nothing more can be charged before credit is raised under the container lock, and
-    /// what is released meanwhile is gone. For a daemon whose tenant is above its limit.
+    /// Takes all credit, also the credit under existing charges: nothing more can be charged before
+    /// credit is raised under the container lock, and what is released meanwhile is gone. For a
+    /// daemon whose tenant is above its limit.
     pub fn bind(&self) {
         let bound = self.update(|now| {
             if now.credit == 0 {
@@ -188,7 +196,8 @@ impl Word {
         let _ = bound;
     }
 
-    /// Empties the word of a process that is gone, and says what it held. For the container lock's holder.
+    /// Empties the word of a process that is gone, and returns what it held. For the container
+    /// lock's holder.
     pub fn clear(&self) -> Split {
         Split::unpack(self.0.swap(0, Ordering::SeqCst))
     }

@@ -1,5 +1,6 @@
-//! Sums and differences of amounts stop at the ends of the range instead of wrapping: numbers may come from a tenant,
-//! and a hostile one must neither panic a daemon nor turn a large claim into a small one.
+//! Sums and differences of amounts stop at the ends of the range instead of wrapping: numbers may
+//! come from a tenant, and a hostile one must neither panic a daemon nor turn a large claim into a
+//! small one.
 
 use super::{Bytes, GIB, MIB};
 use std::iter::Sum;
@@ -26,8 +27,8 @@ impl Bytes {
         self.0 == 0
     }
 
-    /// The next multiple of `step`; the amount itself if it is one already, if `step` is nothing, or at the end of
-    /// the range.
+    /// The next multiple of `step`; the amount itself if it is one already, if `step` is nothing,
+    /// or at the end of the range.
     pub fn round_up(self, step: Self) -> Self {
         Self(self.0.checked_next_multiple_of(step.0).unwrap_or(self.0))
     }

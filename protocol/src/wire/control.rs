@@ -1,17 +1,20 @@
-//! What the commands (`run`, `ps`, `set`, `events`, `devices`) say to the daemon on its control socket.
+//! Messages between the commands (`run`, `ps`, `set`, `events`, `devices`) and the daemon, on its
+//! control socket.
 
 use super::error::WireError;
 use super::page::{Cursor, Listing, Rows};
 use serde::{Deserialize, Serialize};
 
-/// What a command asks.
+/// Requests of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Control {
-    /// Register a container that lives as long as this connection or a process of it does. Answered by
-    /// [`ControlReply::Created`], after a [`ControlReply::Queued`] where it has to wait for room.
+    /// Register a container that lives as long as this connection or a process of it does. Answered
+    /// by [`ControlReply::Created`], after a [`ControlReply::Queued`] where it has to wait for
+    /// room.
     Create {
-        /// The name wanted, or `None` for one the daemon makes. An equal name joins if the limits are equal.
+        /// The name wanted, or `None` for one the daemon makes. An equal name joins if the limits
+        /// are equal.
         name: Option<String>,
         /// The variables that say its limits, as `(name, value)`.
         environment: Vec<(String, String)>,
@@ -22,38 +25,41 @@ pub enum Control {
     List,
     /// The devices. Answered by [`ControlReply::Devices`].
     Devices,
-    /// Change a container's limits now: `(variable, value)` as in the environment; others keep their value.
+    /// Change a container's limits now: `(variable, value)` as in the environment; others keep
+    /// their value.
     Set {
         /// The container's name.
         container: String,
-        /// What changes.
+        /// The changes.
         changes: Vec<(String, String)>,
     },
-    /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the connection ends.
+    /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the
+    /// connection ends.
     Follow {
         /// How many past events to send first, at most what the daemon keeps.
         past: u32,
     },
     /// How the devices' time is shared. Since minor 1. Answered by [`ControlReply::Shares`].
     Shares,
-    /// Keep a container that exists, as who created it does, and hear of its end: for `run` whose daemon was followed by
-    /// another. Since minor 1. Answered as [`Control::Create`].
+    /// Keep a container that exists, as its creator does, and be told of its end: for `run` whose
+    /// daemon was followed by another. Since minor 1. Answered as [`Control::Create`].
     Attach {
         /// The container's name.
         container: String,
     },
-    /// The containers that have an idle end or a run limit. Since minor 1. Answered by [`ControlReply::Ends`].
+    /// The containers that have an idle end or a run limit. Since minor 1. Answered by
+    /// [`ControlReply::Ends`].
     Ends,
     /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
     Page {
-        /// What is listed.
+        /// The list.
         of: Listing,
         /// Where the page begins.
         from: Cursor,
     },
 }
 
-/// What the daemon answers a command.
+/// Replies to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ControlReply {
@@ -66,7 +72,7 @@ pub enum ControlReply {
     },
     /// The container waits for admission; another reply to the same request follows.
     Queued {
-        /// What it waits for, with the numbers.
+        /// The reason why it waits, with the numbers.
         why: String,
     },
     /// The container of this connection is to end: pass the signal on to its processes.
@@ -80,7 +86,7 @@ pub enum ControlReply {
     Containers(Vec<ContainerRow>),
     /// To [`Control::Devices`].
     Devices(Vec<DeviceRow>),
-    /// One thing that happened.
+    /// One event.
     Event(EventRow),
     /// To requests that need no more than that.
     Done,
@@ -148,11 +154,11 @@ pub struct ProcessRow {
     pub charged: u64,
     /// Bytes the driver took beside the charges.
     pub overhead: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: ProcessState,
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ProcessState {
@@ -167,7 +173,7 @@ pub enum ProcessState {
     Waiting(Want),
 }
 
-/// What a waiting allocation wants.
+/// The bytes that a waiting allocation asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
     /// Bytes wanted.
@@ -187,7 +193,7 @@ pub struct EndRow {
     pub by: EndsBy,
 }
 
-/// What ends a container in its time.
+/// Limits that end a container in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EndsBy {
@@ -225,38 +231,41 @@ pub struct DeviceRow {
     pub limbo: u64,
     /// Bytes of processes that gpushare does not manage.
     pub unmanaged: u64,
-    /// What the device and driver can do, by name.
+    /// Capabilities of the device and driver, by name.
     pub capabilities: Vec<String>,
 }
 
-/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the device's time.
+/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the
+/// device's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// The container's name.
     pub name: String,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// What it gets while all that work on the device with its priority or a higher one want it; 0 while it does not.
+    /// The part it gets while all containers of its priority or a higher one want the device; 0
+    /// while it does not want it.
     pub weight: u32,
     /// The guarantee it asked for, if it asked for one.
     pub request: Option<u32>,
     /// Its hard cap, if it has one.
     pub cap: Option<u32>,
-    /// What it held of the last `over_ms`.
+    /// The part of the last `over_ms` that it held.
     pub held: u32,
     /// Over how many milliseconds `held` is counted; 0 when nothing was counted yet.
     pub over_ms: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: ShareState,
     /// Turns it was given.
     pub turns: u64,
     /// Times it had not drained when it should have, and another ran beside it.
     pub overruns: u64,
-    /// Processes of it that run whenever they like, because their library is too old to wait for a turn.
+    /// Processes of it that run whenever they like, because their library is too old to wait for a
+    /// turn.
     pub ungated: u32,
 }
 
-/// What a container is doing on a device. Times are in microseconds.
+/// The state of a container on a device. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ShareState {

@@ -1,8 +1,9 @@
-//! Errors that cross the wire: a stable number, whether trying again can help, and a sentence for a person.
+//! Errors that cross the wire: a stable number, whether trying again can help, and a sentence for a
+//! person.
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, by a number that never changes its meaning.
+/// The error, by a number that never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorCode {
@@ -12,7 +13,8 @@ pub enum ErrorCode {
     Version,
     /// The peer may not ask this (a client on a control request, or another user).
     Forbidden,
-    /// Limits that do not parse, contradict each other or differ from those the container already has.
+    /// Limits that do not parse, contradict each other or differ from those the container already
+    /// has.
     BadLimits,
     /// No container, process or device of that name.
     NotFound,

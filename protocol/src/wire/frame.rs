@@ -1,8 +1,10 @@
-//! Frames: a length, a request id, a body. Incomplete is not an error; too long is, before anything is allocated.
+//! Frames: a length, a request id, a body. Incomplete is not an error; too long is, before anything
+//! is allocated.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The longest body in bytes. The largest message is a page of `ps` rows; a client that claims more is cut off.
+/// The longest body in bytes. The largest message is a page of `ps` rows; a client that claims more
+/// is cut off.
 pub const MAX_FRAME: usize = 256 * 1024;
 
 /// Bytes before a body: its length (u32, little endian), then the request id (u32, little endian).
@@ -11,14 +13,16 @@ const HEADER: usize = 8;
 /// Why a stream of bytes is no stream of frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameError {
-    /// The length prefix exceeds [`MAX_FRAME`]: the peer is broken or hostile, and the connection ends.
+    /// The length prefix exceeds [`MAX_FRAME`]: the peer is broken or hostile, and the connection
+    /// ends.
     TooLong {
         /// The claimed length in bytes.
         claimed: usize,
     },
     /// A body did not encode within [`MAX_FRAME`].
     TooLarge,
-    /// The body of request `id` is not a message this side knows. The stream itself is still in step.
+    /// The body of request `id` is not a message this side knows. The stream itself is still in
+    /// step.
     Unknown {
         /// The request to answer with an error.
         id: u32,
@@ -114,7 +118,8 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// How many bytes of memory it takes. Once it holds no part of a frame, that of a long one is given back first.
+    /// How many bytes of memory it takes. Once it holds no part of a frame, that of a long one is
+    /// given back first.
     pub fn held(&mut self) -> usize {
         if self.is_between_frames() && self.buffer.capacity() > Self::KEPT {
             *self = Self::default();

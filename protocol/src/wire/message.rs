@@ -1,8 +1,9 @@
-//! What a client (a process with the interposer) says to the daemon, and what it hears.
+//! Messages between a client (a process with the interposer) and the daemon.
 //!
-//! A connection begins with [`Hello`] in both directions (request id 0). The socket a client came through names its
-//! container; nothing in a message does. Replies carry the id of their request and may come in any order: an
-//! [`Request::Ask`] that waits is answered when it is settled, other requests meanwhile.
+//! A connection begins with [`Hello`] in both directions (request id 0). The socket a client came
+//! through names its container; nothing in a message does. Replies carry the id of their request
+//! and may come in any order: an [`Request::Ask`] that waits is answered when it is settled, other
+//! requests meanwhile.
 
 use super::error::WireError;
 use serde::{Deserialize, Serialize};
@@ -16,15 +17,17 @@ pub struct Hello {
     pub major: u16,
     /// The speaker's minor version.
     pub minor: u16,
-    /// Bits for what the speaker can do beyond its minor, such as [`Hello::GATED`]; unknown bits are ignored.
+    /// Bits for what the speaker can do beyond its minor, such as [`Hello::GATED`]; unknown bits
+    /// are ignored.
     pub capabilities: u64,
-    /// From the daemon: which instance it is, new at every start. From a client: the instance it knew before, or 0.
+    /// From the daemon: which instance it is, new at every start. From a client: the instance it
+    /// knew before, or 0.
     pub instance: u64,
 }
 
 impl Hello {
-    /// From a client: its GPU work passes a gate that follows the control page's lease, so it can be told to wait for its
-    /// turn. One without it runs whenever it likes and counts as drained.
+    /// From a client: its GPU work passes a gate that follows the control page's lease, so it can
+    /// be told to wait for its turn. One without it runs whenever it likes and counts as drained.
     pub const GATED: u64 = 1;
     /// From a client without [`Self::GATED`]: it is an MPS client, whose compute MPS shares.
     pub const MPS: u64 = 1 << 1;
@@ -42,49 +45,51 @@ impl Hello {
     }
 }
 
-/// What a client asks.
+/// Requests of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {
-    /// Be known as a process of this socket's container. Answered by [`Reply::Registered`] with two descriptors: the
-    /// control page, the usage page.
+    /// Be known as a process of this socket's container. Answered by [`Reply::Registered`] with two
+    /// descriptors: the control page, the usage page.
     Register(Register),
-    /// The process is about to make a context on a device: what that takes is set aside first. Answered as an ask.
+    /// The process is about to make a context on a device: what that takes is set aside first.
+    /// Answered as an ask.
     Open {
         /// The device column.
         column: u8,
     },
-    /// The container's grant on a device is too small by at least these bytes. Answered by [`Reply::Granted`] or
-    /// [`Reply::Refused`], at once or after a wait.
+    /// The container's grant on a device is too small by at least these bytes. Answered by
+    /// [`Reply::Granted`] or [`Reply::Refused`], at once or after a wait.
     Ask(Ask),
-    /// The asker gave up (a signal, its own deadline). The ask is answered [`Refusal::Cancelled`] if still open.
+    /// The asker gave up (a signal, its own deadline). The ask is answered [`Refusal::Cancelled`]
+    /// if still open.
     Cancel {
         /// The request id of the ask.
         ask: u32,
     },
-    /// Bytes were freed while the control page said that somebody waits.
+    /// Bytes were freed while the control page said that a container waits.
     Freed {
         /// The device column.
         column: u8,
     },
-    /// The driver had no memory although the grant had: the ledger and the device disagree. Answered as an ask; a grant
-    /// means that the driver may be asked again.
+    /// The driver had no memory although the grant had: the ledger and the device disagree.
+    /// Answered as an ask; a grant means that the driver may be asked again.
     DriverRefused(Ask),
     /// The client maps the current control page and has dropped an older one.
     Adopted {
         /// The instance whose control page is mapped.
         instance: u64,
     },
-    /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all that follows; none of
-    /// the four is answered, and what is wrong about one is ignored.
+    /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all
+    /// that follows; none of the four is answered, and what is wrong about one is ignored.
     Wanted {
         /// The device column.
         column: u8,
         /// The epoch of the lease that is closed, or whose deadline has passed.
         epoch: u64,
     },
-    /// The gate is closed and all that was submitted before is complete: after a close by the daemon, or by the process
-    /// itself at the deadline. It does not open again under that epoch.
+    /// The gate is closed and all that was submitted before is complete: after a close by the
+    /// daemon, or by the process itself at the deadline. It does not open again under that epoch.
     Drained {
         /// The device column.
         column: u8,
@@ -105,9 +110,8 @@ pub enum Request {
         /// The epoch of the lease.
         epoch: u64,
     },
-    /// The gate is closed, and all that was submitted before should be complete in so short a time
-    /// ([`LEAD`](crate::page::lease::LEAD)) that the next may begin; [`Request::Drained`] follows when it is. Since minor 2; not
-    /// answered, and what is wrong about it is ignored.
+    /// Reserved: earlier libraries foretold the end of a drain by it. Nothing follows from it; it is
+    /// not answered, and what is wrong about it is ignored. Since minor 2.
     Ending {
         /// The device column.
         column: u8,
@@ -151,15 +155,16 @@ pub struct Registered {
 pub struct Ask {
     /// The device column.
     pub column: u8,
-    /// What all processes of the container have charged, as seen under the container's lock.
+    /// The charges of all processes of the container, as seen under the container's lock.
     pub held: u64,
     /// Bytes of the allocation.
     pub bytes: u64,
-    /// What is left of the asker's time to wait, in milliseconds, if it waited before; the container's own timeout is the most.
+    /// The rest of the asker's time to wait, in milliseconds, if it waited before; at most the
+    /// container's own timeout.
     pub patience_ms: Option<u64>,
 }
 
-/// What the daemon answers a client.
+/// Replies to a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reply {
@@ -187,7 +192,7 @@ pub enum Refusal {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Nobody could or may give way, and policy does not wait.
+    /// No container could or may give way, and policy does not wait.
     NoMemory,
     /// It waited as long as it may.
     TimedOut {

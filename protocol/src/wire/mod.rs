@@ -1,9 +1,11 @@
-//! What travels between a client or a command and the daemon: frames, the greeting, requests and replies.
+//! Messages between a client or a command and the daemon: frames, the greeting, requests and
+//! replies.
 //!
-//! Rules that keep a library of last spring working under a daemon of today (and the reverse):
-//! a variant, once released, keeps its place and its fields for the life of the major version; new needs are new
-//! variants at the end. Both sides learn the other's minor from [`Hello`] and never send a variant the other lacks.
-//! A request that is not understood is answered with [`ErrorCode::UnknownRequest`]; the connection goes on.
+//! Rules that keep a library of last spring working under a daemon of today (and the reverse): a
+//! variant, once released, keeps its place and its fields for the life of the major version; new
+//! needs are new variants at the end. Both sides learn the other's minor from [`Hello`] and never
+//! send a variant the other lacks. A request that is not understood is answered with
+//! [`ErrorCode::UnknownRequest`]; the connection goes on.
 
 mod control;
 mod error;
@@ -28,7 +30,8 @@ pub const MAJOR: u16 = 1;
 /// The minor protocol version of this build. It grows whenever a variant is added.
 pub const MINOR: u16 = 5;
 
-/// What opens every connection, so that a stranger on the socket is told apart before anything is decoded.
+/// The greeting that opens every connection, so that a foreign peer is recognised before anything
+/// is decoded.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"gpsh");
 
 #[cfg(test)]

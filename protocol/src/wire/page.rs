@@ -4,7 +4,7 @@ use super::control::{ContainerRow, DeviceRow, EndRow, GangRow, ShareRow};
 use super::sharing::SharingRow;
 use serde::{Deserialize, Serialize};
 
-/// What is listed.
+/// The list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Listing {
@@ -24,9 +24,10 @@ pub enum Listing {
     Sharing,
 }
 
-/// Where a page begins. The default is the list's beginning; any other one came from the daemon, and means something to it alone.
+/// Where a page begins. The default is the list's beginning; any other one came from the daemon,
+/// and means something to it alone.
 ///
-/// What is there throughout is listed once, whatever comes and goes between two pages.
+/// A row that exists throughout is listed once, whatever comes and goes between two pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The daemon's number of a container.
@@ -41,7 +42,8 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Rows {
-    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them at the beginning of the next page.
+    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them
+    /// at the beginning of the next page.
     Containers(Vec<ContainerRow>),
     /// Of [`Listing::Devices`].
     Devices(Vec<DeviceRow>),

@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 pub struct SharingRow {
     /// The device's UUID.
     pub device: [u8; 16],
-    /// What its tenants do now.
+    /// The state of its tenants now.
     pub regime: Regime,
     /// How often that changed since the device is shared.
     pub changes: u64,
     /// The same in the last minute.
     pub lately: u32,
     /// By how many thousandths of the time the service that all tenants were billed for is above
-    /// it, lately and while somebody had work pending all the time; negative if below. `None` while
-    /// that was for less than a second.
+    /// it, lately and while work was pending all the time; negative if below. `None` while that was
+    /// for less than a second.
     pub off: Option<i32>,
 }
 
-/// What the tenants of a device do.
+/// The state of a device's tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Regime {
@@ -29,7 +29,7 @@ pub enum Regime {
     Turns,
     /// All work at the same time and nothing holds anybody back.
     Together,
-    /// Those ahead of one that is behind its share submit in slices.
+    /// Tenants ahead of one that is behind its share submit in slices.
     Yielding,
     /// Those ahead are closed until it has been repaid.
     Held,

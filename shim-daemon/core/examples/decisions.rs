@@ -112,15 +112,17 @@ fn measure_turns() {
             let (process, device, lease) = report(&world, id);
             let epoch = lease.epoch;
             let event = match lease.kind {
-                LeaseKind::Closed => Event::Wanted {
+                LeaseKind::Closed => Event::Reported {
                     process,
                     device,
                     epoch,
+                    report: gpushare_core::Report::Wanted,
                 },
-                _ => Event::Drained {
+                _ => Event::Reported {
                     process,
                     device,
                     epoch,
+                    report: gpushare_core::Report::Drained,
                 },
             };
             now = now + Nanos::micros(20);

@@ -2,7 +2,7 @@
 //! what it believes and how far.
 
 use crate::ids::{AskId, ContainerId, DeviceId, ProcessId, Ticket};
-use crate::lease::Work;
+use crate::lease::{Report, Work};
 use crate::spec::{ContainerSpec, DeviceSpec};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
@@ -206,53 +206,16 @@ pub enum Event {
         /// Whose.
         container: ContainerId,
     },
-    /// A call of a process waits at its closed gate; said once per closed epoch.
-    Wanted {
-        /// Whose.
-        process: ProcessId,
-        /// Where.
-        device: DeviceId,
-        /// The turn that is over; about any other it is old news, because a gate has opened since.
-        epoch: u64,
-    },
-    /// A process's gate is closed and all it submitted before is complete. Also when it closed by itself at its
-    /// deadline: then it does not open again under that epoch.
-    Drained {
+    /// A process reports of its gate.
+    Reported {
         /// Which.
         process: ProcessId,
         /// Where.
         device: DeviceId,
-        /// The turn it speaks of; any but the present one is ignored.
+        /// The turn it speaks of; about any other it is old news.
         epoch: u64,
-    },
-    /// A process's gate is closed and what it submitted before should be complete soon.
-    Ending {
-        /// Which.
-        process: ProcessId,
-        /// Where.
-        device: DeviceId,
-        /// The turn it speaks of; any but the present one is ignored.
-        epoch: u64,
-        /// In how long, by estimate; more than [`crate::LeasePolicy::lead`] is ignored.
-        left: Nanos,
-    },
-    /// A process's gate is open, nothing is un-drained, and nothing was submitted for the idle threshold.
-    Idle {
-        /// Which.
-        process: ProcessId,
-        /// Where.
-        device: DeviceId,
-        /// The turn it speaks of; any but the present one is ignored.
-        epoch: u64,
-    },
-    /// After `Idle` the process submitted again.
-    Busy {
-        /// Which.
-        process: ProcessId,
-        /// Where.
-        device: DeviceId,
-        /// The turn it speaks of.
-        epoch: u64,
+        /// What it says.
+        report: Report,
     },
     /// A look at the device itself.
     Sampled {

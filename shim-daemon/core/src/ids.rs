@@ -26,3 +26,13 @@ ids! {
 
 /// An ask, node-wide: who asked and its number.
 pub type AskKey = (ProcessId, AskId);
+
+/// Containers whose kernels wait for each other, on whatever devices. A name of one user's gang is
+/// not another's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gang {
+    /// Whose it is; `None` for the machine's own user.
+    pub owner: Option<u32>,
+    /// Its name among that user's.
+    pub name: String,
+}

@@ -6,82 +6,18 @@
 //! served by taking back what others only borrowed.
 
 mod account;
-mod limbo;
 mod looks;
 
 pub(crate) use account::{Account, Lowering};
-pub(crate) use limbo::Limbo;
 pub(crate) use looks::Looks;
 
 use crate::ids::{AskKey, ContainerId, ProcessId};
+use crate::limbo::Limbo;
+use crate::room::Room;
 use crate::spec::DeviceSpec;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Add, AddAssign, Sub};
-
-/// An amount in both books.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
-    /// Memory that is or may be used now.
-    pub(crate) taken: Bytes,
-    /// Memory that may not be taken back.
-    pub(crate) firm: Bytes,
-}
-
-impl Room {
-    /// The same amount in both books.
-    pub(crate) fn both(bytes: Bytes) -> Self {
-        Self {
-            taken: bytes,
-            firm: bytes,
-        }
-    }
-
-    /// Whether nothing is left in either book.
-    pub(crate) fn is_zero(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Whether it fits into `other` in both books.
-    pub(crate) fn within(self, other: Self) -> bool {
-        self.taken <= other.taken && self.firm <= other.firm
-    }
-
-    /// The smaller amount in each book.
-    pub(crate) fn min(self, other: Self) -> Self {
-        Self {
-            taken: self.taken.min(other.taken),
-            firm: self.firm.min(other.firm),
-        }
-    }
-}
-
-impl Add for Room {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self {
-            taken: self.taken + other.taken,
-            firm: self.firm + other.firm,
-        }
-    }
-}
-
-impl AddAssign for Room {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sub for Room {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self {
-            taken: self.taken - other.taken,
-            firm: self.firm - other.firm,
-        }
-    }
-}
 
 /// One device: its accounts and what else is on it.
 #[derive(Debug)]
@@ -214,7 +150,7 @@ impl Device {
     }
 
     /// Moves bytes of a dead process out of its account.
-    pub(crate) fn bury(&mut self, process: ProcessId, entry: Limbo) {
+    pub(crate) fn reap(&mut self, process: ProcessId, entry: Limbo) {
         let owner = self
             .limbo
             .entry(process)

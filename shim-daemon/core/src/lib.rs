@@ -23,9 +23,11 @@ mod event;
 mod ids;
 pub mod lease;
 mod ledger;
+mod limbo;
 mod overhead;
 mod part;
 mod resolver;
+mod room;
 mod spec;
 mod time;
 mod timers;
@@ -34,14 +36,14 @@ mod world;
 pub use decision::{Answer, Decision, Denial, Notice, Signal, Why};
 pub use event::{Event, ProcessSample, Sample};
 pub use gpushare_protocol::units::{Bytes, Permille};
-pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, ProcessId, Ticket};
+pub use ids::{AskId, AskKey, ContainerId, CostClass, DeviceId, Gang, ProcessId, Ticket};
 pub use lease::{
-    Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, ShareState,
-    ShareView, Sharing, SharingView, Work,
+    Compute, DeviceTime, Input, Lease, LeaseKind, LeasePolicy, Mode, Output, Profile, Report,
+    ShareState, ShareView, Sharing, SharingView, Work,
 };
 pub use part::Implied;
 pub use resolver::Resolver;
-pub use spec::{ContainerSpec, DeviceSpec, Gang, Policy, Preemptible, Quota, SpecError};
+pub use spec::{ContainerSpec, DeviceSpec, Policy, Preemptible, Quota, SpecError};
 pub use time::Nanos;
 pub use world::World;
 pub use world::view::{AccountView, ContainerView, DeadView, DeviceView, State, WaitView};

@@ -1,8 +1,8 @@
 //! What the daemon tells the core about devices, containers and its own policy.
 
-use crate::ids::{CostClass, DeviceId};
+use crate::ids::{CostClass, DeviceId, Gang};
 use crate::lease::{Compute, LeasePolicy};
-use crate::ledger::Limbo;
+use crate::limbo::Limbo;
 use crate::part::Implied;
 use crate::resolver::Resolver;
 use crate::time::Nanos;
@@ -71,16 +71,6 @@ pub struct ContainerSpec {
     pub run_limit: Option<Nanos>,
     /// The gang it belongs to: what its kernels may wait for on the device.
     pub gang: Option<Gang>,
-}
-
-/// Containers whose kernels wait for each other, on whatever devices. A name of one user's gang is
-/// not another's.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gang {
-    /// Whose it is; `None` for the machine's own user.
-    pub owner: Option<u32>,
-    /// Its name among that user's.
-    pub name: String,
 }
 
 /// Why a registration or a change is refused. `Display` says the numbers and what would be accepted.

@@ -26,7 +26,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::lease::{Bands, DeviceTime, Gangs, Input};
+use crate::lease::{Bands, DeviceTime, Input};
 use crate::ledger::Device;
 use crate::overhead::Costs;
 use crate::spec::{ContainerSpec, Policy};
@@ -92,7 +92,6 @@ pub struct World {
     /// Whose turn it is on each device.
     schedules: BTreeMap<DeviceId, DeviceTime>,
     /// Containers whose turns on several devices go together.
-    gangs: Gangs,
     /// Containers that are closed and opened together on the devices they share.
     bands: Bands,
     containers: BTreeMap<ContainerId, Container>,
@@ -120,7 +119,6 @@ impl World {
             now: Nanos::ZERO,
             devices: BTreeMap::new(),
             schedules: BTreeMap::new(),
-            gangs: Gangs::default(),
             bands: Bands::default(),
             containers: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -234,40 +232,20 @@ impl World {
             } => {
                 self.reclaimed(ticket, container, device, held, used);
             }
-            Event::Wanted {
+            Event::Reported {
                 process,
                 device,
                 epoch,
-            } => self.turn(device, Input::Wanted { process, epoch }),
-            Event::Drained {
-                process,
-                device,
-                epoch,
-            } => self.turn(device, Input::Drained { process, epoch }),
-            Event::Ending {
-                process,
-                device,
-                epoch,
-                left,
-            } => self.turn(
-                device,
-                Input::Ending {
+                report,
+            } => {
+                let reported = Input::Reported {
                     process,
                     epoch,
-                    left,
-                },
-            ),
+                    report,
+                };
+                self.tell_device(device, reported);
+            }
             Event::Served { device, works } => self.served(device, &works),
-            Event::Idle {
-                process,
-                device,
-                epoch,
-            } => self.turn(device, Input::Idle { process, epoch }),
-            Event::Busy {
-                process,
-                device,
-                epoch,
-            } => self.turn(device, Input::Busy { process, epoch }),
             Event::Worked { container } => self.worked(container),
             Event::Sampled { device, sample } => self.sampled(device, sample),
         }
@@ -288,7 +266,7 @@ impl World {
                 Timer::Look(device) => self.look_again(device),
                 Timer::Cycle => self.check_cycles(),
                 Timer::Guess(device) => self.guess_due(device),
-                Timer::Turn(device) => self.turn_due(device),
+                Timer::Turn(device) => self.device_due(device),
             }
         }
         self.now = now;
@@ -312,7 +290,7 @@ impl World {
         for device in self.devices.keys() {
             self.check_device(*device)?;
         }
-        self.gangs.check(&self.schedules)
+        Ok(())
     }
 
     /// [`Self::check`] for one device.

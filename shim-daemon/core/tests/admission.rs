@@ -10,7 +10,7 @@ fn admitted(node: &Node, container: ContainerId) -> bool {
 }
 
 #[test]
-fn a_request_that_fits_is_admitted_and_one_that_does_not_queues_until_it_does() {
+fn a_request_is_admitted_if_it_fits_and_else_queues_until_it_does() {
     let (mut node, device) = Node::with_device(16);
     let first = node.register(spec(device, 10, 10));
     let second = node.register(spec(device, 8, 8));
@@ -114,7 +114,7 @@ fn who_is_behind_in_the_queue_does_not_pass_unless_it_needs_nothing_there() {
 }
 
 #[test]
-fn memory_that_may_not_be_taken_back_keeps_a_container_out_and_borrowed_memory_does_not() {
+fn only_memory_that_may_not_be_taken_back_keeps_a_container_out() {
     for (borrower, expected) in [(false, false), (true, true)] {
         let (mut node, device) = Node::with_device(16);
         let (_, process) = node.run(if borrower {
@@ -134,7 +134,7 @@ fn memory_that_may_not_be_taken_back_keeps_a_container_out_and_borrowed_memory_d
 }
 
 #[test]
-fn a_better_container_in_the_queue_holds_back_bursts_and_an_equal_one_does_not() {
+fn only_a_better_container_in_the_queue_holds_back_bursts() {
     for (priority, granted) in [(400, false), (500, true)] {
         let (mut node, device) = Node::with_device(16);
         let running = node.register(spec(device, 10, 10));
@@ -224,7 +224,7 @@ fn limbo_does_not_cover_for_a_raised_request() {
 }
 
 #[test]
-fn a_limit_below_what_is_charged_follows_the_use_down_and_is_never_exceeded_again() {
+fn a_limit_below_the_use_follows_it_down_and_then_holds() {
     let (mut node, device) = Node::with_device(16);
     let (container, process) = node.run(spec(device, 0, 16));
     node.want(process, device, gib(12));

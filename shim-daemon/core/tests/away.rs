@@ -54,12 +54,20 @@ impl Device {
 
     fn wanted(&mut self, container: ContainerId, process: ProcessId) {
         let epoch = self.epoch(container);
-        self.tell(Input::Wanted { process, epoch });
+        self.tell(Input::Reported {
+            process,
+            epoch,
+            report: gpushare_core::Report::Wanted,
+        });
     }
 
     fn drained(&mut self, container: ContainerId, process: ProcessId) {
         let epoch = self.epoch(container);
-        self.tell(Input::Drained { process, epoch });
+        self.tell(Input::Reported {
+            process,
+            epoch,
+            report: gpushare_core::Report::Drained,
+        });
     }
 
     /// Lets a second pass.

@@ -41,7 +41,7 @@ fn a_cap_holds_in_every_second_alone() {
 }
 
 #[test]
-fn a_cap_holds_in_every_second_for_any_mix_of_kernels_up_to_eight_milliseconds() {
+fn a_cap_holds_in_every_second_for_kernels_up_to_eight_milliseconds() {
     for percent in [10, 30, 50] {
         let mixed = Length::Mixed(Nanos::micros(5), Nanos::millis(8));
         let (least, most) = alone(percent, Program::Deep(mixed), LeasePolicy::turns());
@@ -86,7 +86,7 @@ fn late_wakes_cost_a_capped_tenant_less_than_a_point_and_give_it_nothing() {
 }
 
 #[test]
-fn a_host_that_stands_still_costs_a_capped_tenant_what_it_stands_still_and_gives_it_nothing() {
+fn a_host_that_stands_still_gives_a_capped_tenant_nothing() {
     for percent in [10, 30, 50, 90] {
         let want = f64::from(percent) / 100.0;
         let (mean, least, most) = late(percent, fixed(500), 30);

@@ -48,14 +48,27 @@ fn a_higher_class_runs_within_three_milliseconds() {
 }
 
 #[test]
-fn a_kernel_longer_than_the_bound_delays_a_higher_class_by_no_more_than_the_bound() {
+fn an_equal_class_waits_for_the_turn_of_a_deep_queue() {
+    for micros in [5, 50, 500, 1_000] {
+        let mut machine = Machine::new(micros);
+        machine.start(1, LOW, EQUAL, inference());
+        machine.start(2, LOW, EQUAL, Program::Deep(fixed(micros)));
+        machine.run(Nanos::secs(20));
+        let half = machine.meter.wait(ContainerId(1), 500);
+        println!("no preemption of a deep queue of {micros} us kernels: p50 {half} us");
+        assert!(half > 3_000, "kernels of {micros} us: p50 {half} us");
+    }
+}
+
+#[test]
+fn a_long_kernel_delays_a_higher_class_by_no_more_than_the_bound() {
     let mut machine = Machine::new(3);
     machine.start(1, HIGH, EQUAL, inference());
     machine.start(2, LOW, EQUAL, Program::Deep(fixed(200_000)));
     machine.run(Nanos::secs(20));
     let longest = machine.meter.wait(ContainerId(1), 1000);
     println!("preemption of kernels of 200 ms: longest wait {longest} us");
-    assert!(longest <= 10_000 + 500);
+    assert!((10_000..=10_000 + 500).contains(&longest));
     let share = machine.meter.share(ContainerId(2));
     assert!(share > 0.5, "the lower class goes on meanwhile: {share}");
 }
@@ -153,6 +166,18 @@ fn an_idle_holder_gives_way_within_three_milliseconds() {
 }
 
 #[test]
+fn a_holder_that_is_not_idle_keeps_its_turn() {
+    let mut machine = Machine::new(7);
+    let requests = Program::Requests(fixed(100), 5, Nanos::millis(11));
+    machine.start(1, LOW, EQUAL, Program::Deep(fixed(100)));
+    machine.start(2, LOW, EQUAL, requests);
+    machine.run(Nanos::secs(20));
+    let half = machine.meter.wait(ContainerId(2), 500);
+    println!("no release while work is pending: p50 {half} us");
+    assert!(half > 3_000);
+}
+
+#[test]
 fn nobody_switches_while_only_one_wants() {
     let mut machine = Machine::new(8);
     machine.start(
@@ -179,5 +204,5 @@ fn a_handoff_costs_two_messages() {
         "the device is idle {per_switch} us a switch, {} switches in 10 s",
         machine.grants
     );
-    assert!(per_switch <= 100);
+    assert!((2..=100).contains(&per_switch), "{per_switch} us a switch");
 }

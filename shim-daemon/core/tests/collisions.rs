@@ -33,7 +33,7 @@ fn a_burst_that_does_not_fit_waits_and_is_served_when_another_frees() {
 }
 
 #[test]
-fn a_burst_nobody_makes_room_for_is_out_of_memory_at_its_timeout_and_not_before() {
+fn a_burst_without_room_is_out_of_memory_at_its_timeout_not_before() {
     let (mut node, device) = Node::with_device(16);
     let (_, first) = node.run(spec(device, 0, 16));
     let (_, second) = node.run(spec(device, 0, 16));

@@ -29,10 +29,11 @@ fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
 
 fn wanted(node: &mut Node, container: ContainerId, process: ProcessId, device: DeviceId) {
     let epoch = lease(node, container, device).epoch;
-    node.tell(Event::Wanted {
+    node.tell(Event::Reported {
         process,
         device,
         epoch,
+        report: gpushare_core::Report::Wanted,
     });
 }
 
@@ -92,10 +93,11 @@ fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
         LeaseKind::Closed,
         "not before it has drained"
     );
-    node.tell(Event::Drained {
+    node.tell(Event::Reported {
         process: holder,
         device,
         epoch: closed.epoch,
+        report: gpushare_core::Report::Drained,
     });
     assert!(matches!(
         lease(&node, second, device).kind,
@@ -107,7 +109,7 @@ fn turns_change_hands_when_the_holder_has_drained_and_when_it_dies() {
 }
 
 #[test]
-fn a_process_of_the_previous_daemon_takes_turns_from_when_it_obeys_the_new_page() {
+fn a_process_of_the_previous_daemon_takes_turns_once_it_obeys() {
     let mut node = Node::dealt_in_turns();
     let device = node.device(16);
     let (first, _) = node.run(spec(device, 1, 4));

@@ -87,7 +87,7 @@ fn the_context_of_an_admitted_request_takes_back_what_others_borrowed() {
 }
 
 #[test]
-fn bytes_of_the_dead_are_granted_to_nobody_until_the_device_gave_them_back() {
+fn bytes_of_the_dead_are_granted_once_the_device_gave_them_back() {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).unwrap().linger = None;
     let (dying, dead) = node.run(spec(device, 0, 16));
@@ -271,7 +271,7 @@ fn without_a_process_list_strangers_count_too() {
 }
 
 #[test]
-fn a_driver_out_of_memory_inside_a_grant_is_resolved_when_the_facts_are_seen() {
+fn out_of_memory_inside_a_grant_is_resolved_when_facts_are_seen() {
     let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(spec(device, 8, 8));
     node.want(process, device, gib(4));

@@ -5,7 +5,7 @@
 use crate::node::bare;
 use gpushare_core::{
     Bytes, Compute, ContainerId, ContainerSpec, Decision, DeviceId, Event, Gang, Lease, LeaseKind,
-    Nanos, Permille, Policy, ProcessId, Quota, World,
+    LeasePolicy, Nanos, Permille, Policy, ProcessId, Quota, World,
 };
 use std::collections::BTreeMap;
 
@@ -76,7 +76,20 @@ fn named(owner: Option<u32>, spec: ContainerSpec) -> ContainerSpec {
 
 impl Rig {
     fn new() -> Self {
-        let mut world = World::new(Policy::default());
+        Self::with(Policy::default())
+    }
+
+    /// The settings say exclusive turns.
+    fn in_turns() -> Self {
+        let lease = LeasePolicy::turns();
+        Self::with(Policy {
+            lease,
+            ..Policy::default()
+        })
+    }
+
+    fn with(policy: Policy) -> Self {
+        let mut world = World::new(policy);
         for device in [ONE, TWO] {
             bare::add_device(&mut world, device, Bytes::gib(64));
         }
@@ -151,18 +164,26 @@ impl Rig {
             let epoch = lease.epoch;
             if closed(lease) {
                 for event in [
-                    Event::Drained {
+                    Event::Reported {
                         process,
                         device,
                         epoch,
+                        report: gpushare_core::Report::Drained,
                     },
-                    Event::Wanted {
+                    Event::Reported {
                         process,
                         device,
                         epoch,
+                        report: gpushare_core::Report::Wanted,
                     },
                 ] {
-                    let drained = matches!(event, Event::Drained { .. });
+                    let drained = matches!(
+                        event,
+                        Event::Reported {
+                            report: gpushare_core::Report::Drained,
+                            ..
+                        }
+                    );
                     if !drained || self.spins != Some((container, device)) {
                         self.world.handle(self.now, event);
                     }
@@ -179,6 +200,8 @@ impl Rig {
     fn run(&mut self, millis: u64) {
         for _ in 0..millis {
             self.now = self.now + Nanos::millis(1);
+            self.world.advance(self.now);
+            self.hear();
             for device in [ONE, TWO] {
                 let open = |worker: &&Worker| {
                     worker.device == device && self.is_open(worker.container, device)
@@ -357,10 +380,11 @@ fn a_gang_idle_where_its_cap_is_dry_is_open_again_soon() {
     }
     rig.workers.retain(|worker| worker.device != ONE);
     let epoch = rig.leases[&(gang, ONE)].epoch;
-    rig.tell(Event::Idle {
+    rig.tell(Event::Reported {
         process: ProcessId(gang.0),
         device: ONE,
         epoch,
+        report: gpushare_core::Report::Idle,
     });
     rig.run(500);
     assert!(rig.is_open(gang, TWO), "nobody looks at the first GPU");
@@ -400,8 +424,8 @@ fn nobody_is_held_for_a_gang_that_is_closed_elsewhere() {
 }
 
 /// A pod of a job on each device, each beside a neighbour with 70 % of it.
-fn pods(owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
-    let mut rig = Rig::new();
+fn pods(rig: Rig, owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
+    let mut rig = rig;
     let pods = [(ONE, owners[0]), (TWO, owners[1])]
         .map(|(device, owner)| rig.start(named(owner, on(&[(device, part(30))]))));
     for (device, own) in [(ONE, 70), (TWO, 60)] {
@@ -412,7 +436,7 @@ fn pods(owners: [Option<u32>; 2]) -> (Rig, [ContainerId; 2]) {
 
 #[test]
 fn containers_of_one_name_are_closed_and_opened_as_one() {
-    let (mut rig, [first, second]) = pods([Some(1000), Some(1000)]);
+    let (mut rig, [first, second]) = pods(Rig::new(), [Some(1000), Some(1000)]);
     rig.run(3_000);
     assert!(rig.turns_of(&[(first, ONE), (second, TWO)]).len() > 4);
     assert!(!rig.sliced.contains(&first) && !rig.sliced.contains(&second));
@@ -420,7 +444,7 @@ fn containers_of_one_name_are_closed_and_opened_as_one() {
 
 #[test]
 fn a_name_of_another_user_is_another_gang() {
-    let (mut rig, [first, second]) = pods([Some(1000), None]);
+    let (mut rig, [first, second]) = pods(Rig::new(), [Some(1000), None]);
     rig.run(3_000);
     assert!(rig.sliced.contains(&first) && rig.sliced.contains(&second));
     let of = |rig: &Rig, pod| -> Vec<Nanos> {
@@ -435,7 +459,7 @@ fn a_name_of_another_user_is_another_gang() {
 
 #[test]
 fn what_a_killed_member_leaves_is_no_gang() {
-    let (mut rig, [first, second]) = pods([None, None]);
+    let (mut rig, [first, second]) = pods(Rig::new(), [None, None]);
     rig.run(1_000);
     rig.kill(first);
     rig.run(1_000);
@@ -447,7 +471,7 @@ fn what_a_killed_member_leaves_is_no_gang() {
 
 #[test]
 fn a_container_that_leaves_a_gang_is_steered_by_itself() {
-    let (mut rig, [first, second]) = pods([None, None]);
+    let (mut rig, [first, second]) = pods(Rig::new(), [None, None]);
     rig.run(1_000);
     assert!(rig.sliced.is_empty() || !rig.sliced.contains(&first));
     let spec = on(&[(ONE, part(30))]);
@@ -457,4 +481,77 @@ fn a_container_that_leaves_a_gang_is_steered_by_itself() {
     });
     rig.run(1_000);
     assert!(rig.sliced.contains(&first) && rig.sliced.contains(&second));
+}
+
+fn are_shared(rig: &Rig) -> [bool; 2] {
+    [ONE, TWO].map(|device| {
+        let sharing = rig.world.sharing(device).expect("a known device");
+        sharing.mode.is_some()
+    })
+}
+
+#[test]
+fn where_turns_are_set_a_device_is_shared_while_a_gang_is_there() {
+    let mut rig = Rig::in_turns();
+    for device in [ONE, TWO] {
+        rig.start(on(&[(device, part(70))]));
+        rig.start(on(&[(device, Compute::default())]));
+    }
+    rig.run(100);
+    assert_eq!(are_shared(&rig), [false; 2]);
+    let gang = rig.start(on(&[(ONE, part(30)), (TWO, part(30))]));
+    assert_eq!(are_shared(&rig), [true; 2]);
+    rig.run(3_000);
+    assert!(rig.turns_of(&[(gang, ONE), (gang, TWO)]).len() > 4);
+    rig.kill(gang);
+    rig.run(59_900);
+    assert_eq!(are_shared(&rig), [true; 2], "another may come soon");
+    rig.run(200);
+    assert_eq!(are_shared(&rig), [false; 2]);
+    let before: Vec<u64> = rig.workers.iter().map(|worker| worker.service).collect();
+    rig.run(1_000);
+    for (worker, before) in rig.workers.iter().zip(before) {
+        assert!(worker.service > before + 100 * MS, "it has turns again");
+    }
+}
+
+#[test]
+fn where_turns_are_set_one_device_is_left_to_them() {
+    let mut rig = Rig::in_turns();
+    rig.start(on(&[(ONE, part(50))]));
+    rig.start(on(&[(ONE, part(50))]));
+    rig.run(1_000);
+    assert_eq!(are_shared(&rig), [false; 2]);
+}
+
+#[test]
+fn where_turns_are_set_a_named_gang_is_closed_and_opened_as_one() {
+    let (mut rig, [first, second]) = pods(Rig::in_turns(), [Some(1000), Some(1000)]);
+    rig.run(3_000);
+    assert!(rig.turns_of(&[(first, ONE), (second, TWO)]).len() > 4);
+    assert!(!rig.sliced.contains(&first) && !rig.sliced.contains(&second));
+}
+
+#[test]
+fn who_comes_and_goes_as_a_gang_gains_nothing_under_its_cap() {
+    let mut rig = Rig::in_turns();
+    let capped = rig.start(on(&[(ONE, capped(20))]));
+    rig.start(on(&[(ONE, Compute::default())]));
+    rig.run(500);
+    let had = rig.had(capped, ONE);
+    // A second process of the same container opens the other device for a moment, again and again.
+    for round in 0..20 {
+        let process = ProcessId(100 + round);
+        bare::join(&mut rig.world, capped, process);
+        bare::open(&mut rig.world, process, TWO);
+        rig.hear();
+        rig.run(25);
+        let charged = Vec::new();
+        rig.tell(Event::ProcessGone { process, charged });
+        rig.run(25);
+    }
+    let part = (rig.had(capped, ONE) - had) / MS;
+    assert!(part <= 220, "{part} ms of a second under a cap of a fifth");
+    let share = rig.world.share(capped, ONE).expect("it is here");
+    assert!(share.held >= Nanos(had / 2), "what it was billed stays");
 }

@@ -177,31 +177,29 @@ fn asks_and_facts() -> impl Strategy<Value = Event> {
 /// Reports of gates, about any turn.
 fn reports() -> impl Strategy<Value = Event> {
     (process(), device(), 0..40u64, 0..5u8).prop_map(|(process, device, epoch, kind)| match kind {
-        0 => Event::Wanted {
+        0 => Event::Reported {
             process,
             device,
             epoch,
+            report: gpushare_core::Report::Wanted,
         },
-        1 => Event::Drained {
+        1 => Event::Reported {
             process,
             device,
             epoch,
+            report: gpushare_core::Report::Drained,
         },
-        2 => Event::Idle {
+        2 => Event::Reported {
             process,
             device,
             epoch,
+            report: gpushare_core::Report::Idle,
         },
-        3 => Event::Ending {
+        _ => Event::Reported {
             process,
             device,
             epoch,
-            left: Nanos(epoch),
-        },
-        _ => Event::Busy {
-            process,
-            device,
-            epoch,
+            report: gpushare_core::Report::Busy,
         },
     })
 }

@@ -85,7 +85,7 @@ fn what_was_granted_before_is_granted_still() {
 }
 
 #[test]
-fn nothing_new_is_granted_before_all_had_time_to_present_and_waiters_are_served_then() {
+fn waiters_are_served_once_all_had_time_to_present() {
     let mut node = restarted();
     let device = node.device(16);
     let (_, process) = survivor(&mut node, spec(device, 4, 12), gib(6), gib(6));
@@ -195,7 +195,7 @@ fn a_run_limit_goes_on_where_the_previous_daemon_left_it() {
 }
 
 #[test]
-fn who_is_overdue_is_ended_once_the_next_daemon_knows_its_processes_and_not_before() {
+fn the_overdue_are_ended_once_the_next_daemon_knows_them() {
     let (mut node, container) = limited(1);
     node.guests.get_mut(&container).unwrap().manners = Manners::Unkillable;
     node.pass(Nanos::millis(1_900));

@@ -47,16 +47,18 @@ fn says(
 ) {
     let epoch = lease(node, container, device).epoch;
     node.tell(if idle {
-        Event::Idle {
+        Event::Reported {
             process,
             device,
             epoch,
+            report: gpushare_core::Report::Idle,
         }
     } else {
-        Event::Busy {
+        Event::Reported {
             process,
             device,
             epoch,
+            report: gpushare_core::Report::Busy,
         }
     });
 }
@@ -134,10 +136,11 @@ fn an_idle_neighbour_is_latched_and_its_next_launch_ends_that() {
 fn old_news_of_idleness_latches_nobody() {
     let (mut node, device, [first, second]) = pair();
     let epoch = lease(&node, second.0, device).epoch;
-    node.tell(Event::Idle {
+    node.tell(Event::Reported {
         process: second.1,
         device,
         epoch: epoch + 1,
+        report: gpushare_core::Report::Idle,
     });
     assert_eq!(slice(&node, first.0, device), Some(Nanos::ZERO));
 }
@@ -195,7 +198,7 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         // In the middle of a hold, too.
         work(
             &mut node,
-            Nanos::millis(100),
+            Nanos::millis(400),
             &[(first.1, 900), (second.1, 100)],
         );
         assert_eq!(lease(&node, first.0, device).kind, LeaseKind::Closed);
@@ -206,24 +209,26 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         assert_eq!(node.world.next_sample(), None);
         let mut open = [false; 2];
         // Whoever is closed wants, and has nothing under way.
-        for _ in 0..20 {
+        for _ in 0..50 {
             for (at, (container, process)) in all.into_iter().enumerate() {
                 let Lease { epoch, kind } = lease(&node, container, device);
                 open[at] |= kind != LeaseKind::Closed;
                 if kind == LeaseKind::Closed {
-                    node.tell(Event::Drained {
+                    node.tell(Event::Reported {
                         process,
                         device,
                         epoch,
+                        report: gpushare_core::Report::Drained,
                     });
-                    node.tell(Event::Wanted {
+                    node.tell(Event::Reported {
                         process,
                         device,
                         epoch,
+                        report: gpushare_core::Report::Wanted,
                     });
                 }
             }
-            node.pass(Nanos::millis(25));
+            node.pass(Nanos::millis(10));
         }
         assert_eq!(open, [true; 2], "both have turns");
         let between = epochs(&node);

@@ -55,9 +55,23 @@ fn open_beside_a_stopped_one(drained: bool) -> u64 {
             told = true;
             let epoch = device.lease(ContainerId(2)).unwrap().epoch;
             let process = ProcessId(2);
-            device.handle(at, Input::Wanted { process, epoch });
+            device.handle(
+                at,
+                Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Wanted,
+                },
+            );
             if drained {
-                device.handle(at, Input::Drained { process, epoch });
+                device.handle(
+                    at,
+                    Input::Reported {
+                        process,
+                        epoch,
+                        report: gpushare_core::Report::Drained,
+                    },
+                );
             }
         }
         if !stopped && is_open(&device, 1) {

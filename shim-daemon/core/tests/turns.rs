@@ -294,14 +294,25 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
             let epoch = lease.map_or(7, |lease| lease.epoch + 1 - late.min(lease.epoch + 1));
             let process = ProcessId(process);
             let input = match kind {
-                0 => Input::Wanted { process, epoch },
-                1 => Input::Drained { process, epoch },
-                2 => Input::Idle { process, epoch },
-                3 => Input::Busy { process, epoch },
-                6 | 7 => Input::Ending {
+                0 => Input::Reported {
                     process,
                     epoch,
-                    left: Nanos(u64::from(kind - 6) * gpushare_protocol::page::lease::LEAD),
+                    report: gpushare_core::Report::Wanted,
+                },
+                1 => Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Drained,
+                },
+                2 => Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Idle,
+                },
+                3 => Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Busy,
                 },
                 kind => {
                     let away = kind == 4;

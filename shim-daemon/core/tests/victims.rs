@@ -151,7 +151,7 @@ fn a_victim_is_spared_when_the_asker_goes_away() {
 }
 
 #[test]
-fn a_victim_that_will_not_yield_is_given_up_and_the_asker_gets_its_timeout() {
+fn a_stubborn_victim_is_given_up_and_the_asker_gets_its_timeout() {
     let resolvers = [Resolver::Priority, Resolver::Wait];
     let waits_too = |device| resolving(&resolvers, killable(device, 0, 16));
     let Contest {
@@ -231,7 +231,7 @@ fn a_victim_lingers(
 }
 
 #[test]
-fn an_ask_waits_for_what_was_ended_for_it_also_when_the_device_takes_its_time() {
+fn an_ask_waits_for_what_was_ended_for_it_on_a_slow_device_too() {
     let (mut node, _, [first, second], ask) = a_victim_lingers(Some(secs(8)), secs(30));
     assert!(!node.guests.contains_key(&first));
     node.live(Nanos::millis(7_900));
@@ -258,7 +258,7 @@ fn an_ask_waits_for_memory_of_the_dead_that_the_device_no_longer_lists() {
 }
 
 #[test]
-fn what_the_device_no_longer_lists_is_the_deads_for_their_grace_and_a_strangers_then() {
+fn unlisted_bytes_are_the_deads_in_their_grace_then_a_strangers() {
     for (linger, after) in [(Some(secs(1)), gib(2)), (None, gib(10))] {
         let (mut node, device) = Node::with_device(16);
         let (dying, process) = node.run(spec(device, 0, 16));
@@ -291,7 +291,7 @@ fn what_never_comes_back_is_waited_for_until_the_ask_times_out() {
 }
 
 #[test]
-fn what_a_victim_never_gives_back_counts_as_coming_for_half_a_minute_and_no_longer() {
+fn what_a_victim_never_gives_back_is_expected_for_half_a_minute() {
     let (mut node, _, [_, second], ask) = a_victim_lingers(None, secs(600));
     node.live(Nanos::millis(29_900));
     assert!(node.waits(ask) && node.guests.contains_key(&second));
@@ -371,7 +371,7 @@ fn a_stranger_is_in_the_way(wait_timeout: Nanos) -> (Node, DeviceId, AskKey) {
 }
 
 #[test]
-fn within_its_request_an_ask_that_nothing_is_on_its_way_for_waits_as_long_as_a_victim_takes() {
+fn an_ask_within_its_request_waits_as_long_as_a_victim_takes() {
     for (timeout, waited) in [(1, 17), (17, 17), (30, 30)] {
         let (mut node, _, ask) = a_stranger_is_in_the_way(secs(timeout));
         node.live(secs(waited) - Nanos::millis(100));
@@ -396,8 +396,7 @@ fn within_its_request_an_ask_is_served_when_a_stranger_leaves_in_time() {
 }
 
 #[test]
-fn within_its_request_an_ask_that_nobody_elses_end_can_serve_is_refused_once_nothing_is_on_its_way()
-{
+fn an_ask_within_its_request_is_refused_when_nothing_can_serve_it() {
     let (mut node, device) = Node::with_device(16);
     let (_, one) = node.run(ranked(100, killable(device, 0, 8)));
     node.want(one, device, gib(8));

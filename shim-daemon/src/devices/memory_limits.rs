@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_set_with_nothing_reserved_and_taken_away_by_the_largest_number() {
+    fn a_limit_reserves_nothing_and_the_largest_number_removes_it() {
         let device = std::ptr::without_provenance_mut(0x123);
         let group = Path::new("/sys/fs/cgroup/a b");
         // SAFETY: the double takes any handle.

@@ -9,9 +9,9 @@ use gpushare_protocol::page::{MAX_SLOTS, UNIT};
 use gpushare_protocol::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::buried::Unseen;
+use super::reaped::Unseen;
 use super::shares::Past;
-use super::{Buried, ConnId, Remembered};
+use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
@@ -47,7 +47,7 @@ pub struct Registration {
     pub began: Option<u64>,
     /// Its dead processes that still held memory when this was written.
     #[serde(default)]
-    pub dead: Vec<Buried>,
+    pub dead: Vec<Reaped>,
 }
 
 /// A registered container.

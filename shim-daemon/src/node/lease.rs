@@ -6,7 +6,7 @@
 
 use gpushare_core::{
     ContainerId, ContainerSpec, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId,
-    Work,
+    Report, Work,
 };
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
@@ -57,44 +57,23 @@ impl Node {
         process: ProcessId,
         request: &Request,
     ) -> bool {
-        let (Request::Wanted { column, epoch }
-        | Request::Drained { column, epoch }
-        | Request::Idle { column, epoch }
-        | Request::Busy { column, epoch }
-        | Request::Ending { column, epoch, .. }) = *request
-        else {
-            return false;
+        let (column, epoch, report) = match *request {
+            Request::Wanted { column, epoch } => (column, epoch, Report::Wanted),
+            Request::Drained { column, epoch } => (column, epoch, Report::Drained),
+            Request::Idle { column, epoch } => (column, epoch, Report::Idle),
+            Request::Busy { column, epoch } => (column, epoch, Report::Busy),
+            // Libraries that foretold the end of a drain: nothing follows from it any more.
+            Request::Ending { .. } => return true,
+            _ => return false,
         };
         let Some((device, epoch)) = self.turn_of(container, column, epoch) else {
             return true;
         };
-        let event = match request {
-            Request::Wanted { .. } => Event::Wanted {
-                process,
-                device,
-                epoch,
-            },
-            Request::Drained { .. } => Event::Drained {
-                process,
-                device,
-                epoch,
-            },
-            Request::Ending { left, .. } => Event::Ending {
-                process,
-                device,
-                epoch,
-                left: Nanos(u64::from(*left)),
-            },
-            Request::Idle { .. } => Event::Idle {
-                process,
-                device,
-                epoch,
-            },
-            _ => Event::Busy {
-                process,
-                device,
-                epoch,
-            },
+        let event = Event::Reported {
+            process,
+            device,
+            epoch,
+            report,
         };
         self.happened(now, event);
         true

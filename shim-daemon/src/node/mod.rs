@@ -3,7 +3,6 @@
 //! Every method takes the time and returns nothing; what is to be sent, watched or looked at is collected as
 //! [`Effect`]s. No socket is touched here, so the whole of it runs in a test.
 
-mod buried;
 mod commands;
 mod container;
 mod decisions;
@@ -15,6 +14,7 @@ mod lease;
 mod listing;
 mod mps;
 mod pids;
+mod reaped;
 mod registrations;
 mod requests;
 mod restart;
@@ -38,13 +38,13 @@ use gpushare_core::{
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
 
-pub use buried::Buried;
 use container::Container;
 pub use container::Registration;
 use events::Events;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
 pub use pids::in_first_namespace;
+pub use reaped::Reaped;
 pub use requests::Client;
 pub use unmanaged::Unmanaged;
 use users::Users;

@@ -45,7 +45,7 @@ mod tests {
     use gpushare_protocol::units::MIB;
 
     #[test]
-    fn a_list_counts_elsewhere_once_it_shows_a_process_of_ours_with_what_it_holds() {
+    fn a_list_counts_once_it_shows_a_process_of_ours_with_its_bytes() {
         let mut pids = Pids::new(false);
         for (used, charged) in [(0, 0), (0, 5), (4, 5)] {
             pids.seen(Bytes(used * MIB), Bytes(charged * MIB));

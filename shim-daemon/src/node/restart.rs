@@ -58,7 +58,7 @@ impl Node {
         let known = self.containers.get_mut(&container);
         let dead = known.map(super::Container::clear_unclaimed);
         for unseen in dead.into_iter().flatten() {
-            self.bury_unseen(now, container, &unseen);
+            self.reap_unseen(now, container, &unseen);
         }
     }
 

@@ -202,8 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_inspected_after_the_grace_terminated_when_still_listed_and_killed_after_the_next()
-     {
+    fn a_stranger_is_inspected_then_terminated_then_killed() {
         let mut strangers = Strangers::default();
         look(&mut strangers, &END, 0, Some(1));
         assert_eq!(look(&mut strangers, &END, 9, Some(1)), []);
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_process_outside_containers_that_is_neither_roots_nor_the_daemon_may_be_ended() {
+    fn neither_containers_nor_root_nor_the_daemon_may_be_ended() {
         let containers = BTreeSet::from(["/pod/a"]);
         let known = |pid, uids, cgroup| Known { pid, uids, cgroup };
         let spared = |known: Known<'_>, root| {

@@ -1,8 +1,9 @@
 //! Reading and writing through the pointers a C caller passes.
 //!
 //! # Safety
-//! Every function here trusts what the CUDA documentation makes the caller promise: a pointer that is not NULL points to as many
-//! values as the function's contract says, aligned, for the length of the call. NULL is always answered, never followed.
+//! Every function here trusts what the CUDA documentation makes the caller promise: a pointer that
+//! is not NULL points to as many values as the function's contract says, aligned, for the length of
+//! the call. NULL is always answered, never followed.
 #![allow(
     unsafe_code,
     reason = "the C boundary: pointers are the caller's promise"
@@ -85,7 +86,8 @@ pub(crate) fn outputs<T: Copy>(at: *mut T, room: usize, values: &[T]) -> Result 
 /// `INVALID_VALUE` for a value that cannot be one.
 pub(crate) fn descriptor<'a>(value: *const c_void) -> Result<BorrowedFd<'a>> {
     let number = i32::try_from(value.addr()).map_err(|_| CUresult::INVALID_VALUE)?;
-    // SAFETY: not -1, being converted from an address; that it is open during the call is the caller's promise.
+    // SAFETY: not -1, being converted from an address; that it is open during the call is the
+    // caller's promise.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 

@@ -3,7 +3,8 @@
 use gpushare_cuda_abi::cuda::CUdevice_attribute as A;
 use softgpu::{Device, facts};
 
-/// The value of an attribute, `None` for one that does not exist. What exists and is in no table is 0: absent.
+/// The value of an attribute, `None` for one that does not exist. What exists and is in no table is
+/// 0: absent.
 pub(crate) fn value(device: &Device, attribute: A) -> Option<i32> {
     if attribute.0 == 0 || attribute.0 >= A::MAX.0 {
         return None;

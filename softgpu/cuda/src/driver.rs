@@ -14,7 +14,8 @@ pub(crate) enum Entry {
     Ready,
 }
 
-/// Runs one call: injected faults, the state of the driver, the body, a panic as `CUDA_ERROR_UNKNOWN`, the trace.
+/// Runs one call: injected faults, the state of the driver, the body, a panic as
+/// `CUDA_ERROR_UNKNOWN`, the trace.
 pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> Result) -> CUresult {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         lock::pass();
@@ -33,23 +34,26 @@ pub(crate) fn enter(symbol: &'static str, entry: Entry, body: impl FnOnce() -> R
     let result = match outcome {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(error)) => error,
-        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind into C.
+        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind
+        // into C.
         Err(_) => CUresult::UNKNOWN,
     };
     trace::note(symbol, result.0);
     result
 }
 
-/// What a function answers that nobody implements.
+/// The answer of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> CUresult {
     enter(symbol, Entry::Ready, || Err(CUresult::NOT_SUPPORTED))
 }
 
-/// Defines exported driver functions. The body is a `Result<(), CUresult>`; what it need not care about is in [`enter`].
+/// Defines exported driver functions. The body is a `Result<(), CUresult>`; what it need not care
+/// about is in [`enter`].
 ///
-/// `twin` names the per-thread variant of a function: it shares the body, which learns which one it is by its first parameter.
-/// `early` marks the few functions that work before `cuInit`. The build reads these items to know what is implemented, so
-/// no other function in `api/` may be called `cu…`, and name and `twin` stand on one line with `fn`.
+/// `twin` names the per-thread variant of a function: it shares the body, which learns which one it
+/// is by its first parameter. `early` marks the few functions that work before `cuInit`. The build
+/// reads these items to know what is implemented, so no other function in `api/` may be called
+/// `cu…`, and name and `twin` stand on one line with `fn`.
 ///
 /// ```ignore
 /// driver! {

@@ -1,8 +1,9 @@
-//! `CUDA_INJECTION64_PATH`: the library of a tool (a profiler, a checker) that the driver loads while it is initialised, and whose
-//! function `InitializeInjection` it calls once. As with a real driver nothing is said where there is no such library or function.
+//! `CUDA_INJECTION64_PATH`: the library of a tool (a profiler, a checker) that the driver loads
+//! while it is initialised, and whose function `InitializeInjection` it calls once. As with a real
+//! driver nothing is said where there is no such library or function.
 //!
 //! # Safety
-//! Loads a library and calls a function of it, which is what whoever sets the variable asks for.
+//! Loads a library and calls a function of it, as the setter of the variable asks.
 #![allow(unsafe_code, reason = "loads a library and calls a function of it")]
 
 use std::ffi::CString;
@@ -20,7 +21,8 @@ pub(crate) fn inject() {
     }
     let path = std::env::var_os(VARIABLE).and_then(|path| CString::new(path.into_vec()).ok());
     let Some(path) = path else { return };
-    // SAFETY: a path with its NUL; the library is never unloaded; the function takes nothing and answers a number.
+    // SAFETY: a path with its NUL; the library is never unloaded; the function takes nothing and
+    // answers a number.
     unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         if library.is_null() {

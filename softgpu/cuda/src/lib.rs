@@ -1,7 +1,8 @@
 //! `libcuda.so.1` of the simulated GPU: the C face of [`softgpu`].
 //!
-//! Each function is one item of [`driver!`](driver) in `api/`, a file per family; everything the symbol table names and nobody
-//! implements answers `CUDA_ERROR_NOT_SUPPORTED` and is not found by `cuGetProcAddress`.
+//! Each function is one item of `driver!` in `api/`, a file per family; everything that
+//! the symbol table names and nothing here implements answers `CUDA_ERROR_NOT_SUPPORTED` and is not
+//! found by `cuGetProcAddress`.
 #![deny(unsafe_code)]
 
 #[macro_use]

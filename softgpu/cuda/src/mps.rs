@@ -1,7 +1,7 @@
 //! Whether the process would be a client of an MPS control daemon: at `cuInit` a driver connects to
-//! the socket `control` in the folder that
-//! `CUDA_MPS_PIPE_DIRECTORY` names, or in `/tmp/nvidia-mps`. Here it is only seen whether a process has that socket, and told as
-//! the attribute; nothing is shared by MPS.
+//! the socket `control` in the folder that `CUDA_MPS_PIPE_DIRECTORY` names, or in
+//! `/tmp/nvidia-mps`. Here it is only seen whether a process has that socket, and told as the
+//! attribute; nothing is shared by MPS.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

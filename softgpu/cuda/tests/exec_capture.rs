@@ -198,9 +198,9 @@ fn a_capture_waits_for_no_work_outside_and_no_other_capture() {
 }
 
 #[test]
-fn the_legacy_default_stream_is_unusable_beside_a_capturing_blocking_stream() {
+fn the_legacy_stream_is_unusable_beside_a_capturing_blocking_one() {
     alone(
-        "the_legacy_default_stream_is_unusable_beside_a_capturing_blocking_stream",
+        "the_legacy_stream_is_unusable_beside_a_capturing_blocking_one",
         "",
         || {
             start();
@@ -298,9 +298,9 @@ fn only_the_thread_that_began_a_capture_ends_it_unless_it_is_relaxed() {
 }
 
 #[test]
-fn a_captured_allocation_has_its_address_at_once_and_memory_from_launch_to_free() {
+fn a_captured_allocation_has_memory_from_launch_to_free_only() {
     alone(
-        "a_captured_allocation_has_its_address_at_once_and_memory_from_launch_to_free",
+        "a_captured_allocation_has_memory_from_launch_to_free_only",
         "",
         || {
             start();

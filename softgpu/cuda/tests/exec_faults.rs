@@ -20,9 +20,9 @@ unsafe extern "C" fn store_status(_: CUstream, status: CUresult, data: *mut c_vo
 }
 
 #[test]
-fn an_illegal_address_loses_the_context_when_the_kernel_runs_and_not_before() {
+fn an_illegal_address_loses_the_context_once_the_kernel_runs() {
     alone(
-        "an_illegal_address_loses_the_context_when_the_kernel_runs_and_not_before",
+        "an_illegal_address_loses_the_context_once_the_kernel_runs",
         "",
         || {
             start();

@@ -109,9 +109,9 @@ fn launches_of_one_instance_come_one_after_the_other_and_in_stream_order() {
 }
 
 #[test]
-fn parameters_are_taken_when_the_node_is_made_and_can_be_asked_and_changed() {
+fn parameters_are_taken_with_the_node_and_can_be_changed() {
     alone(
-        "parameters_are_taken_when_the_node_is_made_and_can_be_asked_and_changed",
+        "parameters_are_taken_with_the_node_and_can_be_changed",
         "",
         || {
             start();

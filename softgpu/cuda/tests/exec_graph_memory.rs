@@ -39,8 +39,8 @@ fn reserved() -> u64 {
 }
 
 #[test]
-fn memory_that_a_graph_frees_itself_is_there_at_every_launch_and_stays_reserved_until_trimmed() {
-    let name = "memory_that_a_graph_frees_itself_is_there_at_every_launch_and_stays_reserved_until_trimmed";
+fn memory_a_graph_frees_itself_stays_reserved_until_trimmed() {
+    let name = "memory_a_graph_frees_itself_stays_reserved_until_trimmed";
     alone(name, "", || {
         start();
         let (stream, graph) = (free_stream(), graph());
@@ -110,8 +110,8 @@ fn a_graph_whose_memory_was_not_freed_is_not_launched_again_until_it_is() {
 }
 
 #[test]
-fn automatic_free_lets_a_graph_be_launched_again_and_another_graph_may_free_too() {
-    let name = "automatic_free_lets_a_graph_be_launched_again_and_another_graph_may_free_too";
+fn automatic_free_lets_a_graph_launch_again_and_another_free_too() {
+    let name = "automatic_free_lets_a_graph_launch_again_and_another_free_too";
     alone(name, "", || {
         start();
         let (stream, allocs, frees) = (free_stream(), graph(), graph());

@@ -155,9 +155,9 @@ fn a_kernel_of_a_library_is_launched_as_a_function() {
 }
 
 #[test]
-fn an_unknown_name_is_a_kernel_that_does_nothing_and_the_empty_one_is_not_found() {
+fn an_unknown_name_is_an_empty_kernel_and_no_name_is_not_found() {
     alone(
-        "an_unknown_name_is_a_kernel_that_does_nothing_and_the_empty_one_is_not_found",
+        "an_unknown_name_is_an_empty_kernel_and_no_name_is_not_found",
         "",
         || {
             start();

@@ -1,8 +1,9 @@
 //! Reading and writing through the pointers a C caller passes.
 //!
 //! # Safety
-//! Every function here trusts what NVML's documentation makes the caller promise: a pointer that is not NULL points to as many
-//! values as the function's contract says, aligned, for the length of the call. NULL is always answered, never followed.
+//! Every function here trusts what NVML's documentation makes the caller promise: a pointer that is
+//! not NULL points to as many values as the function's contract says, aligned, for the length of
+//! the call. NULL is always answered, never followed.
 #![allow(
     unsafe_code,
     reason = "the C boundary: pointers are the caller's promise"

@@ -18,7 +18,8 @@ static OPEN: Mutex<(u32, Option<Arc<Monitor>>)> = Mutex::new((0, None));
 /// Initialises the library once more.
 ///
 /// # Errors
-/// `DRIVER_NOT_LOADED`, with a line on stderr, if SPEC is not accepted or contradicts the machine of its name.
+/// `DRIVER_NOT_LOADED`, with a line on stderr, if SPEC is not accepted or contradicts the machine
+/// of its name.
 pub(crate) fn open() -> Result {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if open.1.is_none() {
@@ -88,7 +89,8 @@ pub(crate) fn device(device: nvmlDevice_t) -> Result<DeviceTruth> {
     Ok(look.devices.swap_remove(index as usize))
 }
 
-/// Runs one call: injected faults, whether the library is open, the body, a panic as `UNKNOWN`, the trace.
+/// Runs one call: injected faults, whether the library is open, the body, a panic as `UNKNOWN`, the
+/// trace.
 pub(crate) fn enter(
     symbol: &'static str,
     early: bool,
@@ -106,20 +108,22 @@ pub(crate) fn enter(
     let result = match outcome {
         Ok(Ok(())) => nvmlReturn_t::SUCCESS,
         Ok(Err(error)) => error,
-        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind into C.
+        // A panic is a bug of the simulator; the message is on stderr already. It must not unwind
+        // into C.
         Err(_) => nvmlReturn_t::UNKNOWN,
     };
     trace::note(symbol, result.0);
     result
 }
 
-/// What a function answers that nobody implements.
+/// The answer of a function that is not implemented.
 pub(crate) fn not_supported(symbol: &'static str) -> nvmlReturn_t {
     enter(symbol, false, || Err(nvmlReturn_t::NOT_SUPPORTED))
 }
 
-/// Defines exported NVML functions. The body is a `Result<(), nvmlReturn_t>`. `early` marks those that work before `nvmlInit`. The
-/// build reads these items to know what is implemented: no other function in `api/` may be called `nvml…`.
+/// Defines exported NVML functions. The body is a `Result<(), nvmlReturn_t>`. `early` marks those
+/// that work before `nvmlInit`. The build reads these items to know what is implemented: no other
+/// function in `api/` may be called `nvml…`.
 macro_rules! nvml {
     () => {};
     ($(#[$meta:meta])* early fn $($rest:tt)*) => { nvml! { @one true [$(#[$meta])*] $($rest)* } };

@@ -1,4 +1,4 @@
-//! Bodies for the functions nobody implements, made by the build.
+//! Bodies for functions that are not implemented, made by the build.
 //!
 //! # Safety
 //! Exports names that only this library defines.

@@ -148,7 +148,7 @@ fn processes(device: nvmlDevice_t) -> Vec<(u32, u64)> {
 }
 
 #[test]
-fn a_tenant_is_listed_by_every_version_of_the_list_and_gone_late_after_its_death() {
+fn a_tenant_is_in_every_version_of_the_list_and_gone_late() {
     let device = device(1);
     let mut tenant = start_tenant(5);
     assert_eq!(processes(device), [(tenant.id(), 5 * PAGE)]);
@@ -288,7 +288,7 @@ fn a_device_is_found_by_its_names_and_not_by_others() {
 }
 
 #[test]
-fn a_struct_of_another_version_is_refused_and_what_nobody_implements_is_not_supported() {
+fn another_structs_version_is_refused_and_the_rest_unsupported() {
     let version = struct_version::<nvmlMemory_v2_t>(2);
     let mut memory = nvmlMemory_v2_t {
         version,

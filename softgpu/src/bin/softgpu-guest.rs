@@ -1,8 +1,10 @@
-//! `softgpu-guest`: a process on the simulated machine that does what it is told on stdin, for tests of what processes share.
+//! `softgpu-guest`: a process on the simulated machine that does what it is told on stdin, for
+//! tests of what processes share.
 //!
-//! One command a line, one answer a line, `ok …` or `err CODE`:
-//! `take PAGES`, `give` (the last taken), `note DELTA`, `free`, `put BYTE`, `get` (whole last taken: `ok same BYTE` or `ok mixed`),
-//! `share`, `join ID`, `drop` (the last share), `fork` (a child that lives until stdin closes), `spin` (takes and gives for ever).
+//! One command a line, one answer a line, `ok …` or `err CODE`: `take PAGES`, `give` (the last
+//! taken), `note DELTA`, `free`, `put BYTE`, `get` (whole last taken: `ok same BYTE` or
+//! `ok mixed`), `share`, `join ID`, `drop` (the last share), `fork` (a child that lives until stdin
+//! closes), `spin` (takes and gives for ever).
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -105,7 +107,8 @@ impl Guest {
         va::publish(at, va::Range::on_device(0, len))?;
         let bytes = va::bytes(at, len)?;
         let len = usize::try_from(len).map_err(|_| CUresult::INVALID_VALUE)?;
-        // SAFETY: mapped and published above for this length, retracted below; nobody else knows the address.
+        // SAFETY: mapped and published above for this length, retracted below; nobody else knows
+        // the address.
         let answer = act(unsafe { std::slice::from_raw_parts_mut(bytes, len) });
         va::retract(at);
         va::release(at, len as u64)?;
@@ -138,7 +141,8 @@ fn fork_child() -> i32 {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let mut byte = 0_u8;
-        // SAFETY: reads into a local; the end of the file, or an error, ends the child without running exit handlers.
+        // SAFETY: reads into a local; the end of the file, or an error, ends the child without
+        // running exit handlers.
         unsafe {
             while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
             libc::_exit(0);

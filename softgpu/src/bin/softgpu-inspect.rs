@@ -1,4 +1,5 @@
-//! `softgpu-inspect NAME`: prints the truth about a named machine as JSON; exit status 1 if nobody has it open.
+//! `softgpu-inspect NAME`: prints the truth about a named machine as JSON; exit status 1 if no
+//! process has it open.
 #![forbid(unsafe_code)]
 
 use std::io::Write;

@@ -1,8 +1,10 @@
-//! Green contexts: parts of a device's multiprocessors under one primary context, with streams of their own.
+//! Green contexts: parts of a device's multiprocessors under one primary context, with streams of
+//! their own.
 //!
-//! A green context has no memory, modules or events: those are the primary context's, which it keeps alive. Converted
-//! (`cuCtxFromGreenCtx`) it has a second handle, by which it can be made current: in one thread at a time. How many multiprocessors it
-//! has changes nothing about the time its work takes here.
+//! A green context has no memory, modules or events: those are the primary context's, which it
+//! keeps alive. Converted (`cuCtxFromGreenCtx`) it has a second handle, by which it can be made
+//! current: in one thread at a time. How many multiprocessors it has changes nothing about the time
+//! its work takes here.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +24,8 @@ use crate::world::{Device, Ext};
 /// The first driver that says `STREAM_DETACHED`.
 const DETACHED_SINCE: u32 = 13010;
 
-/// By their own handles. They stay when they are destroyed, so that a stale handle is known for what it was.
+/// By their own handles. They stay when they are destroyed, so that a stale handle is known for
+/// what it was.
 static GREENS: Handles<Green> = Handles::new();
 /// By the handles they have as contexts.
 static CONVERTED: Handles<Green> = Handles::new();
@@ -72,11 +75,12 @@ pub fn create(device: &Arc<Device>, resource: SmResource) -> Result<Arc<Green>> 
     Ok(green)
 }
 
-/// Destroys a green context and releases the primary one. Its streams stay, detached; what they were given still runs. Captures on
-/// them are invalid.
+/// Destroys a green context and releases the primary one. Its streams stay, detached; what they
+/// were given still runs. Captures on them are invalid.
 ///
 /// # Errors
-/// `INVALID_CONTEXT` for what is no green context, `CONTEXT_IS_DESTROYED` for one that was destroyed.
+/// `INVALID_CONTEXT` for what is no green context, `CONTEXT_IS_DESTROYED` for one that was
+/// destroyed.
 pub fn destroy(handle: CUgreenCtx) -> Result {
     let green = lookup(handle)?;
     if green.destroyed.swap(true, Ordering::AcqRel) {
@@ -203,8 +207,8 @@ impl Green {
     /// Takes it for the calling thread.
     ///
     /// # Errors
-    /// `INVALID_CONTEXT` if another thread has it. A real driver does not notice, and promises nothing from then on; so this is said on
-    /// stderr as well.
+    /// `INVALID_CONTEXT` if another thread has it. A real driver does not notice, and promises
+    /// nothing from then on; so this is said on stderr as well.
     pub(super) fn hold(self: &Arc<Self>) -> Result<Held> {
         let me = thread::current().id();
         let mut user = self.user();
@@ -269,7 +273,8 @@ impl Named {
         }
     }
 
-    /// Waits for all work submitted in it: in a primary context that of its green contexts too, in a green one its own.
+    /// Waits for all work submitted in it: in a primary context that of its green contexts too, in
+    /// a green one its own.
     ///
     /// # Errors
     /// The error of the work, or why the context cannot be used.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::Context;
 use crate::error::Result;
 
-/// Called by `cuCtxSynchronize`, and before a context is destroyed: returns when all work submitted in it is complete, or its error.
+/// Called by `cuCtxSynchronize`, and before a context is destroyed: returns when all work submitted
+/// in it is complete, or its error.
 type Drain = fn(&Arc<Context>) -> Result;
-/// Called once when a context is destroyed or reset, after draining, in the order of the rows: frees what belongs to it.
+/// Called once when a context is destroyed or reset, after draining, in the order of the rows:
+/// frees what belongs to it.
 type Gone = fn(&Arc<Context>);
 
 const DRAIN: &[Drain] = &[crate::exec::drain];

@@ -34,7 +34,7 @@ pub struct Context {
     device: Arc<Device>,
     primary: bool,
     flags: AtomicU32,
-    /// Destroyed, or a primary context that nobody has retained (yet, or any more).
+    /// Destroyed, or a primary context that is not retained (yet, or any more).
     destroyed: AtomicBool,
     /// The sticky error, 0 for none.
     error: AtomicU32,
@@ -57,7 +57,8 @@ pub fn create(device: &Arc<Device>, flags: u32) -> Result<Arc<Context>> {
     Ok(context)
 }
 
-/// Destroys a user context: its work completes, then everything in it is freed. Where it is current it stays so, unusable.
+/// Destroys a user context: its work completes, then everything in it is freed. Where it is current
+/// it stays so, unusable.
 ///
 /// # Errors
 /// `INVALID_CONTEXT` if there is none behind the handle, or a primary one.

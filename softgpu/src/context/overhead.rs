@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::spec::PAGE;
 use crate::world::{Device, Kind, PageRun};
 
-/// What the contexts of this process hold together on one device: taken by the first, returned by the last.
+/// What the contexts of this process hold together on one device: taken by the first, returned by
+/// the last.
 #[derive(Debug, Default)]
 struct Held {
     contexts: Mutex<(u32, Vec<PageRun>)>,

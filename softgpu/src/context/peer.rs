@@ -1,4 +1,5 @@
-//! Which device may touch which other's memory. Enabled from one context to another, effective between their devices.
+//! Which device may touch which other's memory. Enabled from one context to another, effective
+//! between their devices.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,8 @@ use super::Context;
 use crate::error::Result;
 use crate::spec::MAX_DEVICES;
 
-/// One enabled direction: the handles and ordinals of who may touch and whose memory.
+/// One enabled direction: handles and ordinals of the context that may access, and of the owner of
+/// the memory.
 type Grant = (usize, usize, u32, u32);
 
 static GRANTS: Mutex<BTreeSet<Grant>> = Mutex::new(BTreeSet::new());

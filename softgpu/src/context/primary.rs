@@ -1,4 +1,5 @@
-//! Primary contexts: one per device and process, shared by everyone who retains it. Its handle stays the same for good.
+//! Primary contexts: one per device and process, shared by everyone who retains it. Its handle
+//! stays the same for good.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -58,7 +59,7 @@ pub fn release(device: &Arc<Device>) -> Result {
     Ok(())
 }
 
-/// Ends it whoever uses it, sticky error and all.
+/// Ends it even while it is used; its sticky error ends, too.
 pub fn reset(device: &Arc<Device>) {
     let primary = device.ext::<Primary>();
     let mut count = primary.count();

@@ -1,6 +1,8 @@
-//! Parts of a device that green contexts are made of: multiprocessors, how they are counted and split.
+//! Parts of a device that green contexts are made of: multiprocessors, how they are counted and
+//! split.
 //!
-//! An application holds them as plain structures. Where one came from stands in the bytes that are the driver's own.
+//! An application holds them as plain structures. Where one came from stands in the bytes that are
+//! the driver's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +16,8 @@ use crate::error::Result;
 use crate::handle::Handles;
 use crate::world::Device;
 
-/// The fewest multiprocessors of a part and what their number is a multiple of, on compute capability 9.0 and later.
+/// The fewest multiprocessors of a part and what their number is a multiple of, on compute
+/// capability 9.0 and later.
 const GRAIN: u32 = 8;
 /// The same where coscheduling is ignored.
 const FINE_GRAIN: u32 = 2;
@@ -81,7 +84,8 @@ impl SmResource {
     /// Reads a structure of the application's.
     ///
     /// # Errors
-    /// `INVALID_RESOURCE_TYPE` for another type than multiprocessors, `INVALID_RESOURCE_CONFIGURATION` for what was not made here.
+    /// `INVALID_RESOURCE_TYPE` for another type than multiprocessors,
+    /// `INVALID_RESOURCE_CONFIGURATION` for what was not made here.
     pub fn read(resource: &CUdevResource) -> Result<Self> {
         if resource.type_ != CUdevResourceType::SM {
             return Err(CUresult::INVALID_RESOURCE_TYPE);
@@ -145,11 +149,12 @@ impl SmResource {
         }
     }
 
-    /// Splits into at most `most` parts of at least `least` multiprocessors each; into as many as there can be without a `most`.
+    /// Splits into at most `most` parts of at least `least` multiprocessors each; into as many as
+    /// there can be without a `most`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for unknown flags, or more than there are; `INVALID_RESOURCE_CONFIGURATION` for a part of an earlier split, and
-    /// where not one part comes out of it.
+    /// `INVALID_VALUE` for unknown flags, or more than there are; `INVALID_RESOURCE_CONFIGURATION`
+    /// for a part of an earlier split, and where not one part comes out of it.
     pub fn split(self, most: Option<u32>, flags: u32, least: u32) -> Result<Split> {
         let ignore = CUdevSmResourceSplitByCount_flags::IGNORE_SM_COSCHEDULING.0;
         let clusters = CUdevSmResourceSplitByCount_flags::MAX_POTENTIAL_CLUSTER_SIZE.0;
@@ -204,7 +209,8 @@ pub fn none() -> CUdevResource {
 /// Makes a descriptor of these resources together.
 ///
 /// # Errors
-/// `INVALID_VALUE` for none; `INVALID_RESOURCE_CONFIGURATION` for those of several devices, and for several that are not of one split.
+/// `INVALID_VALUE` for none; `INVALID_RESOURCE_CONFIGURATION` for those of several devices, and for
+/// several that are not of one split.
 pub fn describe(resources: &[SmResource]) -> Result<CUdevResourceDesc> {
     let first = *resources.first().ok_or(CUresult::INVALID_VALUE)?;
     let split = |resource: &SmResource| match resource.origin {

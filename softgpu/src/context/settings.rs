@@ -1,11 +1,12 @@
-//! What an application can set on a context: limits and preferences. They are kept and told; only sizes that cost memory would
-//! have an effect, and their cost is part of the context's overhead.
+//! What an application can set on a context: limits and preferences. They are kept and told; only
+//! sizes that cost memory would have an effect, and their cost is part of the context's overhead.
 
 use gpushare_cuda_abi::cuda::{CUlimit, CUresult};
 
 use crate::error::Result;
 
-/// Every flag `cuCtxCreate` accepts: the scheduling bits, `MAP_HOST`, `LMEM_RESIZE_TO_MAX`, the two core dump bits, `SYNC_MEMOPS`.
+/// Every flag `cuCtxCreate` accepts: the scheduling bits, `MAP_HOST`, `LMEM_RESIZE_TO_MAX`, the two
+/// core dump bits, `SYNC_MEMOPS`.
 pub const CTX_FLAGS: u32 = 0xff;
 /// The persisting part of the L2 cache is at most this large (the value an H100 answers).
 const MAX_PERSISTING_L2: u64 = 32 << 20;
@@ -44,7 +45,8 @@ impl Settings {
     /// One limit.
     ///
     /// # Errors
-    /// `UNSUPPORTED_LIMIT` for one this device has not got, `INVALID_VALUE` for one nobody knows.
+    /// `UNSUPPORTED_LIMIT` for a limit that this device does not have, `INVALID_VALUE` for an
+    /// unknown one.
     pub fn limit(&self, limit: CUlimit) -> Result<u64> {
         self.limits
             .get(index(limit)?)

@@ -11,7 +11,8 @@ use super::green::{Green, Held, Named};
 use crate::error::Result;
 use crate::world::sys;
 
-/// A context on a thread's stack. A green context is held there: no other thread may have it meanwhile.
+/// A context on a thread's stack. A green context is held there: no other thread may have it
+/// meanwhile.
 #[derive(Debug)]
 struct Entry {
     named: Named,
@@ -19,7 +20,8 @@ struct Entry {
 }
 
 thread_local! {
-    // Without a destructor, which would run before exit handlers: they may call the driver as the thread did.
+    // Without a destructor, which would run before exit handlers: they may call the driver as the
+    // thread did.
     static STACK: RefCell<ManuallyDrop<Vec<Entry>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
@@ -44,7 +46,8 @@ pub fn current_named() -> Option<Named> {
     STACK.with(|stack| stack.borrow().last().map(|entry| entry.named.clone()))
 }
 
-/// The calling thread's current context, whatever state it is in; of a green context, its primary context.
+/// The calling thread's current context, whatever state it is in; of a green context, its primary
+/// context.
 pub fn current_unchecked() -> Option<Arc<Context>> {
     current_named().map(|named| named.context)
 }

@@ -1,7 +1,8 @@
 //! When effects happen: at the latest legal moment, in a legal order that the seed picks.
 //!
-//! An observer applies what he may rely on and nothing else: the operations he waited for and everything those came after. Among
-//! operations without order between them the next one is drawn. What nobody observes is applied late by a thread of its own.
+//! An observer applies what he may rely on and nothing else: the operations he waited for and
+//! everything those came after. Among operations without order between them the next one is drawn.
+//! An effect that no thread observes is applied late by a thread of its own.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,8 @@ use super::engine::{OpId, Phase, Timeline};
 use super::rng::Rng;
 use super::{DONE, lock};
 
-/// What is left of an order: how many predecessors each operation still has, who follows it, and who has none left.
+/// What is left of an order: how many predecessors each operation still has, its successors, and
+/// the operations that have no predecessor left.
 struct Order {
     left: HashMap<OpId, (usize, Vec<OpId>)>,
     free: Vec<OpId>,
@@ -89,7 +91,8 @@ pub(super) fn apply<'a>(
         loop {
             match timeline.nodes.get(&op).map(|node| node.phase) {
                 None => break,
-                // Another thread is at it: its end is awaited, without anything held that it could need.
+                // Another thread is at it: its end is awaited, without anything held that it could
+                // need.
                 Some(Phase::Applying) => timeline = DONE.wait(timeline, None),
                 Some(_) => timeline = apply_one(timeline, op),
             }
@@ -108,7 +111,8 @@ fn apply_one(mut timeline: MutexGuard<'_, Timeline>, op: OpId) -> MutexGuard<'_,
     let (context, effect) = (node.context.clone(), node.effect.take());
     if let Some(effect) = effect.filter(|_| context.check().is_ok()) {
         drop(timeline);
-        // A bug in an effect must not take the application down: it is a failed launch, as a crash on the device would be.
+        // A bug in an effect must not take the application down: it is a failed launch, as a crash
+        // on the device would be.
         let result =
             catch_unwind(AssertUnwindSafe(|| effect())).unwrap_or(Err(CUresult::LAUNCH_FAILED));
         drop(effect);

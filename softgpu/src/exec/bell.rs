@@ -1,4 +1,4 @@
-//! A condition variable of the timeline that costs nothing to ring while nobody listens.
+//! A condition variable of the timeline that costs nothing to ring while no thread listens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::engine::Timeline;
 
-/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring is lost.
+/// Something to wait for. It is rung and waited for with the timeline's lock held, so that no ring
+/// is lost.
 pub(super) struct Bell {
     condition: Condvar,
     listeners: AtomicUsize,
@@ -43,7 +44,7 @@ impl Bell {
         timeline
     }
 
-    /// Wakes everybody. The reference shows that the caller holds the timeline.
+    /// Wakes all waiting threads. The reference shows that the caller holds the timeline.
     pub(super) fn ring(&self, _: &Timeline) {
         if self.listeners.load(Ordering::Relaxed) > 0 {
             self.condition.notify_all();

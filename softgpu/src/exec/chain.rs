@@ -1,7 +1,9 @@
-//! Operations that follow one another without a pause on one engine: what a context certainly wants of it once the first runs.
+//! Operations that follow one another without a pause on one engine: what a context certainly wants
+//! of it once the first runs.
 //!
-//! A chain is a path: each operation but the first waits for nothing but the one before. So it takes at least the sum of its
-//! operations' times from the moment its first begins, and that may be claimed ahead ([`turns`](super::turns)).
+//! A chain is a path: each operation but the first waits for nothing but the one before. So it
+//! takes at least the sum of its operations' times from the moment its first begins, and that may
+//! be claimed ahead ([`turns`](super::turns)).
 
 use std::collections::HashMap;
 
@@ -28,8 +30,9 @@ struct Chain {
 pub(super) struct Chains(HashMap<OpId, Chain>);
 
 impl Chains {
-    /// `op`, which takes `ns` of the engine `key`, or nothing of any (`None`), and waits for `before` alone, if that is given. Returns its
-    /// place, and whether a chain became longer by it.
+    /// `op`, which takes `ns` of the engine `key`, or nothing of any (`None`), and waits for
+    /// `before` alone, if that is given. Returns its place, and whether a chain became longer by
+    /// it.
     pub(super) fn add(
         &mut self,
         op: OpId,

@@ -1,7 +1,9 @@
-//! The one clock of the timeline: `CLOCK_MONOTONIC` in nanoseconds, the same for every process of the host.
+//! The one clock of the timeline: `CLOCK_MONOTONIC` in nanoseconds, the same for every process of
+//! the host.
 //!
 //! # Safety
-//! One `unsafe` call of `clock_gettime` with a local it fills: `std::time::Instant` hides the number that processes must share.
+//! One `unsafe` call of `clock_gettime` with a local it fills: `std::time::Instant` hides the
+//! number that processes must share.
 #![allow(unsafe_code, reason = "clock_gettime is a C function")]
 
 /// Nanoseconds since an arbitrary moment before this boot's first process.

@@ -1,9 +1,12 @@
-//! The timeline: operations with what they wait for, from submission to the moment their effect is seen.
+//! The timeline: operations with what they wait for, from submission to the moment their effect is
+//! seen.
 //!
-//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the hardware would be done; the time
-//! is known) and `Applying`; then it is forgotten. *Finished* is a matter of the timeline alone and decides when successors begin.
-//! *Applied* is when its effect happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
-//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal order.
+//! An operation passes through `Queued` (waits for others), `Running` (has begun), `Finished` (the
+//! hardware would be done; the time is known) and `Applying`; then it is forgotten. *Finished* is a
+//! matter of the timeline alone and decides when successors begin. *Applied* is when its effect
+//! happens: as late as is legal ([`apply`](super::apply)). Numbers only grow and an operation waits
+//! only for lower ones, so "not in the table" means complete, and the order of numbers is a legal
+//! order.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,8 +30,9 @@ pub(crate) type OpId = u64;
 /// One engine as one context sees it: the context's number and the engine.
 pub(super) type LaneKey = (u64, EngineKind);
 
-/// An effect that nobody waits for happens this long after the hardware would have been done, at least and at most (ns): late
-/// enough that a program which relies on luck is found out, soon enough that one which polls memory gets on.
+/// An effect that no thread waits for happens this long after the hardware would have been done, at
+/// least and at most (ns): late enough that a program which relies on luck is found out, soon
+/// enough that one which polls memory gets on.
 const LATE: (u64, u64) = (200_000, 2_000_000);
 
 /// What an operation needs before it is finished.
@@ -85,7 +89,7 @@ pub(super) struct Node {
     pub(super) effect: Option<Effect>,
     records: Option<EventId>,
     stream: StreamId,
-    /// When it is applied if nobody asks earlier.
+    /// When it is applied if no thread asks earlier.
     late: u64,
     /// Its place among work that follows without a pause.
     link: Option<Link>,
@@ -116,7 +120,8 @@ pub(super) struct Queue {
     pub(super) gone: bool,
 }
 
-/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time under that lock.
+/// Everything the timeline knows. One lock holds it ([`lock`](super::lock)); nothing waits for time
+/// under that lock.
 pub(super) struct Timeline {
     pub(super) nodes: HashMap<OpId, Node>,
     next: OpId,
@@ -125,7 +130,8 @@ pub(super) struct Timeline {
     pub(super) queues: HashMap<StreamId, Queue>,
     /// The legacy default stream of each domain that has one.
     pub(super) legacy: HashMap<u64, StreamId>,
-    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green contexts' too.
+    /// What all later work of a domain comes after (`cuCtxWaitEvent`); of a context's, its green
+    /// contexts' too.
     pub(super) barriers: HashMap<u64, Vec<OpId>>,
     pub(super) events: HashMap<EventId, Recording>,
     /// Finished and not applied, by when they are at the latest.
@@ -161,8 +167,9 @@ impl Timeline {
         }
     }
 
-    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit synchronisation of the
-    /// legacy default stream the last ones of the blocking streams, or the other way round.
+    /// What the next operation of `stream` comes after: the stream's last one, and for the implicit
+    /// synchronisation of the legacy default stream the last ones of the blocking streams, or the
+    /// other way round.
     pub(super) fn stream_order(&self, stream: StreamId) -> Vec<OpId> {
         let Some(queue) = self.queues.get(&stream) else {
             return Vec::new();
@@ -187,7 +194,8 @@ impl Timeline {
         after
     }
 
-    /// Adds an operation at `now`; it may be finished on return. The caller has called [`advance`](Self::advance).
+    /// Adds an operation at `now`; it may be finished on return. The caller has called
+    /// [`advance`](Self::advance).
     pub(super) fn add(&mut self, now: u64, mut item: Item) -> OpId {
         let id = self.next;
         self.next += 1;
@@ -246,7 +254,8 @@ impl Timeline {
         id
     }
 
-    /// The place of a new operation among work that follows without a pause, and whether that became more.
+    /// The place of a new operation among work that follows without a pause, and whether that
+    /// became more.
     fn link(
         &mut self,
         id: OpId,
@@ -277,7 +286,8 @@ impl Timeline {
         words.with(key.1, |turns| lane.claim(turns, ahead));
     }
 
-    /// Lets everything happen that the hardware would have done by `now`, in the order in which it would.
+    /// Lets everything happen that the hardware would have done by `now`, in the order in which it
+    /// would.
     pub(super) fn advance(&mut self, now: u64) {
         while let Some((at, key)) = self.next_lane() {
             if at > now {
@@ -395,7 +405,7 @@ impl Timeline {
         })
     }
 
-    /// Notes the end of one operation; returns who waited for it.
+    /// Notes the end of one operation; returns the operations that waited for it.
     fn mark_finished(&mut self, op: OpId, at: u64) -> Vec<OpId> {
         let lag = LATE.0 + self.rng.below(LATE.1 - LATE.0);
         let Some(node) = self.nodes.get_mut(&op) else {

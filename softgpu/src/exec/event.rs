@@ -57,7 +57,8 @@ impl Event {
 /// Makes an event.
 ///
 /// # Errors
-/// `INVALID_VALUE` for unknown flags, or an interprocess event with timing. `NOT_SUPPORTED` for interprocess events.
+/// `INVALID_VALUE` for unknown flags, or an interprocess event with timing. `NOT_SUPPORTED` for
+/// interprocess events.
 pub fn create(context: &Arc<Context>, flags: u32) -> Result<CUevent> {
     let known = CUevent_flags::BLOCKING_SYNC.0
         | CUevent_flags::DISABLE_TIMING.0
@@ -103,7 +104,8 @@ pub fn destroy(event: CUevent) -> Result {
     Ok(())
 }
 
-/// Puts the event behind everything in `stream`; `external` makes it a node of a capture instead of a mark in it.
+/// Puts the event behind everything in `stream`; `external` makes it a node of a capture instead of
+/// a mark in it.
 ///
 /// # Errors
 /// `INVALID_HANDLE` if event and stream belong to different contexts; what capture forbids.
@@ -135,10 +137,12 @@ pub fn wait(event: &Arc<Event>, stream: &StreamRef, external: bool) -> Result {
     Ok(())
 }
 
-/// Puts the event behind everything submitted in a context and its green contexts, in whatever stream; or in a green context alone.
+/// Puts the event behind everything submitted in a context and its green contexts, in whatever
+/// stream; or in a green context alone.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if the event belongs to another context; `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
+/// `INVALID_HANDLE` if the event belongs to another context; `STREAM_CAPTURE_UNSUPPORTED` if a
+/// stream of the context captures.
 pub fn record_context(event: &Event, named: &Named) -> Result {
     let Named { context, green } = named;
     if event.context.id() != context.id() {
@@ -176,10 +180,12 @@ fn check_captures(context: &Arc<Context>, green: Option<&Green>) -> Result {
     }
 }
 
-/// Makes all later work of a context and its green contexts, or of a green context alone, wait for the last recording of the event.
+/// Makes all later work of a context and its green contexts, or of a green context alone, wait for
+/// the last recording of the event.
 ///
 /// # Errors
-/// `CAPTURED_EVENT` for one recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of the context captures.
+/// `CAPTURED_EVENT` for one recorded in a capture, `STREAM_CAPTURE_UNSUPPORTED` if a stream of the
+/// context captures.
 pub fn wait_context(event: &Event, named: &Named) -> Result {
     capture::check_event(event)?;
     check_captures(&named.context, named.green.as_deref())?;
@@ -229,7 +235,8 @@ pub fn synchronize(event: &Arc<Event>) -> Result {
 /// Milliseconds of the hardware's time from `start` to `end`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if one was never recorded or is without timing, `NOT_READY` if one has not been passed.
+/// `INVALID_HANDLE` if one was never recorded or is without timing, `NOT_READY` if one has not been
+/// passed.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     let timed = |event: &Event| event.flags & CUevent_flags::DISABLE_TIMING.0 == 0;
     if !timed(start)

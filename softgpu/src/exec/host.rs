@@ -1,7 +1,8 @@
 //! Host functions: calls into the application in stream order.
 //!
 //! # Safety
-//! The `unsafe` is the call itself: the application promised a function and an argument that are good until the call is made.
+//! The `unsafe` is the call itself: the application promised a function and an argument that are
+//! good until the call is made.
 #![allow(unsafe_code, reason = "host functions are C function pointers")]
 
 use std::cell::Cell;

@@ -1,7 +1,8 @@
-//! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one direction.
+//! One engine of a device as one context sees it: the multiprocessors, or a copy engine in one
+//! direction.
 //!
-//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a simulation: it moves only when told
-//! the time, so it is exact whatever the host's load.
+//! Contexts, of whatever process, share an engine in turns ([`turns`](super::turns)). A lane is a
+//! simulation: it moves only when told the time, so it is exact whatever the host's load.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ pub(super) struct Lane {
     running: Vec<Job>,
     /// Events that are passed when the context next has the engine.
     events: Vec<OpId>,
-    /// Its place among those who share the engine.
+    /// Its place among the contexts that share the engine.
     seat: usize,
     /// How far it has read the log of turns.
     read: u64,
@@ -57,12 +58,13 @@ impl Lane {
         }
     }
 
-    /// Its place among those who share the engine.
+    /// Its place among the contexts that share the engine.
     pub(super) fn seat(&self) -> usize {
         self.seat
     }
 
-    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by [`claim`](Self::claim).
+    /// Hands over `op`, which could start at `at` and needs the engine for `ns`. To be followed by
+    /// [`claim`](Self::claim).
     pub(super) fn push(&mut self, turns: &Turns<'_>, op: OpId, at: u64, ns: u64, load: u64) {
         self.advance(at);
         let idle = !self.wants();
@@ -74,8 +76,8 @@ impl Lane {
     }
 
     /// Hands over the event `op`, which nothing comes before at `at`. Whether it is passed then:
-    /// the context has the engine, or nobody has; else it is passed when the context's next turn
-    /// begins. To be followed by [`claim`](Self::claim).
+    /// the context has the engine, or no context has it; else it is passed when the context's next
+    /// turn begins. To be followed by [`claim`](Self::claim).
     pub(super) fn pass(&mut self, turns: &Turns<'_>, op: OpId, at: u64) -> bool {
         turns.run(at, self.seat);
         if !turns.is_others(self.seat, at) {
@@ -97,7 +99,8 @@ impl Lane {
 
     /// Asks for a turn from `at` on, where nothing was asked for before.
     fn come(&mut self, turns: &Turns<'_>, at: u64) {
-        // A claim covers work that follows without a pause, so there may be time left of a turn, or another turn already.
+        // A claim covers work that follows without a pause, so there may be time left of a turn, or
+        // another turn already.
         if at >= self.slice_end && !self.take_turn(turns) {
             turns.reach(at, self.seat);
             self.read = turns.place();
@@ -151,7 +154,8 @@ impl Lane {
         }
     }
 
-    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)` follows each operation that runs.
+    /// Tells the others what this context certainly wants without a pause: at least `ahead(op)`
+    /// follows each operation that runs.
     pub(super) fn claim(&self, turns: &Turns<'_>, ahead: impl Fn(OpId) -> u64) {
         let running = self.running.iter().map(|job| job.left + ahead(job.op));
         let events = self.events.iter().map(|op| PASSING + ahead(*op));

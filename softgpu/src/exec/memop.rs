@@ -124,7 +124,8 @@ pub fn check(context: &Context, ops: &[MemOp]) -> Result {
     ops.iter().try_for_each(|op| op.check(context))
 }
 
-/// Submits a batch, or records it if the stream captures; its operations happen one after the other.
+/// Submits a batch, or records it if the stream captures; its operations happen one after the
+/// other.
 ///
 /// # Errors
 /// As [`check`] (then none is submitted); what capture forbids.
@@ -153,7 +154,8 @@ pub(crate) fn lower(context: &Arc<Context>, op: MemOp) -> (Work, Option<Effect>)
             width,
             flags,
         } => {
-            // An address that is gone when it is looked at ends the wait: the next access by a kernel or copy will fault.
+            // An address that is gone when it is looked at ends the wait: the next access by a
+            // kernel or copy will fault.
             let come = move || {
                 read(&context, addr, width).map_or(true, |seen| compares(seen, value, width, flags))
             };

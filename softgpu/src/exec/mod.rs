@@ -55,7 +55,8 @@ pub enum DefaultStream {
     PerThread,
 }
 
-/// Operations a stream takes before submission waits for the hardware; real drivers take about this many.
+/// Operations a stream takes before submission waits for the hardware; real drivers take about this
+/// many.
 const DEPTH: usize = 1024;
 
 /// Something was finished or applied.
@@ -87,11 +88,12 @@ pub fn host_takes(ns: u64) {
     }
 }
 
-/// Submits `op` to `stream`, or records it if the stream captures. Waits for the hardware if the stream is full.
+/// Submits `op` to `stream`, or records it if the stream captures. Waits for the hardware if the
+/// stream is full.
 ///
 /// # Errors
-/// What capture forbids; the state of a lost context; `OPERATING_SYSTEM` if the system gives no threads. Not the faults of the
-/// operation itself: those lose the context when it runs.
+/// What capture forbids; the state of a lost context; `OPERATING_SYSTEM` if the system gives no
+/// threads. Not the faults of the operation itself: those lose the context when it runs.
 pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
     context.check()?;
     if capture::record(stream, &op)? {
@@ -103,7 +105,8 @@ pub fn submit(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
 /// Submits `op` and waits for it: the synchronous functions.
 ///
 /// # Errors
-/// As [`submit`]; `STREAM_CAPTURE_UNSUPPORTED` if the stream captures; the fault of the operation or one before it.
+/// As [`submit`]; `STREAM_CAPTURE_UNSUPPORTED` if the stream captures; the fault of the operation
+/// or one before it.
 pub fn run(context: &Arc<Context>, stream: &StreamRef, op: Op) -> Result {
     capture::check_wait(stream)?;
     let op = push(stream, op)?;
@@ -153,7 +156,8 @@ pub(crate) fn enqueue(
 /// One operation of a batch: a launched graph.
 pub(crate) struct BatchItem {
     pub(crate) context: Arc<Context>,
-    /// What it comes after, by place in the batch; what comes after nothing comes after the stream's earlier work.
+    /// What it comes after, by place in the batch; what comes after nothing comes after the
+    /// stream's earlier work.
     pub(crate) after: Vec<usize>,
     /// An operation outside the batch that it comes after as well; 0 for none.
     pub(crate) also: OpId,
@@ -180,7 +184,8 @@ impl BatchItem {
     }
 }
 
-/// Submits a batch to `stream`, after `also` too; returns the operation that ends it, which is all that the stream sees of it.
+/// Submits a batch to `stream`, after `also` too; returns the operation that ends it, which is all
+/// that the stream sees of it.
 ///
 /// # Errors
 /// `OPERATING_SYSTEM` if the system gives no threads.
@@ -248,7 +253,8 @@ fn ends(ops: &[OpId], followed: &[bool]) -> Vec<OpId> {
     last.map(|(op, _)| *op).collect()
 }
 
-/// Waits until the stream takes another operation, so that a batch need not wait with the caller's locks held.
+/// Waits until the stream takes another operation, so that a batch need not wait with the caller's
+/// locks held.
 pub(crate) fn make_room(stream: &StreamRef) {
     let _held = stream.context().hold();
     drop(wait::until(lock(), |timeline| has_room(timeline, stream)));
@@ -288,7 +294,8 @@ pub fn query(stream: &StreamRef) -> Result {
     }
 }
 
-/// What must be complete for `stream` to be idle: for the legacy default stream the blocking streams too.
+/// What must be complete for `stream` to be idle: for the legacy default stream the blocking
+/// streams too.
 fn last(stream: &StreamRef) -> Vec<OpId> {
     let timeline = lock();
     if stream.is_legacy() {
@@ -324,8 +331,8 @@ pub fn drain_green(green: &Green) -> Result {
     green.check()
 }
 
-/// Waits until everything this process submitted on the device with this ordinal is complete, whatever comes of it: what freeing
-/// memory does.
+/// Waits until everything this process submitted on the device with this ordinal is complete,
+/// whatever comes of it: what freeing memory does.
 pub fn drain_device(ordinal: u32) {
     let work: Vec<OpId> = {
         let timeline = lock();
@@ -353,7 +360,8 @@ pub fn context_gone(context: &Arc<Context>) {
     lock().drop_context(context.id());
 }
 
-/// Refuses what is not allowed while this thread (or, in global mode, any) captures: allocation, synchronous copies and the like.
+/// Refuses what is not allowed while this thread (or, in global mode, any) captures: allocation,
+/// synchronous copies and the like.
 ///
 /// # Errors
 /// `STREAM_CAPTURE_UNSUPPORTED`; the captures it would have disturbed are invalidated.

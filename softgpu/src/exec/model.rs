@@ -155,7 +155,7 @@ impl RoundRobin {
         self.next_step().map(|(at, _)| at)
     }
 
-    /// When everything queued in `seat` will be complete if nobody submits anything more; `None` if
+    /// When everything queued in `seat` will be complete if nothing more is submitted; `None` if
     /// nothing is queued.
     pub fn complete(&self, seat: Seat) -> Option<u64> {
         let mut ahead = self.clone();
@@ -170,7 +170,7 @@ impl RoundRobin {
     }
 
     /// Lets time pass until `to`. Returns what the engine gave from the last call's `to` until this
-    /// one's, in order of time, each as long as it was without a pause. Times in which nobody had
+    /// one's, in order of time, each as long as it was without a pause. Times in which no seat had
     /// the engine are left out.
     pub fn advance(&mut self, to: u64) -> Vec<Given> {
         let mut given = Vec::new();
@@ -230,7 +230,7 @@ impl RoundRobin {
         self.told = (place, until.max(to));
     }
 
-    /// How a stretch of the log is told; `None` for one that nobody wanted.
+    /// How a stretch of the log is told; `None` for one that no seat wanted.
     fn name(&self, holder: Holder) -> Option<Option<Seat>> {
         let place = match holder {
             Holder::Nobody => return None,

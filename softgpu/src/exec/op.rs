@@ -1,4 +1,5 @@
-//! What can be submitted: an operation is what it is (so that a graph can hold it), what it costs and what it does.
+//! What can be submitted: an operation is what it is (so that a graph can hold it), what it costs
+//! and what it does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use crate::error::Result;
 use crate::module::Launch;
 use crate::spec::Spec;
 
-/// What an operation does to memory. It can run any number of times (a graph replays it), on any thread, and must neither submit
-/// nor wait; an error is a fault of the device: the context is lost with that result.
+/// What an operation does to memory. It can run any number of times (a graph replays it), on any
+/// thread, and must neither submit nor wait; an error is a fault of the device: the context is lost
+/// with that result.
 pub type Effect = Arc<dyn Fn() -> Result + Send + Sync>;
 
 /// What an operation takes of the device.
@@ -115,12 +117,14 @@ mod raw {
         reason = "a C descriptor of addresses is not Send by itself"
     )]
 
-    /// A C descriptor as the application gave it: its addresses are numbers here; who turns one into a reference checks it first.
+    /// A C descriptor as the application gave it: its addresses are numbers here; code that turns
+    /// one into a reference checks it first.
     #[derive(Debug, Clone, Copy)]
     pub struct Raw<T>(pub T);
 
-    // SAFETY: the wrapper gives no access to what the addresses point to; effects that use them are bound by the API's own rule
-    // that the application keeps the memory alive and unshared until the operation is complete.
+    // SAFETY: the wrapper gives no access to what the addresses point to; effects that use them are
+    // bound by the API's own rule that the application keeps the memory alive and unshared until
+    // the operation is complete.
     unsafe impl<T: Copy> Send for Raw<T> {}
     // SAFETY: as above; the descriptor itself is never written after it is made.
     unsafe impl<T: Copy> Sync for Raw<T> {}

@@ -1,5 +1,5 @@
-//! Where contexts agree whose turn it is on an engine: words of each engine of a device, shared by all processes of the machine
-//! ([`turns`](super::turns)).
+//! Where contexts agree whose turn it is on an engine: words of each engine of a device, shared by
+//! all processes of the machine ([`turns`](super::turns)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,8 @@ impl Words {
         self.with(engine, |turns| turns.rise(seat));
     }
 
-    /// Notes that this process took the engine for `ns`: the truth about shares, and what NVML's utilisation is made of.
+    /// Notes that this process took the engine for `ns`: the truth about shares, and what NVML's
+    /// utilisation is made of.
     pub(super) fn had(&self, engine: EngineKind, ns: u64) {
         if let Ok(served) = self.device.served(engine as usize) {
             served.fetch_add(ns, Ordering::Relaxed);

@@ -217,8 +217,8 @@ fn is_stream_attribute(id: CUlaunchAttributeID) -> Result {
     }
 }
 
-/// Makes a stream in the calling thread's current context, which is `context` or a green context of it. A priority outside the range
-/// becomes the nearest one in it.
+/// Makes a stream in the calling thread's current context, which is `context` or a green context of
+/// it. A priority outside the range becomes the nearest one in it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for unknown flags.
@@ -269,8 +269,8 @@ pub fn destroy(stream: CUstream) -> Result {
 /// The stream behind a handle, in `context` where the handle names a default stream.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no stream (any more), and for the thread's own one where a green context is current; the state of its
-/// context, if that is lost.
+/// `INVALID_HANDLE` for what is no stream (any more), and for the thread's own one where a green
+/// context is current; the state of its context, if that is lost.
 pub fn resolve(
     context: &Arc<Context>,
     stream: CUstream,

@@ -1,9 +1,11 @@
-//! The three threads behind the application's back, started with the first operation: one watches the hardware (so that time
-//! slices are taken in time and host functions begin), one applies late effects (so that programs which poll memory get on), one
-//! calls host functions. They are never joined: the process may exit or hang in a host function whatever they do.
+//! The three threads behind the application's back, started with the first operation: one watches
+//! the hardware (so that time slices are taken in time and host functions begin), one applies late
+//! effects (so that programs which poll memory get on), one calls host functions. They are never
+//! joined: the process may exit or hang in a host function whatever they do.
 //!
 //! # Safety
-//! `unsafe` blocks all signals around the start of a thread: an application's signals belong to its own threads.
+//! `unsafe` blocks all signals around the start of a thread: an application's signals belong to its
+//! own threads.
 #![allow(unsafe_code, reason = "signal masks are C")]
 
 use std::sync::MutexGuard;
@@ -16,7 +18,8 @@ use super::engine::Timeline;
 use super::{CALLS, DONE, LATE, WATCH, clock, host, lock};
 use crate::error::Result;
 
-/// How much later than the hardware the watching thread may look (ns): it costs nobody anything and saves it most of its work.
+/// How much later than the hardware the watching thread may look (ns): it delays no caller and
+/// saves the thread most of its work.
 const GRAIN: u64 = 200_000;
 /// How often values in memory are looked at while something waits for them (ns).
 const POLL: u64 = 50_000;
@@ -51,7 +54,8 @@ pub(super) fn ensure() -> Result {
 }
 
 fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: `sigset_t` is plain data for which all zeroes is a value; both sets live through the calls that fill and read them.
+    // SAFETY: `sigset_t` is plain data for which all zeroes is a value; both sets live through the
+    // calls that fill and read them.
     let before = unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());
@@ -65,7 +69,8 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Wakes whoever has something to do now. To be called after anything that adds or finishes operations.
+/// Wakes the threads that have something to do now. Call it after anything that adds or finishes
+/// operations.
 pub(super) fn nudge(timeline: &Timeline) {
     let next = if timeline.values.is_empty() {
         timeline.next_event()
@@ -102,8 +107,8 @@ fn watch() {
     }
 }
 
-/// Finishes the value waits whose value has come (or never can: their context is lost). Memory is looked at outside the lock: it
-/// has locks of its own.
+/// Finishes the value waits whose value has come (or never can: their context is lost). Memory is
+/// looked at outside the lock: it has locks of its own.
 fn look_at_values(mut timeline: MutexGuard<'static, Timeline>) -> MutexGuard<'static, Timeline> {
     if timeline.values.is_empty() {
         return timeline;

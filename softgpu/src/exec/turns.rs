@@ -1,10 +1,13 @@
-//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on writing.
+//! Whose turn it is on an engine, agreed between processes: a log of turns that anybody may go on
+//! writing.
 //!
-//! Each context has a *seat*. A seat says how much work it certainly has without a pause (its *claim*); the turns that follow from the
-//! claims are the same whoever works them out, so a process whose threads sleep gets its turns all the same, and one that wakes late
-//! reads what it had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is at most a slice
-//! long and never longer than the claim; seats take turns in a circle. Where a change of seats costs time, the log has that time
-//! as a turn of nobody's. There is no lock: a process may be stopped or killed anywhere.
+//! Each context has a *seat*. A seat says how much work it certainly has without a pause (its
+//! *claim*); the turns that follow from the claims are the same whichever process computes them, so
+//! a process whose threads sleep gets its turns all the same, and one that wakes late reads what it
+//! had. A turn is written when it begins, by one compare-and-swap on its place in the log, and is
+//! at most a slice long and never longer than the claim; seats take turns in a circle. Where a
+//! change of seats costs time, the log has that time as a turn without an owner. There is no lock:
+//! a process may be stopped or killed anywhere.
 //!
 //! The words: where the log ends (a hint), seats ever used, the log, the seats' owners, the claims.
 
@@ -52,7 +55,7 @@ impl Default for Pace {
     }
 }
 
-/// Turns that are remembered. Who falls further behind than that loses what it had.
+/// Turns that are remembered. A process that falls further behind loses its count.
 const LOG: usize = 2048;
 /// Contexts that share an engine, at most.
 pub(super) const SEATS: usize = 240;
@@ -69,7 +72,7 @@ const PLACE_AT: u32 = 44;
 /// Whose a time on the engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// Nobody wanted the engine.
+    /// No seat wanted the engine.
     Nobody,
     /// The engine changes to another context.
     Changing,
@@ -126,12 +129,13 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a turn.
+    /// Those that `words`, [`WORDS`] of them, hold. `lives` is asked before another's seat gets a
+    /// turn.
     pub(super) fn new(words: &'a [AtomicU64], lives: &'a dyn Fn(u64) -> bool, pace: Pace) -> Self {
         Self { words, lives, pace }
     }
 
-    /// As [`Turns::new`] for who writes no turns.
+    /// As [`Turns::new`] for a process that writes no turns.
     fn watched(words: &'a [AtomicU64]) -> Self {
         Self::new(words, &|_| true, Pace::default())
     }
@@ -181,7 +185,8 @@ impl<'a> Turns<'a> {
             let last = Turn::of(self.at(place).load(Ordering::Acquire));
             let next = Turn::of(self.at(place + 1).load(Ordering::Acquire));
             let known = self.words[0].load(Ordering::Acquire);
-            // Ends only grow, so a place that has been written for this round of the log ends later than the one before.
+            // Ends only grow, so a place that has been written for this round of the log ends later
+            // than the one before.
             if known > place {
                 place = known;
             } else if next.end > last.end {
@@ -198,7 +203,8 @@ impl<'a> Turns<'a> {
         self.last().0
     }
 
-    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a pause.
+    /// Says that behind `place`, the last place this seat has read, it wants `ns` more without a
+    /// pause.
     pub(super) fn claim(&self, seat: usize, place: u64, ns: u64) {
         let ns = ns.min((1 << PLACE_AT) - 1);
         let word = if ns == 0 { 0 } else { (place << PLACE_AT) | ns };
@@ -229,7 +235,8 @@ impl<'a> Turns<'a> {
             .saturating_sub(Turn::of(self.at(place - 1).load(Ordering::Acquire)).end)
     }
 
-    /// How long the seat that had the last turn has had the engine without a pause, as far as that matters.
+    /// How long the seat that had the last turn has had the engine without a pause, as far as that
+    /// matters.
     fn held(&self, place: u64, seat: usize) -> u64 {
         let mut held = 0;
         for at in (place.saturating_sub(LOG as u64 / 2) + 1..=place).rev() {
@@ -242,9 +249,10 @@ impl<'a> Turns<'a> {
         held
     }
 
-    /// The seat that had the engine last before the end of the log at `place`, and the place of that turn.
+    /// The seat that had the engine last before the end of the log at `place`, and the place of
+    /// that turn.
     fn before(&self, place: u64) -> Option<(usize, u64)> {
-        // Between two turns of seats there is at most one time that nobody wanted, and one change.
+        // Between two turns of seats there is at most one time that no seat wanted, and one change.
         (place.saturating_sub(3)..=place).rev().find_map(|at| {
             let seat = Turn::of(self.at(at).load(Ordering::Acquire)).seat();
             seat.map(|seat| (seat, at))
@@ -264,7 +272,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Who comes next behind the turn at `place`, in order, each with what it may have: first who has begun a slice and not had all of it.
+    /// The seats that come next behind the turn at `place`, in order, each with the time it may
+    /// have: first a seat that has begun a slice and not had all of it.
     fn order(&self, place: u64, last: Turn) -> impl Iterator<Item = (usize, u64)> + '_ {
         let seats = index(self.words[1].load(Ordering::Acquire)).min(SEATS);
         let slice = self.pace.slice;
@@ -294,7 +303,8 @@ impl<'a> Turns<'a> {
             })
     }
 
-    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked at.
+    /// Writes the next turn if anybody wants one; `own` is a seat whose owner need not be looked
+    /// at.
     fn write_next(&self, own: usize) -> bool {
         let (place, last) = self.last();
         let old = self.at(place + 1).load(Ordering::Acquire);
@@ -329,7 +339,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Lets the engine work until its last turn begins after `moment`, or nobody wants one.
+    /// Lets the engine work until its last turn begins after `moment`, or no seat wants one.
     pub(super) fn run(&self, moment: u64, own: usize) {
         while self.last().1.end <= moment && self.write_next(own) {}
     }
@@ -385,8 +395,8 @@ impl<'a> Turns<'a> {
         moment < to && holder != Holder::Nobody && holder != Holder::Seat(seat) && !own(before)
     }
 
-    /// The turn behind `place`, whoever's: who has it, when it begins and when it ends. `None` if
-    /// the log ends at `place`.
+    /// The turn behind `place`, of any seat: its owner, its begin and its end. `None` if the log
+    /// ends at `place`.
     pub(super) fn behind(&self, place: u64) -> Option<(Holder, u64, u64)> {
         let turn = |at| Turn::of(self.at(at).load(Ordering::Acquire));
         (place < self.place()).then(|| {
@@ -411,7 +421,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// The end of a log in `words`, for who only watches.
+/// The end of a log in `words`, for a process that only watches.
 pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
     Turns::watched(words).last().1.end
 }
@@ -419,7 +429,7 @@ pub(crate) fn busy_until(words: &[AtomicU64]) -> u64 {
 /// A turn as the log has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Had {
-    /// Who has the seat now; 0 if it was left.
+    /// The owner of the seat now; 0 if it was left.
     pub(crate) owner: u64,
     /// When it began (ns).
     pub(crate) from: u64,

@@ -1,5 +1,5 @@
-//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and the like), or by a kernel that occupies its device until
-//! it has come.
+//! Waiting for a value in memory: in stream order (`cuStreamWaitValue32` and the like), or by a
+//! kernel that occupies its device until it has come.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::engine::{OpId, Phase, Timeline, Work};
 use crate::context::Context;
 
-/// How much of its engine a kernel that spins asks for at a time (ns): long enough that nobody who waits for something else looks
-/// without a pause.
+/// How much of its engine a kernel that spins asks for at a time (ns): long enough that no thread
+/// that waits for something else looks without a pause.
 const SPIN: u64 = 200_000;
 
 /// A condition on memory, looked at until it holds.
@@ -16,7 +16,8 @@ const SPIN: u64 = 200_000;
 pub(crate) struct ValueWait(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl ValueWait {
-    /// A wait that ends when `come` says so; `come` is called often, on a thread of the driver, and must be quick.
+    /// A wait that ends when `come` says so; `come` is called often, on a thread of the driver, and
+    /// must be quick.
     pub(crate) fn new(come: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(come))
     }
@@ -55,7 +56,8 @@ impl Timeline {
         true
     }
 
-    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has left.
+    /// The value that `op` waits for has come: a stream goes on at once, a kernel with what it has
+    /// left.
     pub(super) fn come(&mut self, op: OpId, now: u64) {
         let Some(node) = self.nodes.get_mut(&op) else {
             return;

@@ -1,4 +1,5 @@
-//! Waiting for the timeline: never with its lock held, and never longer than until something can happen.
+//! Waiting for the timeline: never with its lock held, and never longer than until something can
+//! happen.
 
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use super::{DONE, lock};
 
 /// Waits shorter than this are spun: waking from a sleep costs as much (ns).
 const SPIN: u64 = 60_000;
-/// The longest sleep where only the application can end the wait, by a host function or a value it writes (ns).
+/// The longest sleep where only the application can end the wait, by a host function or a value it
+/// writes (ns).
 const PATIENCE: u64 = 10_000_000;
 
 /// Returns when `targets` are complete: the hardware would be done and their effects have happened.

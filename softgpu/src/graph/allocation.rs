@@ -1,7 +1,9 @@
-//! Memory of graphs: an address fixed when the node is made, physical memory from a launch to the free that follows it.
+//! Memory of graphs: an address fixed when the node is made, physical memory from a launch to the
+//! free that follows it.
 //!
-//! *Outstanding* is the submission's view: launched, and no free submitted since. *Lives* is the timeline's: launches whose free has
-//! not happened. Physical memory goes when no life is left, so that a launch may come before the previous one's free has happened.
+//! *Outstanding* is the submission's view: launched, and no free submitted since. *Lives* is the
+//! timeline's: launches whose free has not happened. Physical memory goes when no life is left, so
+//! that a launch may come before the previous one's free has happened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,7 +48,8 @@ impl Allocation {
     /// Fixes an address for `bytes` on `device`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for no bytes or properties of no device, `OUT_OF_MEMORY` for more than the device has.
+    /// `INVALID_VALUE` for no bytes or properties of no device, `OUT_OF_MEMORY` for more than the
+    /// device has.
     pub fn new(device: &Arc<Device>, properties: CUmemPoolProps, bytes: u64) -> Result<Arc<Self>> {
         let address = memory::reserve(device, &properties, bytes)?;
         let made = Self {
@@ -100,7 +103,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// Submits a free; false if there is nothing to free. Who got true sees to it that [`free`](Self::free) happens.
+    /// Submits a free; false if there is nothing to free. After true the caller must make
+    /// [`free`](Self::free) happen.
     pub fn submit_free(&self) -> bool {
         let was = std::mem::replace(&mut self.state().outstanding, false);
         let held = known().outstanding.remove(&self.address);

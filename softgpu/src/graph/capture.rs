@@ -1,8 +1,9 @@
-//! Stream capture: sessions, who belongs to them, what is forbidden meanwhile.
+//! Stream capture: sessions, their member streams, and the calls that are forbidden meanwhile.
 //!
-//! A session begins on one stream and spreads over events: a stream that waits for an event recorded in the session joins it. What
-//! is submitted to a member becomes a node after the member's *tail*. Anything illegal invalidates the session: its streams then
-//! refuse everything until it is ended, which fails too.
+//! A session begins on one stream and spreads over events: a stream that waits for an event
+//! recorded in the session joins it. What is submitted to a member becomes a node after the
+//! member's *tail*. Anything illegal invalidates the session: its streams then refuse everything
+//! until it is ended, which fails too.
 
 use std::collections::HashMap;
 use std::thread;
@@ -25,8 +26,9 @@ pub(crate) use super::rules::{
 /// Begins a capture on `stream`, into a new graph or into `target` after nodes of it.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an unknown mode or nodes that are not in the graph, `STREAM_CAPTURE_UNSUPPORTED` for the legacy default stream,
-/// `ILLEGAL_STATE` if the stream captures already.
+/// `INVALID_VALUE` for an unknown mode or nodes that are not in the graph,
+/// `STREAM_CAPTURE_UNSUPPORTED` for the legacy default stream, `ILLEGAL_STATE` if the stream
+/// captures already.
 pub fn begin(
     stream: &StreamRef,
     mode: CUstreamCaptureMode,
@@ -85,9 +87,10 @@ fn are_in(graph: GraphId, tail: &Tail) -> Result {
 /// Ends the capture that began on `stream`; its graph.
 ///
 /// # Errors
-/// `ILLEGAL_STATE` if the stream captures nothing, `STREAM_CAPTURE_UNMATCHED` if it only joined, `_WRONG_THREAD` in another thread than
-/// it began in (unless relaxed). These leave the capture as it is, invalidated. Then the capture is over in any case:
-/// `_INVALIDATED`, `_UNJOINED` if a stream that joined was not joined back.
+/// `ILLEGAL_STATE` if the stream captures nothing, `STREAM_CAPTURE_UNMATCHED` if it only joined,
+/// `_WRONG_THREAD` in another thread than it began in (unless relaxed). These leave the capture as
+/// it is, invalidated. Then the capture is over in any case: `_INVALIDATED`, `_UNJOINED` if a
+/// stream that joined was not joined back.
 pub fn end(stream: &StreamRef) -> Result<GraphId> {
     let mut captures = captures();
     let (id, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;
@@ -135,7 +138,8 @@ pub struct Info {
     pub graph: GraphId,
     /// Whether it has been invalidated.
     pub valid: bool,
-    /// Addresses of the nodes the stream's next node comes after and of the edges' data, good until the stream is used again.
+    /// Addresses of the nodes the stream's next node comes after and of the edges' data, good until
+    /// the stream is used again.
     pub tail: (usize, usize),
     /// How many they are.
     pub count: usize,
@@ -146,7 +150,8 @@ pub struct Info {
 /// The capture that `stream` is in, if any.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures (which goes on).
+/// `STREAM_CAPTURE_IMPLICIT` for the legacy default stream while a blocking stream captures (which
+/// goes on).
 pub fn info(stream: &StreamRef) -> Result<Option<Info>> {
     let Some(mut captures) = active() else {
         return Ok(None);
@@ -186,7 +191,8 @@ pub fn info(stream: &StreamRef) -> Result<Option<Info>> {
 /// Sets what the next node of a capturing stream comes after, or adds to it.
 ///
 /// # Errors
-/// `ILLEGAL_STATE` if the stream does not capture, `INVALID_VALUE` for nodes of another graph, `STREAM_CAPTURE_INVALIDATED`.
+/// `ILLEGAL_STATE` if the stream does not capture, `INVALID_VALUE` for nodes of another graph,
+/// `STREAM_CAPTURE_INVALIDATED`.
 pub fn update_tail(stream: &StreamRef, tail: Tail, replace: bool) -> Result {
     let mut captures = captures();
     let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;

@@ -68,7 +68,8 @@ pub(crate) fn record_graph(
     added.map(|_| true)
 }
 
-/// Records an event in a capture, or forgets that it was if `stream` does not capture; true if there is nothing left to do.
+/// Records an event in a capture, or forgets that it was if `stream` does not capture; true if
+/// there is nothing left to do.
 pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -97,7 +98,8 @@ pub(crate) fn record_event(stream: &StreamRef, event: &Arc<Event>, external: boo
 
 /// Waits for an event where a capture is involved; true if there is nothing left to do.
 ///
-/// A stream that captures nothing joins the session of the event. Two sessions do not merge, and no session waits for work outside.
+/// A stream that captures nothing joins the session of the event. Two sessions do not merge, and no
+/// session waits for work outside.
 pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool) -> Result<bool> {
     let Some(mut captures) = active() else {
         return Ok(false);
@@ -162,7 +164,8 @@ pub(crate) fn wait_event(stream: &StreamRef, event: &Arc<Event>, external: bool)
 /// An allocation in a capturing stream: a node, with the address that every launch will have.
 ///
 /// # Errors
-/// As [`Allocation::new`]; `ILLEGAL_STATE` if the stream does not capture, `STREAM_CAPTURE_INVALIDATED`.
+/// As [`Allocation::new`]; `ILLEGAL_STATE` if the stream does not capture,
+/// `STREAM_CAPTURE_INVALIDATED`.
 pub fn capture_alloc(
     _: &Arc<Context>,
     stream: &StreamRef,
@@ -181,8 +184,9 @@ pub fn capture_alloc(
 /// A free in a capturing stream: a node.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no graph's address (memory from outside cannot be freed in a graph), or is freed twice in this one;
-/// `ILLEGAL_STATE` if the stream does not capture, `STREAM_CAPTURE_INVALIDATED`.
+/// `INVALID_VALUE` for what is no graph's address (memory from outside cannot be freed in a graph),
+/// or is freed twice in this one; `ILLEGAL_STATE` if the stream does not capture,
+/// `STREAM_CAPTURE_INVALIDATED`.
 pub fn capture_free(_: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     let mut captures = active().ok_or(CUresult::ILLEGAL_STATE)?;
     let (_, session) = captures.of(stream.id()).ok_or(CUresult::ILLEGAL_STATE)?;

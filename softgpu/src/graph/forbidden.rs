@@ -1,12 +1,14 @@
-//! What is forbidden while streams capture: one table, and who says so.
+//! Calls that are forbidden while streams capture: one table, with the source of each row.
 //!
-//! *Potentially unsafe* calls ([`Unsafe`]) are refused with `STREAM_CAPTURE_UNSUPPORTED` and invalidate the captures that they
-//! disturb. Which captures these are depends on the calling thread's mode and on each capture's own (`cuThreadExchangeStreamCaptureMode`,
-//! [`disturbs`]). The documentation gives the rule and one example, `cudaMalloc`; it has no list. So each row names who says that its
-//! calls are among them. [`Says::Kin`] is a call that nobody names: it does what a named one does, and is refused because softgpu is
-//! the strictest driver that is legal.
+//! *Potentially unsafe* calls ([`Unsafe`]) are refused with `STREAM_CAPTURE_UNSUPPORTED` and
+//! invalidate the captures that they disturb. Which captures these are depends on the calling
+//! thread's mode and on each capture's own (`cuThreadExchangeStreamCaptureMode`, [`disturbs`]). The
+//! documentation gives the rule and one example, `cudaMalloc`; it has no list. So each row names
+//! the source that counts its calls among them. [`Says::Kin`] is a call without a source: it does
+//! what a named one does, and is refused because softgpu is the strictest driver that is legal.
 //!
-//! What conflicts with a capture by the handle it is given is refused in every mode, and belongs to the code that knows the handle:
+//! What conflicts with a capture by the handle it is given is refused in every mode, and belongs to
+//! the code that knows the handle:
 //!
 //! | what | answer | where | source |
 //! |---|---|---|---|
@@ -23,22 +25,27 @@
 
 use gpushare_cuda_abi::cuda::CUstreamCaptureMode;
 
-/// Who says that a call is potentially unsafe.
+/// The source that calls a function potentially unsafe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
-    /// CUDA Driver API, Stream Management, `cuThreadExchangeStreamCaptureMode`: the rule, and `cudaMalloc` as its example.
+    /// CUDA Driver API, Stream Management, `cuThreadExchangeStreamCaptureMode`: the rule, and
+    /// `cudaMalloc` as its example.
     ExchangeMode,
-    /// CUDA Programming Guide, CUDA Graphs, Creating a Graph Using Stream Capture, Prohibited and Unhandled Operations.
+    /// CUDA Programming Guide, CUDA Graphs, Creating a Graph Using Stream Capture, Prohibited and
+    /// Unhandled Operations.
     ProhibitedOperations,
     /// NVIDIA Warp, API reference, `CaptureMode`: `cudaFree(0)` wants relaxed mode.
     Warp,
-    /// NVIDIA/cccl, pull request 11360: attributes of a pool are neither read nor set outside relaxed mode.
+    /// NVIDIA/cccl, pull request 11360: attributes of a pool are neither read nor set outside
+    /// relaxed mode.
     Cccl,
-    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog's query of an event recorded before the capture ends it.
+    /// pytorch/pytorch, pull requests 104555 and 105182: a watchdog's query of an event recorded
+    /// before the capture ends it.
     PyTorch,
-    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread, under CUDA too.
+    /// ROCm/rocm-systems, issue 11698: unloading a module ends the capture of its thread, under
+    /// CUDA too.
     Rocm,
-    /// Nobody, but it does what a call of this row does.
+    /// No source, but it does what a call of this row does.
     Kin(Unsafe),
 }
 
@@ -50,7 +57,7 @@ macro_rules! unsafe_calls {
             $($(#[$doc])* $name,)*
         }
 
-        /// Every row: the kind, who says so, the calls without their versions and twins.
+        /// Every row: the kind, the source, the calls without their versions and twins.
         pub const TABLE: &[(Unsafe, Says, &[&str])] = &[$((Unsafe::$name, $says, &[$($call),*]),)*];
     };
 }
@@ -85,7 +92,7 @@ unsafe_calls! {
     Stream: Says::Kin(Unsafe::Event), ["cuStreamQuery", "cuStreamSynchronize"];
     /// Attributes of a pool.
     PoolAttribute: Says::Cccl, ["cuMemPoolGetAttribute", "cuMemPoolSetAttribute"];
-    /// Pools made and destroyed, trimmed, shared, and who may use them.
+    /// Pools made and destroyed, trimmed, shared, and the devices that may use them.
     Pool: Says::Kin(Unsafe::PoolAttribute), [
         "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAccess", "cuMemPoolGetAccess",
         "cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle", "cuMemPoolExportPointer", "cuMemPoolImportPointer",
@@ -98,8 +105,8 @@ unsafe_calls! {
     Unload: Says::Rocm, ["cuModuleUnload", "cuLibraryUnload"];
 }
 
-/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun in mode `capture`, by the same
-/// thread (`own`) or another.
+/// Whether a potentially unsafe call of a thread in mode `caller` disturbs a capture that was begun
+/// in mode `capture`, by the same thread (`own`) or another.
 pub(super) fn disturbs(
     caller: CUstreamCaptureMode,
     own: bool,

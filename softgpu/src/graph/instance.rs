@@ -1,4 +1,5 @@
-//! Executable graphs: a graph flattened into operations with what each comes after, launched as often as wanted.
+//! Executable graphs: a graph flattened into operations with what each comes after, launched as
+//! often as wanted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,8 +133,8 @@ pub(super) fn steps_of(graph: GraphId) -> Result<Vec<Step>> {
 /// Makes an executable graph.
 ///
 /// # Errors
-/// `INVALID_VALUE` for unknown flags, a circle, or a second instance of a graph with memory nodes; `NOT_SUPPORTED` for launching from
-/// the device.
+/// `INVALID_VALUE` for unknown flags, a circle, or a second instance of a graph with memory nodes;
+/// `NOT_SUPPORTED` for launching from the device.
 pub fn instantiate(graph: GraphId, flags: u64) -> Result<CUgraphExec> {
     let known = CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH.0
         | CUgraphInstantiate_flags::UPLOAD.0
@@ -229,7 +230,8 @@ impl Exec {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the memory for one launch, all of it or none; returns what an automatic free must give back first.
+    /// Takes the memory for one launch, all of it or none; returns what an automatic free must give
+    /// back first.
     fn take_memory(&self, steps: &Steps) -> Result<Vec<Arc<Allocation>>> {
         let (allocations, freed) = (steps.allocations(), steps.freed());
         let own =
@@ -271,7 +273,8 @@ impl Exec {
     /// Launches into `stream`, or records the launch if the stream captures.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free), `OUT_OF_MEMORY`; what capture forbids.
+    /// `INVALID_VALUE` if memory of an earlier launch was not freed (without automatic free),
+    /// `OUT_OF_MEMORY`; what capture forbids.
     pub fn launch(&self, stream: &StreamRef) -> Result {
         if capture::record_graph(stream, || self.as_graph())? {
             return Ok(());

@@ -1,8 +1,9 @@
 //! Graphs: built node by node or captured from streams, instantiated, launched.
 //!
-//! [`store`] holds what a graph is: nodes and edges. [`instance`] makes an executable one of it and puts it on the timeline;
-//! [`update`] changes one. [`allocation`] is memory whose life is inside graphs. [`capture`] turns what is submitted to streams into
-//! nodes, and knows what is forbidden meanwhile.
+//! [`store`] holds what a graph is: nodes and edges. [`instance`] makes an executable one of it and
+//! puts it on the timeline; [`update`] changes one. [`allocation`] is memory whose life is inside
+//! graphs. [`capture`] turns what is submitted to streams into nodes, and knows what is forbidden
+//! meanwhile.
 
 pub mod allocation;
 pub mod capture;

@@ -116,7 +116,8 @@ pub const PLAIN: CUgraphEdgeData = CUgraphEdgeData {
 };
 
 impl Store {
-    /// What was set of a launch attribute of a kernel node; zeroes, which stand for the default, if nothing was.
+    /// What was set of a launch attribute of a kernel node; zeroes, which stand for the default, if
+    /// nothing was.
     ///
     /// # Errors
     /// `INVALID_VALUE` for what is no kernel node or no attribute.

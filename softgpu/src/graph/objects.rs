@@ -1,7 +1,9 @@
-//! User objects: things of the application that graphs keep alive, with a destructor to be called when nobody does any more.
+//! User objects: things of the application that graphs keep alive, with a destructor to be called
+//! when no graph does any more.
 //!
 //! # Safety
-//! The `unsafe` is the destructor's call: the application promised a function and an argument for exactly that.
+//! The `unsafe` is the destructor's call: the application promised a function and an argument for
+//! exactly that.
 #![allow(unsafe_code, reason = "destructors are C function pointers")]
 
 use std::collections::HashMap;
@@ -34,7 +36,8 @@ impl UserObject {
             .unwrap_or_else(PoisonError::into_inner) += count;
     }
 
-    /// Takes references away; calls the destructor when none is left. False if there are not as many.
+    /// Takes references away; calls the destructor when none is left. False if there are not as
+    /// many.
     fn release(&self, count: u64) -> bool {
         let mut references = self
             .references
@@ -46,7 +49,8 @@ impl UserObject {
         *references = left;
         drop(references);
         if left == 0 {
-            // SAFETY: the application handed over destructor and argument for this one call, which only the last release makes.
+            // SAFETY: the application handed over destructor and argument for this one call, which
+            // only the last release makes.
             unsafe { (self.destructor)(std::ptr::with_exposed_provenance_mut(self.argument)) };
         }
         true

@@ -30,8 +30,8 @@ pub fn exchange_mode(mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
     }
 }
 
-/// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in global mode) another thread has a
-/// global one. The captures are invalidated.
+/// Refuses a potentially unsafe call: if this thread has a capture that is not relaxed, or (in
+/// global mode) another thread has a global one. The captures are invalidated.
 pub(crate) fn forbids(_: Unsafe) -> Result {
     let Some(mut captures) = active() else {
         return Ok(());
@@ -114,8 +114,8 @@ pub(crate) fn is_active(stream: &StreamRef) -> Result<bool> {
     }
 }
 
-/// A stream is destroyed: a capture that began on it is over. One it joined goes on if it has joined it back with all it did, else it
-/// is invalid.
+/// A stream is destroyed: a capture that began on it is over. One it joined goes on if it has
+/// joined it back with all it did, else it is invalid.
 pub(crate) fn stream_gone(stream: &Stream) {
     let Some(mut captures) = active() else { return };
     let Some((id, session)) = captures.of(stream.id()) else {

@@ -1,4 +1,4 @@
-//! Capture sessions: who belongs to them, what their next nodes come after.
+//! Capture sessions: their member streams, and what the next nodes of each come after.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -150,7 +150,8 @@ impl Captures {
     }
 }
 
-/// The nodes that come before what the stream that began the session does next; `None` if the graph is gone.
+/// The nodes that come before what the stream that began the session does next; `None` if the graph
+/// is gone.
 pub(super) fn nodes_before_end(session: &Session) -> Option<Vec<NodeId>> {
     let store = store();
     let graph = store.graph(session.graph).ok()?;

@@ -1,4 +1,5 @@
-//! What a graph is: nodes, edges, child graphs. One lock holds all graphs of the process; nothing is waited for under it.
+//! What a graph is: nodes, edges, child graphs. One lock holds all graphs of the process; nothing
+//! is waited for under it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -81,7 +82,8 @@ impl Graph {
         self.nodes.values().any(|node| node.work.is_memory())
     }
 
-    /// Nodes in an order in which each comes after those it depends on, and otherwise the older first.
+    /// Nodes in an order in which each comes after those it depends on, and otherwise the older
+    /// first.
     ///
     /// # Errors
     /// `INVALID_VALUE` if the edges form a circle.
@@ -176,10 +178,12 @@ impl Store {
         Ok(id)
     }
 
-    /// Adds a node that owns `child` itself from now on: the only way for one that takes or gives memory.
+    /// Adds a node that owns `child` itself from now on: the only way for one that takes or gives
+    /// memory.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `INVALID_VALUE` if another node owns it, or it is the graph or around it.
+    /// As [`add`](Self::add); `INVALID_VALUE` if another node owns it, or it is the graph or around
+    /// it.
     pub fn move_child(
         &mut self,
         graph: GraphId,

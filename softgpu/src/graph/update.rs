@@ -1,4 +1,5 @@
-//! Changing an executable graph: one node's parameters, or all of them from a graph of the same shape.
+//! Changing an executable graph: one node's parameters, or all of them from a graph of the same
+//! shape.
 
 use std::sync::Arc;
 
@@ -67,7 +68,8 @@ impl Exec {
         Ok(step.enabled)
     }
 
-    /// Takes over the parameters of `new` for the child that was made of `old`, if it has the same nodes and edges.
+    /// Takes over the parameters of `new` for the child that was made of `old`, if it has the same
+    /// nodes and edges.
     ///
     /// # Errors
     /// `INVALID_VALUE` if not, or this graph has no such child.
@@ -89,7 +91,8 @@ impl Exec {
     /// Takes over all parameters from `graph`, if it has the same nodes and edges.
     ///
     /// # Errors
-    /// The refusal; nothing is changed then. A graph that does not exist or has a circle is `ERROR`.
+    /// The refusal; nothing is changed then. A graph that does not exist or has a circle is
+    /// `ERROR`.
     pub fn update(&self, graph: GraphId) -> std::result::Result<(), Refusal> {
         let refuse = |result, node| Refusal {
             result,

@@ -1,18 +1,21 @@
 //! Small allocations: carved from 2 MiB blocks, as the driver does it behind the caller's back.
 //!
-//! The bookkeeping only: who asks for the blocks, and what they are made of, is the caller's (`linear`, `array`).
+//! The bookkeeping only. The callers (`linear`, `array`) decide who gets blocks and what they are
+//! made of.
 
 use std::collections::BTreeSet;
 
 use super::extents::Extents;
 
-/// Addresses and lengths of small allocations are multiples of this many bytes (the alignment recorded of cuMemAlloc).
+/// Addresses and lengths of small allocations are multiples of this many bytes (the alignment
+/// recorded of cuMemAlloc).
 pub(crate) const GRANULE: u64 = 512;
 /// Bytes of one block: one physical page of the device.
 pub(crate) const BLOCK: u64 = 2 << 20;
 /// From this size on an allocation has pages of its own.
 pub(crate) const LARGE: u64 = 1 << 20;
-/// Empty blocks kept for the next allocation: memory the caller has freed and the device has not got back.
+/// Empty blocks kept for the next allocation: memory the caller has freed and the device has not
+/// got back.
 pub(crate) const KEPT: usize = 1;
 
 /// `size` rounded up to a multiple of `to`; `None` where that overflows.
@@ -29,7 +32,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Space for `len` bytes (a multiple of [`GRANULE`]), or `None`: then [`Blocks::add`] a block and ask again.
+    /// Space for `len` bytes (a multiple of [`GRANULE`]), or `None`: then [`Blocks::add`] a block
+    /// and ask again.
     pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
         let start = self.free.take(len)?;
         let touched: Vec<u64> = self.overlapping(start, len).collect();

@@ -1,7 +1,8 @@
 //! Free space as extents: best fit, merged with their neighbours when they come back.
 //!
-//! Used wherever the driver carves something out of something larger: small allocations out of 2 MiB blocks, stream-ordered ones out
-//! of a pool's segments. All costs are logarithmic in the number of extents, so a million live allocations stay as fast as ten.
+//! Used wherever the driver carves something out of something larger: small allocations out of 2
+//! MiB blocks, stream-ordered ones out of a pool's segments. All costs are logarithmic in the
+//! number of extents, so a million live allocations stay as fast as ten.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Memory of graphs: addresses fixed when a node is made, physical memory only from launch to free.
 //!
-//! What a free gives up stays with the device's graphs for the next launch until it is trimmed: *reserved* is what they hold, *used*
-//! what is behind an address now.
+//! What a free gives up stays with the device's graphs for the next launch until it is trimmed:
+//! *reserved* is what they hold, *used* what is behind an address now.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,7 +69,8 @@ impl Graphs {
 /// Fixes the address of an allocation node. Nothing physical yet.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or properties that are no device's, `OUT_OF_MEMORY` for more than the device has.
+/// `INVALID_VALUE` for no bytes or properties that are no device's, `OUT_OF_MEMORY` for more than
+/// the device has.
 pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Result<u64> {
     let named = i32::try_from(device.ordinal()).unwrap_or(-1);
     if bytes == 0 || props.location.id != named {
@@ -102,10 +103,12 @@ pub fn reserve(device: &Arc<Device>, props: &CUmemPoolProps, bytes: u64) -> Resu
     Ok(base)
 }
 
-/// Puts physical memory behind a node's address: what idle pages there are, the rest from the device.
+/// Puts physical memory behind a node's address: what idle pages there are, the rest from the
+/// device.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no node's address, `OUT_OF_MEMORY` if the device has not got them; nothing is changed then.
+/// `INVALID_VALUE` for what is no node's address, `OUT_OF_MEMORY` if the device has not got them;
+/// nothing is changed then.
 pub fn back(device: &Arc<Device>, address: u64) -> Result {
     let graphs = graphs(device);
     let mut state = graphs.lock();
@@ -197,7 +200,8 @@ pub(crate) fn free_now(address: u64) -> Result {
 pub fn trim(device: &Device) {
     let graphs = graphs(device);
     let mut state = graphs.lock();
-    // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+    // Under the lock, so that no caller is told that less is reserved before the books say that it
+    // is back.
     drop(std::mem::take(&mut state.idle));
 }
 

@@ -1,4 +1,5 @@
-//! The small allocations of one context: blocks of its device's memory and what is carved from them.
+//! The small allocations of one context: blocks of its device's memory and what is carved from
+//! them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,8 @@ use super::phys::{Region, signed};
 use crate::Result;
 use crate::world::{Device, Kind};
 
-/// One context's blocks. It dies with the last allocation in it or with the context, whichever is later.
+/// One context's blocks. It dies with the last allocation in it or with the context, whichever is
+/// later.
 #[derive(Debug)]
 pub(crate) struct Heap {
     device: Arc<Device>,

@@ -1,7 +1,9 @@
-//! Pinned host memory: allocated by the driver or registered by the application. The device's address is the host's.
+//! Pinned host memory: allocated by the driver or registered by the application. The device's
+//! address is the host's.
 //!
 //! # Safety
-//! Memory is allocated and freed with the same layout, kept in [`Owned`]; registered memory is never touched here.
+//! Memory is allocated and freed with the same layout, kept in [`Owned`]; registered memory is
+//! never touched here.
 #![allow(
     unsafe_code,
     reason = "allocates memory that the application owns by address"
@@ -121,8 +123,8 @@ pub fn free(address: u64) -> Result {
 /// Pins memory of the application.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if part of it is pinned already,
-/// `NOT_PERMITTED` for I/O memory.
+/// `INVALID_VALUE` for no bytes or unknown flags, `HOST_MEMORY_ALREADY_REGISTERED` if part of it is
+/// pinned already, `NOT_PERMITTED` for I/O memory.
 pub fn register(context: &Context, address: u64, size: u64, flags: u32) -> Result {
     if address == 0 || size == 0 || flags & !REGISTER_FLAGS != 0 {
         return Err(CUresult::INVALID_VALUE);

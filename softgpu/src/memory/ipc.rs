@@ -1,4 +1,5 @@
-//! Legacy IPC: an allocation of `cuMemAlloc` opened by other processes through 64 bytes that can be sent in any way.
+//! Legacy IPC: an allocation of `cuMemAlloc` opened by other processes through 64 bytes that can be
+//! sent in any way.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ pub(crate) struct Import {
     key: Key,
 }
 
-/// Which allocation a handle means, and who may have opened it: the exporter's process, its number there, our context.
+/// Which allocation a handle means, and which contexts may have opened it: the exporter's process,
+/// its number there, our context.
 type Key = (u32, u64, u64);
 
 /// Opened allocations: where, and how often.
@@ -105,11 +107,12 @@ pub fn export(address: u64) -> Result<[u8; 64]> {
     Ok(handle.to_bytes())
 }
 
-/// Opens an allocation of another process; opening it again in the same context gives the same address.
+/// Opens an allocation of another process; opening it again in the same context gives the same
+/// address.
 ///
 /// # Errors
-/// `INVALID_VALUE` for bytes that are no handle, `INVALID_CONTEXT` for a handle of this process, `INVALID_DEVICE` for a device it
-/// does not see, `INVALID_HANDLE` for memory that is gone.
+/// `INVALID_VALUE` for bytes that are no handle, `INVALID_CONTEXT` for a handle of this process,
+/// `INVALID_DEVICE` for a device it does not see, `INVALID_HANDLE` for memory that is gone.
 pub fn open(context: &Context, bytes: &[u8; 64]) -> Result<u64> {
     let handle = Handle::from_bytes(bytes).ok_or(CUresult::INVALID_VALUE)?;
     if handle.pid == std::process::id() {

@@ -1,4 +1,5 @@
-//! `cuMemAlloc` and its kin: small allocations carved from blocks, large ones with pages of their own.
+//! `cuMemAlloc` and its kin: small allocations carved from blocks, large ones with pages of their
+//! own.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +15,8 @@ use crate::va::Range;
 use crate::world::Kind;
 use crate::{exec, memory};
 
-/// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded of `cuMemAllocPitch`).
+/// Rows of a pitched allocation start at multiples of this many bytes (the alignment recorded of
+/// `cuMemAllocPitch`).
 pub const PITCH: u64 = 512;
 /// The longest row, as the device attribute says.
 pub const MAX_PITCH: u64 = i32::MAX as u64;
@@ -70,7 +72,8 @@ fn try_alloc(context: &Context, heap: &Arc<Heap>, size: u64) -> Result<u64> {
 /// Allocates `height` rows of `width` bytes and returns the address and the distance between rows.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes, rows that are too long or an element that is not 4, 8 or 16 bytes, `OUT_OF_MEMORY` if the device has not got them.
+/// `INVALID_VALUE` for no bytes, rows that are too long or an element that is not 4, 8 or 16 bytes,
+/// `OUT_OF_MEMORY` if the device has not got them.
 pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> Result<(u64, u64)> {
     if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return Err(CUresult::INVALID_VALUE);
@@ -83,7 +86,8 @@ pub fn alloc_pitch(context: &Context, width: u64, height: u64, element: u32) -> 
     Ok((alloc(context, size)?, pitch))
 }
 
-/// Frees what any of the allocating functions of device memory returned, after all work on its device.
+/// Frees what any of the allocating functions of device memory returned, after all work on its
+/// device.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a pointer that is not the start of such an allocation.

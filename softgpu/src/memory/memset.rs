@@ -1,7 +1,9 @@
-//! Memsets, as descriptions that can be checked when the call is made, kept in a graph, and run when their turn comes.
+//! Memsets, as descriptions that can be checked when the call is made, kept in a graph, and run
+//! when their turn comes.
 //!
 //! # Safety
-//! Running a fill writes by pointer into driver memory that was just checked, under [`table::still`].
+//! Running a fill writes by pointer into driver memory that was just checked, under
+//! [`table::still`].
 #![allow(
     unsafe_code,
     reason = "writes bytes by address, which is what a copy engine does"
@@ -81,8 +83,8 @@ impl Fill {
         for y in 0..self.height {
             let row = first.wrapping_add(usize::try_from(y * self.pitch).unwrap_or(usize::MAX));
             let width = usize::try_from(self.row()).unwrap_or(0);
-            // SAFETY: the whole span was checked just now and `_still` keeps it mapped; nothing in this process holds a Rust
-            // reference into driver memory.
+            // SAFETY: the whole span was checked just now and `_still` keeps it mapped; nothing in
+            // this process holds a Rust reference into driver memory.
             let row = unsafe { std::slice::from_raw_parts_mut(row, width) };
             write_pattern(row, &pattern[..usize::from(self.element)]);
         }
@@ -107,7 +109,8 @@ impl Fill {
         )
     }
 
-    /// Submits it to a stream; fills of host memory wait, all others return at once, the synchronous functions too.
+    /// Submits it to a stream; fills of host memory wait, all others return at once, the
+    /// synchronous functions too.
     ///
     /// # Errors
     /// What the arguments, capture or failed work forbid.

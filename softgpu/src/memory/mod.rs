@@ -1,7 +1,8 @@
 //! Device memory as the API sees it: linear, pitched, managed, pooled, mapped, shared.
 //!
-//! [`table`] knows every allocation by its address; [`phys`] holds pages and addresses and gives both back when dropped. Above them a
-//! file or folder per family. [`copy`] and [`memset`] describe work, check it when the call is made, and touch bytes when it runs.
+//! [`table`] knows every allocation by its address; [`phys`] holds pages and addresses and gives
+//! both back when dropped. Above them a file or folder per family. [`copy`] and [`memset`] describe
+//! work, check it when the call is made, and touch bytes when it runs.
 
 pub mod array;
 mod blocks;

@@ -1,4 +1,5 @@
-//! Physical memory with addresses: the pages, where they are mapped, and what the truth counters were told.
+//! Physical memory with addresses: the pages, where they are mapped, and what the truth counters
+//! were told.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +19,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Takes `bytes` rounded up to whole pages, making room among what this process may be made to give up.
+    /// Takes `bytes` rounded up to whole pages, making room among what this process may be made to
+    /// give up.
     pub(crate) fn take(device: &Arc<Device>, kind: Kind, bytes: u64) -> Result<Self> {
         let pages = bytes.div_ceil(PAGE);
         let taken = match device.take(kind, pages) {
@@ -64,7 +66,7 @@ enum State {
 }
 
 impl Hold {
-    /// Pages nobody else has.
+    /// Pages of no other process.
     pub(crate) fn own(pages: Pages) -> Self {
         Self(Mutex::new(State::Own(pages)))
     }
@@ -83,7 +85,7 @@ impl Hold {
         }
     }
 
-    /// Makes the pages shareable, with `tag` for whoever joins.
+    /// Makes the pages shareable, with `tag` for processes that join.
     pub(crate) fn share(&self, tag: &[u8]) -> Result<Arc<Share>> {
         let mut state = self.lock();
         if let State::Shared(share) = &*state {
@@ -133,7 +135,8 @@ pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// A stretch of reserved addresses; dropping it takes whatever is mapped there away and gives the addresses back.
+/// A stretch of reserved addresses; dropping it takes whatever is mapped there away and gives the
+/// addresses back.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     base: u64,
@@ -171,7 +174,7 @@ impl Drop for Reserved {
 /// Addresses with pages behind all of them. Nothing is addressable before it is published.
 #[derive(Debug)]
 pub(crate) struct Region {
-    // Dropped in this order: first nobody sees the pages any more, then they go back.
+    // Dropped in this order: first the pages become unreachable, then they go back.
     addresses: Reserved,
     hold: Hold,
     noted: Option<Noted>,
@@ -205,7 +208,8 @@ impl Region {
         })
     }
 
-    /// With what the application asked for, told to the truth counters for as long as the region lives.
+    /// With what the application asked for, told to the truth counters for as long as the region
+    /// lives.
     pub(crate) fn noted(mut self, device: &Arc<Device>, kind: Kind, bytes: u64) -> Self {
         self.noted = Some(Noted::new(device, kind, bytes));
         self

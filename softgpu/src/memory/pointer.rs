@@ -31,7 +31,8 @@ const POSIX_FD: u32 = 1;
 /// Answers one question about the allocation that holds `address`.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an address the driver did not give out or an attribute that is none; `NOT_SUPPORTED` for peer tokens.
+/// `INVALID_VALUE` for an address the driver did not give out or an attribute that is none;
+/// `NOT_SUPPORTED` for peer tokens.
 pub fn attribute(attribute: Attribute, address: u64) -> Result<Answer> {
     if let Some((base, len)) = vmm::reservation(address)
         && let Some(answer) = of_reservation(attribute, base, len, address)
@@ -74,7 +75,8 @@ pub fn nothing(attribute: Attribute) -> Result<Answer> {
 /// Allocations whose copies and memsets always complete before the call returns, by number.
 static WAITING: RwLock<BTreeSet<u64>> = RwLock::new(BTreeSet::new());
 
-/// Makes all synchronous functions wait for their work on the allocation that holds an address, or not.
+/// Makes all synchronous functions wait for their work on the allocation that holds an address, or
+/// not.
 ///
 /// # Errors
 /// `INVALID_VALUE` for an address the driver did not give out.

@@ -1,7 +1,9 @@
-//! Every allocation of this process by its address: what it is, whose it is, how long it is to the byte.
+//! Every allocation of this process by its address: what it is, whose it is, how long it is to the
+//! byte.
 //!
-//! The address space itself ([`crate::va`]) only knows what may be touched. This table knows what was *allocated*: one entry per
-//! allocation (or mapping), with the object that owns its memory. Lookups by any address inside are logarithmic.
+//! The address space itself ([`crate::va`]) only knows what may be touched. This table knows what
+//! was *allocated*: one entry per allocation (or mapping), with the object that owns its memory.
+//! Lookups by any address inside are logarithmic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +68,8 @@ static TABLE: RwLock<BTreeMap<u64, Record>> = RwLock::new(BTreeMap::new());
 /// Held for reading while bytes move, for writing while mappings go away.
 static STILL: RwLock<()> = RwLock::new(());
 
-/// While this is held, no mapping of driver memory goes away. Whoever touches bytes found by [`va::bytes`] holds it.
+/// While this is held, no mapping of driver memory goes away. Code that accesses bytes found by
+/// [`va::bytes`] holds it.
 pub fn still() -> RwLockReadGuard<'static, ()> {
     STILL.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -97,8 +100,8 @@ pub(crate) fn enter(base: u64, record: Record) {
         .insert(base, record);
 }
 
-/// Takes the allocation that starts at `base` out if `takes` agrees, and its bytes out of reach. Of two callers racing for it, one
-/// gets it.
+/// Takes the allocation that starts at `base` out if `takes` agrees, and its bytes out of reach. Of
+/// two callers racing for it, one gets it.
 pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     table
@@ -110,7 +113,8 @@ pub(crate) fn remove_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Optio
         })
 }
 
-/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay in reach until somebody retracts them.
+/// Takes the allocation that starts at `base` out if `takes` agrees; its bytes stay reachable until
+/// they are retracted.
 pub(crate) fn forget_if(base: u64, takes: impl FnOnce(&Record) -> bool) -> Option<Record> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     table
@@ -154,7 +158,8 @@ pub(crate) fn known(address: u64) -> bool {
         .is_some_and(|(base, record)| address - base < record.size)
 }
 
-/// True where all `len` bytes are in one allocation, or in mappings that touch: what the driver checks when a call is made.
+/// True where all `len` bytes are in one allocation, or in mappings that touch: what the driver
+/// checks when a call is made.
 pub(crate) fn covers(address: u64, len: u64) -> bool {
     let Some(end) = address.checked_add(len) else {
         return false;
@@ -178,7 +183,8 @@ pub(crate) fn covers(address: u64, len: u64) -> bool {
     }
 }
 
-/// Bytes for a copy engine, which reaches whatever this process has, on any device. The caller holds [`still`].
+/// Bytes for a copy engine, which reaches whatever this process has, on any device. The caller
+/// holds [`still`].
 ///
 /// # Errors
 /// A fault where the memory is not there, or no device at all may touch it that way.
@@ -206,7 +212,8 @@ pub(crate) fn engine_bytes(
     va::bytes(address, len)
 }
 
-/// Bytes for work on the device with this ordinal: rights apply, and managed memory becomes resident. The caller holds [`still`].
+/// Bytes for work on the device with this ordinal: rights apply, and managed memory becomes
+/// resident. The caller holds [`still`].
 ///
 /// # Errors
 /// A fault at the first address that this device may not touch.
@@ -256,7 +263,8 @@ pub(crate) fn drain(chosen: impl Fn(&Record) -> bool) -> Vec<(u64, Record)> {
     taken
 }
 
-/// The allocation that starts at `base`, or the error the driver gives for a pointer it did not give out.
+/// The allocation that starts at `base`, or the error the driver gives for a pointer it did not
+/// give out.
 pub(crate) fn expect(base: u64) -> Result<Record> {
     at(base).ok_or(CUresult::INVALID_VALUE)
 }

@@ -41,7 +41,8 @@ static OBJECTS: Handles<Object> = Handles::new();
 /// Makes an object; a surface where nothing is said about sampling.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a resource that cannot be, or memory the driver did not give out; `INVALID_HANDLE` for what is no array.
+/// `INVALID_VALUE` for a resource that cannot be, or memory the driver did not give out;
+/// `INVALID_HANDLE` for what is no array.
 pub fn create(
     context: &Context,
     resource: CUDA_RESOURCE_DESC,

@@ -8,7 +8,8 @@ use crate::error::Result;
 
 /// Shared memory a block may use without asking for more (bytes), on every architecture.
 pub(super) const DEFAULT_SHARED: u32 = 48 << 10;
-/// Shared memory a block may ask for (bytes): compute capability 9.0, CUDA C++ programming guide, table of technical specifications.
+/// Shared memory a block may ask for (bytes): compute capability 9.0, CUDA C++ programming guide,
+/// table of technical specifications.
 pub(super) const MAX_SHARED: u32 = 227 << 10;
 
 /// The attributes that differ from a modelled kernel's.

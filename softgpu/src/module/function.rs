@@ -86,7 +86,8 @@ impl Function {
     }
 }
 
-/// The function behind a handle, which may as well be a kernel's: that is the function it becomes in `context`.
+/// The function behind a handle, which may as well be a kernel's: that is the function it becomes
+/// in `context`.
 ///
 /// # Errors
 /// `INVALID_HANDLE` for what is neither (any more).

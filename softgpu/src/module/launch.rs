@@ -64,8 +64,8 @@ impl Shape {
     /// Whether `function` can be launched so on a device with `sm` multiprocessors.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for dimensions or shared memory beyond the device's limits, `INVALID_CLUSTER_SIZE`,
-    /// `COOPERATIVE_LAUNCH_TOO_LARGE`.
+    /// `INVALID_VALUE` for dimensions or shared memory beyond the device's limits,
+    /// `INVALID_CLUSTER_SIZE`, `COOPERATIVE_LAUNCH_TOO_LARGE`.
     pub fn check(&self, function: &Function, sm: u32) -> Result {
         let within = |dims: [u32; 3], most: [u32; 3]| {
             dims.iter()
@@ -136,8 +136,9 @@ impl Launch {
         }))
     }
 
-    /// The address of an array of pointers to the parameters' values, as `kernelParams` is; both live as long as this launch. 0 where
-    /// the layout of the parameters is unknown or there are none.
+    /// The address of an array of pointers to the parameters' values, as `kernelParams` is; both
+    /// live as long as this launch. 0 where the layout of the parameters is unknown or there are
+    /// none.
     pub fn param_pointers(&self) -> usize {
         let Some(builtin) = self.function.builtin() else {
             return 0;
@@ -190,7 +191,8 @@ impl Launch {
 /// Launches in `stream`.
 ///
 /// # Errors
-/// `INVALID_HANDLE` if function and stream belong to different contexts; as [`Launch::new`] and [`exec::submit`].
+/// `INVALID_HANDLE` if function and stream belong to different contexts; as [`Launch::new`] and
+/// [`exec::submit`].
 pub fn launch(stream: &StreamRef, function: Arc<Function>, shape: Shape, params: Params) -> Result {
     if function.context().id() != stream.context().id() {
         return Err(CUresult::INVALID_HANDLE);

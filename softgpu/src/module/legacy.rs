@@ -1,4 +1,5 @@
-//! Launches as CUDA 2 and 3 made them: block shape, shared memory and parameters are set on the function, then it is launched.
+//! Launches as CUDA 2 and 3 made them: block shape, shared memory and parameters are set on the
+//! function, then it is launched.
 
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ impl LegacyState {
 /// Launches a function as it is set.
 ///
 /// # Errors
-/// `INVALID_VALUE` if no block shape was set, the parameters are too short or a dimension is below 1; as [`launch`].
+/// `INVALID_VALUE` if no block shape was set, the parameters are too short or a dimension is below
+/// 1; as [`launch`].
 pub fn launch_set(stream: &StreamRef, function: Arc<Function>, width: i32, height: i32) -> Result {
     let side = |given: i32| u32::try_from(given).map_err(|_| CUresult::INVALID_VALUE);
     let grid = [side(width)?, side(height)?];

@@ -1,4 +1,5 @@
-//! Libraries: images that belong to no context and become modules of those in which their kernels are used.
+//! Libraries: images that belong to no context and become modules of those in which their kernels
+//! are used.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};

@@ -38,7 +38,8 @@ pub fn create() -> CUlinkState {
 /// Adds an input.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for what is no link (any more) or is complete, `INVALID_VALUE` for an unknown kind, `INVALID_IMAGE` for no bytes.
+/// `INVALID_HANDLE` for what is no link (any more) or is complete, `INVALID_VALUE` for an unknown
+/// kind, `INVALID_IMAGE` for no bytes.
 pub fn add(link: CUlinkState, input: &LinkInput) -> Result {
     let link = LINKS.get(link.0.addr()).ok_or(CUresult::INVALID_HANDLE)?;
     let mut link = held(&link);

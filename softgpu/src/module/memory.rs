@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::world::{Device, Kind, PageRun};
 
-/// Pages that a module's code and constants take: one, whatever the image, because images are opaque.
+/// Pages that a module's code and constants take: one, whatever the image, because images are
+/// opaque.
 const PAGES: u64 = 1;
 
 /// Memory of loaded code; it goes back when this is dropped.

@@ -1,8 +1,9 @@
 //! Modules, libraries, functions and the built-in kernels.
 //!
-//! Images are opaque: any bytes load. What a function does is decided by its name alone ([`kernels`]); every other name is a
-//! kernel that takes a little time and does nothing. Kernels of a library (`CUkernel`) become functions of a context when they are
-//! first used there, and are accepted wherever a function is.
+//! Images are opaque: any bytes load. What a function does is decided by its name alone
+//! ([`kernels`]); every other name is a kernel that takes a little time and does nothing. Kernels
+//! of a library (`CUkernel`) become functions of a context when they are first used there, and are
+//! accepted wherever a function is.
 
 mod attributes;
 mod function;

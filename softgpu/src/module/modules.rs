@@ -1,7 +1,8 @@
 //! Modules: an opaque image loaded into a context, and the functions found in it.
 //!
-//! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first launched, so that a context
-//! grows long after the load succeeded, as it does on drivers since CUDA 12.2.
+//! Loading is lazy unless `CUDA_MODULE_LOADING=EAGER`: the memory is taken when a function is first
+//! launched, so that a context grows long after the load succeeded, as it does on drivers since
+//! CUDA 12.2.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -58,7 +59,7 @@ impl Module {
     /// The function of this name, always the same one.
     ///
     /// # Errors
-    /// `NOT_FOUND` for the empty name: any other may be in an image nobody can read.
+    /// `NOT_FOUND` for the empty name: any other may be in an image that cannot be read.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<CUfunction> {
         if name.is_empty() {
             return Err(CUresult::NOT_FOUND);
@@ -72,7 +73,8 @@ impl Module {
         Ok(made)
     }
 
-    /// The functions that were asked for by name, oldest first: the only ones that an opaque image is known to have.
+    /// The functions that were asked for by name, oldest first: the only ones that an opaque image
+    /// is known to have.
     pub fn known_functions(&self) -> Vec<CUfunction> {
         let mut known: Vec<CUfunction> = self.functions().values().copied().collect();
         known.sort_unstable();

@@ -1,4 +1,5 @@
-//! How many blocks fit on a multiprocessor: compute capability 9.0's limits, for kernels of modelled size.
+//! How many blocks fit on a multiprocessor: compute capability 9.0's limits, for kernels of
+//! modelled size.
 
 use super::attributes::MAX_SHARED;
 
@@ -10,7 +11,8 @@ const SM_BLOCKS: u32 = 32;
 const SM_SHARED: u32 = 228 << 10;
 const BLOCK_RESERVE: u32 = 1 << 10;
 
-/// Blocks of `threads` threads and `shared` bytes that are resident on one multiprocessor; 0 if not even one is.
+/// Blocks of `threads` threads and `shared` bytes that are resident on one multiprocessor; 0 if not
+/// even one is.
 pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
     if threads == 0 || threads > 1024 || shared > MAX_SHARED {
         return 0;
@@ -20,8 +22,9 @@ pub fn blocks_per_sm(threads: u32, shared: u32) -> u32 {
     SM_BLOCKS.min(by_threads).min(by_shared)
 }
 
-/// The largest block of at most `limit` threads (0: any) that fills a multiprocessor best, with `shared(threads)` bytes each, and
-/// how many of them then fill a device of `sm` multiprocessors: (blocks, threads).
+/// The largest block of at most `limit` threads (0: any) that fills a multiprocessor best, with
+/// `shared(threads)` bytes each, and how many of them then fill a device of `sm` multiprocessors:
+/// (blocks, threads).
 pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32) {
     let limit = if limit == 0 { 1024 } else { limit.min(1024) };
     let whole = (1..=(limit - 1) / 32).rev().map(|warps| warps * 32);
@@ -40,8 +43,8 @@ pub fn best_block(sm: u32, limit: u32, shared: impl Fn(u32) -> u32) -> (u32, u32
     (sm * blocks_per_sm(threads, shared(threads)), threads)
 }
 
-/// Dynamic shared memory each of `blocks` blocks of `threads` threads can have on one multiprocessor (bytes); `None` if they do not
-/// fit at all.
+/// Dynamic shared memory each of `blocks` blocks of `threads` threads can have on one
+/// multiprocessor (bytes); `None` if they do not fit at all.
 pub fn shared_for(blocks: u32, threads: u32) -> Option<u32> {
     if blocks == 0 || blocks > blocks_per_sm(threads, 0) {
         return None;

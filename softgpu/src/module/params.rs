@@ -1,8 +1,9 @@
 //! Kernel parameters: read from the application at launch, laid out as C lays out a struct of them.
 //!
 //! # Safety
-//! `unsafe` follows the two forms `cuLaunchKernel` documents: an array of pointers, one per parameter, each to a value of that
-//! parameter's size; or a list of options ended by `CU_LAUNCH_PARAM_END` that names one buffer and its size. NULL is refused.
+//! `unsafe` follows the two forms `cuLaunchKernel` documents: an array of pointers, one per
+//! parameter, each to a value of that parameter's size; or a list of options ended by
+//! `CU_LAUNCH_PARAM_END` that names one buffer and its size. NULL is refused.
 #![allow(unsafe_code, reason = "parameters are behind the caller's pointers")]
 
 use std::ffi::c_void;
@@ -14,7 +15,8 @@ use gpushare_cuda_abi::cuda::{
 use super::kernels::Builtin;
 use crate::error::Result;
 
-/// The bytes of a launch's parameters; empty where the kernel is not built in and gave an array (its layout is not known).
+/// The bytes of a launch's parameters; empty where the kernel is not built in and gave an array
+/// (its layout is not known).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Params(Vec<u8>);
 
@@ -25,7 +27,8 @@ impl Params {
     /// Reads what a launch was given.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if both forms are given, a built-in kernel's are missing or too short, or an option is unknown.
+    /// `INVALID_VALUE` if both forms are given, a built-in kernel's are missing or too short, or an
+    /// option is unknown.
     ///
     /// # Safety
     /// `kernel_params` and `extra` are NULL or as `cuLaunchKernel` demands for this kernel.
@@ -68,7 +71,8 @@ impl Params {
             if value.is_null() {
                 return Err(CUresult::INVALID_VALUE);
             }
-            // SAFETY: the entry points to a value of this parameter's size, and `bytes` has that room at its offset.
+            // SAFETY: the entry points to a value of this parameter's size, and `bytes` has that
+            // room at its offset.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     value.cast::<u8>(),

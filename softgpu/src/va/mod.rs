@@ -1,12 +1,13 @@
 //! Device addresses of this process.
 //!
-//! One large window of address space is reserved and never dereferenceable, so that the host faults on a device pointer exactly as
-//! on a real GPU. The bytes lie in a second window, the *shadow*, at a fixed distance. What may be touched is decided by a table of
-//! published ranges, before anything is touched: [`check`] and [`bytes`] answer a [`Fault`], never a signal.
+//! One large window of address space is reserved and never dereferenceable, so that the host faults
+//! on a device pointer exactly as on a real GPU. The bytes lie in a second window, the *shadow*, at
+//! a fixed distance. What may be touched is decided by a table of published ranges, before anything
+//! is touched: [`check`] and [`bytes`] answer a [`Fault`], never a signal.
 //!
-//! The three layers, each with its opposite: [`reserve`]/[`release`] addresses, [`map`]/[`unmap`] memory behind whole pages of
-//! them, [`publish`]/[`retract`] what is addressable, to the byte. Host memory known to the driver (pinned, registered) has only
-//! the last layer.
+//! The three layers, each with its opposite: [`reserve`]/[`release`] addresses, [`map`]/[`unmap`]
+//! memory behind whole pages of them, [`publish`]/[`retract`] what is addressable, to the byte.
+//! Host memory known to the driver (pinned, registered) has only the last layer.
 
 mod ranges;
 mod window;
@@ -29,17 +30,19 @@ pub use ranges::{Access, Fault, Range};
 pub enum Backing<'a> {
     /// Physical pages of a device.
     Pages(&'a Device, &'a [PageRun]),
-    /// A file (managed memory that lives on the host), from a byte offset that is a multiple of the host's page size.
+    /// A file (managed memory that lives on the host), from a byte offset that is a multiple of the
+    /// host's page size.
     File(BorrowedFd<'a>, u64),
 }
 
 static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
 
-/// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the default). Freed addresses are
-/// the last to be handed out again.
+/// Reserves `len` bytes of addresses, aligned to `align` (a power of two, at least 2 MiB; 0 for the
+/// default). Freed addresses are the last to be handed out again.
 ///
 /// # Errors
-/// `INVALID_VALUE` if `len` is no multiple of 2 MiB or `align` no power of two, `OUT_OF_MEMORY` if no such stretch is free.
+/// `INVALID_VALUE` if `len` is no multiple of 2 MiB or `align` no power of two, `OUT_OF_MEMORY` if
+/// no such stretch is free.
 pub fn reserve(len: u64, align: u64) -> Result<u64> {
     Window::get()?.reserve(len, align, None)
 }
@@ -70,11 +73,12 @@ pub fn is_device(addr: u64) -> bool {
     Window::get().is_ok_and(|window| window.holds(addr))
 }
 
-/// Puts memory behind the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes. With `host` the host may
-/// dereference the addresses too (managed memory). It publishes nothing.
+/// Puts memory behind the reserved addresses from `addr`, a multiple of 2 MiB, for `len` bytes.
+/// With `host` the host may dereference the addresses too (managed memory). It publishes nothing.
 ///
 /// # Errors
-/// `INVALID_VALUE` if the range is not inside one reservation or the backing is shorter, `OPERATING_SYSTEM` if the kernel refuses.
+/// `INVALID_VALUE` if the range is not inside one reservation or the backing is shorter,
+/// `OPERATING_SYSTEM` if the kernel refuses.
 pub fn map(addr: u64, len: u64, backing: Backing<'_>, host: bool) -> Result {
     let window = Window::get()?;
     window.inside(addr, len)?;
@@ -105,7 +109,8 @@ pub fn map(addr: u64, len: u64, backing: Backing<'_>, host: bool) -> Result {
     }
 }
 
-/// Takes the memory behind `addr..addr+len` away again; the addresses stay reserved. Retract what was published there first.
+/// Takes the memory behind `addr..addr+len` away again; the addresses stay reserved. Retract what
+/// was published there first.
 ///
 /// # Errors
 /// `INVALID_VALUE` if the range is not inside one reservation.
@@ -115,7 +120,8 @@ pub fn unmap(addr: u64, len: u64) -> Result {
     window.unback(addr, len)
 }
 
-/// Makes `base..base+len` addressable as `range` says. For host memory `range.host` is set and the bytes are at `base` itself.
+/// Makes `base..base+len` addressable as `range` says. For host memory `range.host` is set and the
+/// bytes are at `base` itself.
 ///
 /// # Errors
 /// `INVALID_VALUE` if a part of it is published already.
@@ -161,8 +167,9 @@ pub fn check(ordinal: u32, addr: u64, len: u64, access: Access) -> std::result::
         .check(Some(ordinal), addr, len, access)
 }
 
-/// Where the host finds the `len` bytes that the device sees at `addr`, whoever may touch them. The pointer is good until the range
-/// is retracted: whoever retracts it makes sure first that no work is left that uses it.
+/// Where the host finds the `len` bytes that the device sees at `addr`, whatever access is allowed.
+/// The pointer is good until the range is retracted: code that retracts it makes sure first that no
+/// work is left that uses it.
 ///
 /// # Errors
 /// The first address that nothing is published at.

@@ -57,7 +57,8 @@ pub struct Range {
     pub writers: u32,
     /// The bytes are at the very address (pinned or registered host memory).
     pub host: bool,
-    /// Peers of `home` may touch it once peer access is enabled (linear memory; not memory with rights of its own).
+    /// Peers of `home` may touch it once peer access is enabled (linear memory; not memory with
+    /// rights of its own).
     pub peers: bool,
 }
 
@@ -139,7 +140,8 @@ impl Ranges {
         (addr - base < range.len).then_some((*base, *range))
     }
 
-    /// Walks neighbouring ranges until `len` bytes are covered; `ordinal` `None` asks for presence only.
+    /// Walks neighbouring ranges until `len` bytes are covered; `ordinal` `None` asks for presence
+    /// only.
     pub(super) fn check(
         &self,
         ordinal: Option<u32>,
@@ -155,7 +157,8 @@ impl Ranges {
                 addr: at,
                 absent: true,
             })?;
-            // Bytes at the address and bytes in the shadow are never one stretch, even at touching addresses.
+            // Bytes at the address and bytes in the shadow are never one stretch, even at touching
+            // addresses.
             if *host.get_or_insert(range.host) != range.host {
                 return Err(Fault {
                     addr: at,

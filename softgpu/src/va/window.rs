@@ -1,8 +1,9 @@
-//! The two windows of address space, and who has which stretch of the first.
+//! The two windows of address space, and the owners of stretches of the first.
 //!
 //! # Safety
-//! `mmap` with `MAP_FIXED` replaces whatever is there. It is only ever asked for ranges inside the two windows, which this file
-//! reserved and nobody else uses; [`Window::inside`] is what callers check first.
+//! `mmap` with `MAP_FIXED` replaces whatever is there. It is only ever asked for ranges inside the
+//! two windows, which this file reserved and nobody else uses; [`Window::inside`] is what callers
+//! check first.
 #![allow(
     unsafe_code,
     reason = "mapping memory at chosen addresses inside our own windows"
@@ -17,7 +18,8 @@ use gpushare_cuda_abi::cuda::CUresult;
 use crate::error::Result;
 use crate::spec::PAGE;
 
-/// Size of each window. Programs reserve more addresses than a device has memory (growing segments take 9/8 of it each).
+/// Size of each window. Programs reserve more addresses than a device has memory (growing segments
+/// take 9/8 of it each).
 const WINDOW: u64 = 16 << 40;
 
 /// The window of device addresses; the shadow starts where it ends.

@@ -15,7 +15,8 @@ use super::state::mix;
 use crate::error::Result;
 use crate::spec::{PAGE, Spec};
 
-/// What memory is for. `Context` and `Module` are what the driver takes behind the application's back; the rest was asked for.
+/// What memory is for. `Context` and `Module` are what the driver takes behind the application's
+/// back; the rest was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -119,7 +120,8 @@ impl Device {
         self.spec().mem
     }
 
-    /// Bytes that are free as `cuMemGetInfo` tells: what was given back late is not yet counted. Counts as an operation.
+    /// Bytes that are free as `cuMemGetInfo` tells: what was given back late is not yet counted.
+    /// Counts as an operation.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost.
@@ -136,7 +138,8 @@ impl Device {
         let _ = self.machine.locked(|view, facts| view.tick(facts));
     }
 
-    /// Takes `pages` physical pages for this process. If too few are free, everything that may legally return is collected first.
+    /// Takes `pages` physical pages for this process. If too few are free, everything that may
+    /// legally return is collected first.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the pages are not there even then; nothing is taken.
@@ -157,7 +160,8 @@ impl Device {
         }
     }
 
-    /// Tells the truth counters that the application asked for `delta` bytes more (or less). Never fails, never refuses.
+    /// Tells the truth counters that the application asked for `delta` bytes more (or less). Never
+    /// fails, never refuses.
     pub fn note(&self, kind: Kind, delta: i64) {
         if let Ok(slot) = self.machine.slot() {
             let _ = self
@@ -166,8 +170,9 @@ impl Device {
         }
     }
 
-    /// Makes pages of this process shareable between processes; they live until the last [`Share`] of them is gone, whoever holds
-    /// it, and must not be given back by [`give`](Self::give) any more. `tag` travels with them.
+    /// Makes pages of this process shareable between processes; they live until the last [`Share`]
+    /// of them is gone, whichever process holds it, and must not be given back by
+    /// [`give`](Self::give) any more. `tag` travels with them.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if the shared state is lost or full.
@@ -178,22 +183,24 @@ impl Device {
     /// A second hold on shared pages of this device, by the number another process told.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if nobody holds them any more.
+    /// `INVALID_VALUE` if no process holds them any more.
     pub fn join(self: &Arc<Self>, id: u64) -> Result<Share> {
         Share::join(self, id)
     }
 
-    /// A descriptor that holds nothing but names the bytes of this device's memory (for [`va::map`](crate::va::map)).
+    /// A descriptor that holds nothing but names the bytes of this device's memory (for
+    /// [`va::map`](crate::va::map)).
     pub fn data_fd(&self) -> RawFd {
         self.machine.data_fd(self.at())
     }
 
-    /// Words all processes of the machine share, 0 when it is founded: whose turn it is on the hardware lane `lane` (0 to 2).
+    /// Words all processes of the machine share, 0 when it is founded: whose turn it is on the
+    /// hardware lane `lane` (0 to 2).
     pub(crate) fn turns(&self, lane: usize) -> &[AtomicU64] {
         self.machine.turns(self.at(), lane)
     }
 
-    /// Who this process is among those who take turns; not 0.
+    /// This process's number among those that take turns; not 0.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.
@@ -206,8 +213,8 @@ impl Device {
         self.machine.process_lives(slot)
     }
 
-    /// How long this process has had the hardware lane `lane`, in ns: whoever reserves a span of it adds its length. Truth for tests,
-    /// and what NVML's utilisation is made of.
+    /// How long this process has had the hardware lane `lane`, in ns: a process that reserves a
+    /// span of it adds its length. Truth for tests, and what NVML's utilisation is made of.
     ///
     /// # Errors
     /// `DEINITIALIZED` in a process without a slot.

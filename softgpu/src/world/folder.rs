@@ -1,8 +1,10 @@
-//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and who makes and removes them. Where `/dev/shm` is
-//! too small to hold what programs write into device memory (containers often get 64 MiB), `/tmp` takes its place.
+//! Where machines lie: `/dev/shm/softgpu-<uid>/<machine>/`, one folder each, and how they are made
+//! and removed. Where `/dev/shm` is too small to hold what programs write into device memory
+//! (containers often get 64 MiB), `/tmp` takes its place.
 //!
-//! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A machine whose processes are
-//! all gone is taken over by the next that asks for its name, or swept by the next that opens any.
+//! Opening, founding and removing happen under one lock, the *gate*, a file in the folder above. A
+//! machine whose processes are all gone is taken over by the next that asks for its name, or swept
+//! by the next that opens any.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,7 +24,8 @@ const LEAST_ROOM: u64 = 1 << 30;
 /// The longest wait for the gate; it is held for microseconds.
 const GATE_WAIT: Duration = Duration::from_secs(10);
 
-/// The folder of the machine that `spec` and the environment name. Every library of a process must come to the same answer.
+/// The folder of the machine that `spec` and the environment name. Every library of a process must
+/// come to the same answer.
 pub(super) fn of(spec: &Spec) -> PathBuf {
     let machine = match (&spec.name, std::env::var(PRIVATE)) {
         (Some(name), _) => format!("name-{name}"),
@@ -42,7 +45,8 @@ pub(super) fn of_name(name: &str) -> PathBuf {
 }
 
 fn root() -> PathBuf {
-    // Every process must come to the same answer: it depends on the file system's size, not on what is free in it.
+    // Every process must come to the same answer: it depends on the file system's size, not on what
+    // is free in it.
     let roomy = sys::file_system_size("/dev/shm").is_some_and(|bytes| bytes >= LEAST_ROOM);
     let above = if roomy { "/dev/shm" } else { "/tmp" };
     PathBuf::from(format!("{above}/softgpu-{}", sys::user()))
@@ -120,12 +124,12 @@ pub(super) fn open(path: &Path, create: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Whether somebody alive holds a slot of the machine.
+/// Whether a living process holds a slot of the machine.
 pub(super) fn inhabited(folder: &Path) -> bool {
     open(&folder.join("locks"), false).is_ok_and(|locks| sys::is_held(&locks, 0, SLOTS as u64))
 }
 
-/// Removes a machine nobody holds.
+/// Removes a machine that no process holds.
 pub(super) fn remove(_gate: &Gate, folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -133,7 +137,7 @@ pub(super) fn remove(_gate: &Gate, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes every machine that nobody holds any more, but `keep`.
+/// Removes every machine that no process holds any more, but `keep`.
 pub(super) fn sweep(gate: &Gate, keep: &Path) {
     let Ok(entries) = fs::read_dir(root()) else {
         return;

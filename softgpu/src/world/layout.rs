@@ -1,6 +1,8 @@
-//! What lies in the state file of a machine: a header, then one record per physical page of each device.
+//! What lies in the state file of a machine: a header, then one record per physical page of each
+//! device.
 //!
-//! Everything here is plain integers, valid for any bytes, and only touched under the lock in the header.
+//! Everything here is plain integers, valid for any bytes, and only touched under the lock in the
+//! header.
 
 use crate::exec::turns::WORDS as TURN_WORDS;
 use crate::spec::{MAX_DEVICES, PAGE, Spec};
@@ -106,8 +108,9 @@ pub(crate) struct Header {
 
 /// Engines of a device that have shared words: compute, copies to the device, copies to the host.
 pub(crate) const LANES: usize = 3;
-/// Where the words start that are used without the lock: for each slot, device and lane, how long the process has had the engine
-/// (ns); then for each device and lane its [turns](crate::exec::turns).
+/// Where the words start that are used without the lock: for each slot, device and lane, how long
+/// the process has had the engine (ns); then for each device and lane its
+/// [turns](crate::exec::turns).
 pub(crate) const LANES_AT: usize = size_of::<Header>().next_multiple_of(4096);
 const ENGINES: usize = MAX_DEVICES as usize * LANES;
 const LANE_WORDS: usize = (SLOTS + TURN_WORDS) * ENGINES;

@@ -87,7 +87,7 @@ pub(crate) struct Machine {
     spec: Spec,
     folder: PathBuf,
     shm: Shm,
-    /// To ask who is alive: another description than the one that holds our slot.
+    /// To ask which processes are alive: another description than the one that holds our slot.
     probe: File,
     data: Vec<File>,
     /// Our slot, if we have one.
@@ -95,7 +95,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Opens the machine `spec` describes, founding it if nobody has it open.
+    /// Opens the machine `spec` describes, founding it if no process has it open.
     pub(crate) fn open(spec: &Spec, part: Part) -> std::result::Result<Self, OpenError> {
         let folder = folder::of(spec);
         let gate = folder::gate()?;
@@ -193,7 +193,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last one out removes the machine.
+    /// Leaves: what this process holds is on its way back, unless a forked child holds it. The last
+    /// one out removes the machine.
     pub(crate) fn leave(&self) {
         let Some(member) = &self.member else { return };
         let Some(locks) = member
@@ -217,7 +218,8 @@ impl Machine {
         &self.spec
     }
 
-    /// Something that names it, the same in every library of a process: what device UUIDs are made of.
+    /// Something that names it, the same in every library of a process: what device UUIDs are made
+    /// of.
     pub(crate) fn identity(spec: &Spec) -> String {
         folder::of(spec)
             .file_name()

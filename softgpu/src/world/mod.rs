@@ -1,8 +1,9 @@
 //! The machine: devices and their physical memory, shared by the processes of one name.
 //!
-//! From the outside in: [`process()`] is what `cuInit` made; a [`Device`] takes and gives pages through its machine, whose
-//! state lies in a shared file under a lock that survives its holder. Who is alive is told by file locks that die with their
-//! holders, so a killed process needs no cleaning up of its own.
+//! From the outside in: [`process()`] is what `cuInit` made; a [`Device`] takes and gives pages
+//! through its machine, whose state lies in a shared file under a lock that survives its holder.
+//! File locks tell which processes are alive: they die with their holders, so a killed
+//! process needs no cleaning up of its own.
 
 mod device;
 mod ext;

@@ -1,4 +1,5 @@
-//! This process's side of the machine: which devices it sees, whether it has initialised, whether it is a forked child.
+//! This process's side of the machine: which devices it sees, whether it has initialised, whether
+//! it is a forked child.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,8 +31,8 @@ pub struct Process {
 /// The initialised process.
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver is lost for good; `DEINITIALIZED` while the
-/// process exits.
+/// `NOT_INITIALIZED` before `cuInit`, and in a child forked after it, where the driver is lost for
+/// good; `DEINITIALIZED` while the process exits.
 pub fn process() -> Result<&'static Process> {
     match STAGE.load(Ordering::Acquire) {
         READY => PROCESS.get().ok_or(CUresult::NOT_INITIALIZED),
@@ -40,9 +41,10 @@ pub fn process() -> Result<&'static Process> {
     }
 }
 
-/// Refuses a call of the function `symbol` once the driver is torn down, which it is when the process exits. What a real driver does
-/// then is undefined: so the process is ended with a line that names the function, or with `exit=refuse` in SPEC the answer is the one
-/// that drivers have been seen to give.
+/// Refuses a call of the function `symbol` once the driver is torn down, which it is when the
+/// process exits. What a real driver does then is undefined: so the process is ended with a line
+/// that names the function, or with `exit=refuse` in SPEC the answer is the one that drivers have
+/// been seen to give.
 ///
 /// # Errors
 /// `DEINITIALIZED`, with `exit=refuse`.
@@ -66,9 +68,10 @@ pub fn still_there(symbol: &str) -> Result {
 /// Initialises the process: opens the machine SPEC describes. Does nothing the second time.
 ///
 /// # Errors
-/// `INVALID_VALUE` if SPEC is not accepted or contradicts the machine of its name (with a line on stderr), `NO_DEVICE` if no device
-/// is visible, `NOT_INITIALIZED` in a child forked after it, `DEINITIALIZED` while the process exits, `SYSTEM_NOT_READY` if the
-/// shared state cannot be opened.
+/// `INVALID_VALUE` if SPEC is not accepted or contradicts the machine of its name (with a line on
+/// stderr), `NO_DEVICE` if no device is visible, `NOT_INITIALIZED` in a child forked after it,
+/// `DEINITIALIZED` while the process exits, `SYSTEM_NOT_READY` if the shared state cannot be
+/// opened.
 pub fn init() -> Result {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +114,8 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// A forked child has the memory of an initialised process and no device: real drivers refuse everything there.
+/// A forked child has the memory of an initialised process and no device: real drivers refuse
+/// everything there.
 extern "C" fn forked() {
     let _ = STAGE.compare_exchange(READY, FORKED, Ordering::AcqRel, Ordering::Relaxed);
 }

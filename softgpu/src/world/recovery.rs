@@ -6,7 +6,8 @@ use super::state::{Facts, View};
 use crate::spec::MAX_DEVICES;
 
 impl View<'_> {
-    /// Finds processes and shares that nobody holds any more; their pages are on their way back from now on.
+    /// Finds processes that have died and shares without a holder; their pages are on their way
+    /// back from now on.
     pub(crate) fn reap(&mut self, facts: &dyn Facts) {
         let mut died = [false; SLOTS];
         for (index, slot) in self.header.slots.iter_mut().enumerate() {
@@ -30,7 +31,7 @@ impl View<'_> {
         self.bury();
     }
 
-    /// Gives back the pages of every share nobody holds.
+    /// Gives back the pages of every share without a holder.
     pub(crate) fn end_shares(&mut self, facts: &dyn Facts) {
         if self.header.shares == 0 {
             return;
@@ -58,7 +59,8 @@ impl View<'_> {
         self.header.shares = asked.iter().filter(|(_, lives)| *lives).count() as u64;
     }
 
-    /// Frees the slots of dead processes that have nothing left; only then what they asked for stops to count.
+    /// Frees the slots of dead processes that have nothing left; only then what they asked for
+    /// stops to count.
     pub(crate) fn bury(&mut self) {
         if self.header.dead == 0 {
             return;
@@ -89,13 +91,15 @@ impl View<'_> {
         }
     }
 
-    /// Recomputes every sum from the page records and the slots: after a process died in the middle of a change.
+    /// Recomputes every sum from the page records and the slots: after a process died in the middle
+    /// of a change.
     pub(crate) fn repair(&mut self) {
         for slot in &mut self.header.slots {
             slot.uses
                 .iter_mut()
                 .for_each(|used| used.pages = Default::default());
-            // Who found a process dead may have died before its pages were on their way: it is to be found again.
+            // The process that found another one dead may have died before the pages were on their
+            // way: the dead one must be found again.
             slot.dead = 0;
         }
         for device in 0..self.devices() {

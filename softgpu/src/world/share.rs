@@ -1,8 +1,8 @@
 //! Pages that several processes hold together: IPC memory and exported handles.
 //!
-//! A share is a file in the machine's folder that says which pages it is. Whoever holds it has the file open with a lock; the lock
-//! goes with the last copy of that descriptor, in a forked child, another process or a message under way. When no lock is
-//! left the pages return.
+//! A share is a file in the machine's folder that says which pages it is. A process that holds it
+//! has the file open with a lock; the lock goes with the last copy of that descriptor, in a forked
+//! child, another process or a message under way. When no lock is left the pages return.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -97,7 +97,8 @@ impl Share {
         &self.tag
     }
 
-    /// A descriptor that holds the pages by itself, wherever it is sent (`SCM_RIGHTS`), until its last copy is closed.
+    /// A descriptor that holds the pages by itself, wherever it is sent (`SCM_RIGHTS`), until its
+    /// last copy is closed.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM` if there are no descriptors left.
@@ -108,7 +109,8 @@ impl Share {
     /// The hold behind a descriptor made by [`export`](Self::export), in whatever process.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if the descriptor is none of ours, or names a device this process does not see.
+    /// `INVALID_VALUE` if the descriptor is none of ours, or names a device this process does not
+    /// see.
     pub fn import(process: &Process, descriptor: BorrowedFd<'_>) -> Result<Self> {
         let file = File::from(
             descriptor

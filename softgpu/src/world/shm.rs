@@ -1,9 +1,10 @@
 //! The state file in memory, and its lock: a mutex that survives the death of its holder.
 //!
 //! # Safety
-//! The mapping is as long as the file was made ([`layout::file_len`](super::layout::file_len)), checked when it is opened, and lives
-//! as long as [`Shm`]. Its records are integers, valid for any bytes. References into it exist only inside [`Shm::locked`], under the
-//! mutex, which every process that maps the file uses; the file has mode 0600 in a folder of the same user.
+//! The mapping is as long as the file was made ([`layout::file_len`](super::layout::file_len)),
+//! checked when it is opened, and lives as long as [`Shm`]. Its records are integers, valid for any
+//! bytes. References into it exist only inside [`Shm::locked`], under the mutex, which every
+//! process that maps the file uses; the file has mode 0600 in a folder of the same user.
 #![allow(unsafe_code, reason = "shared memory and a process-shared mutex")]
 
 use std::fs::File;
@@ -62,10 +63,11 @@ impl Shm {
         self.base.as_ptr().cast()
     }
 
-    /// Makes a zero-filled file a machine; nobody else may have it open yet.
+    /// Makes a zero-filled file a machine; no other process may have it open yet.
     pub(super) fn found(&self) {
         let header = self.header();
-        // SAFETY: the file is zero-filled and ours alone until the magic is stored; attributes live on the stack.
+        // SAFETY: the file is zero-filled and ours alone until the magic is stored; attributes live
+        // on the stack.
         unsafe {
             let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&raw mut attributes);
@@ -105,11 +107,13 @@ impl Shm {
             at + count * size_of::<u64>() <= PAGES_AT,
             "places are made of a slot, a device and a lane"
         );
-        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as atomics.
+        // SAFETY: inside the mapping (the page records lie behind), aligned, and only ever used as
+        // atomics.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<AtomicU64>(), count) }
     }
 
-    /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the state is repaired first.
+    /// Runs `act` on the state, alone among all processes. If the last holder of the lock died, the
+    /// state is repaired first.
     pub(super) fn locked<T>(&self, act: impl FnOnce(&mut View<'_>) -> T) -> Result<T> {
         let header = self.header();
         // SAFETY: the mutex was made by `found` and is never destroyed while somebody maps it.
@@ -119,7 +123,8 @@ impl Shm {
         }
         let unlock = Unlock(header);
         let count = pages_per_device(&self.spec) * self.spec.count as usize;
-        // SAFETY: we hold the lock, so these are the only references; the mapping holds header and pages (checked in `map`).
+        // SAFETY: we hold the lock, so these are the only references; the mapping holds header and
+        // pages (checked in `map`).
         let mut view = unsafe {
             View {
                 header: &mut *header,
@@ -135,7 +140,8 @@ impl Shm {
         };
         if answer == libc::EOWNERDEAD {
             view.repair();
-            // SAFETY: we own the mutex in its inconsistent state, and what it protects is consistent again.
+            // SAFETY: we own the mutex in its inconsistent state, and what it protects is
+            // consistent again.
             unsafe { libc::pthread_mutex_consistent(&raw mut (*header).mutex) };
         }
         let result = act(&mut view);

@@ -1,7 +1,8 @@
 //! What happens to the state of a machine: taking, giving, the delay in between, death, and repair.
 //!
-//! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`] who is alive. Pages whose
-//! bytes must be erased are collected in `erase`; whoever holds the lock does it before letting go.
+//! Pure: it works on the header and the page records, wherever they lie, and asks through [`Facts`]
+//! which processes are alive. Pages whose bytes must be erased are collected in `erase`; the holder
+//! of the lock erases them before it releases it.
 
 use std::ops::Range;
 
@@ -14,11 +15,11 @@ const MOST_LATE: u64 = 8;
 /// How often, in operations, processes are asked whether they are alive.
 const REAP_EVERY: u64 = 16;
 
-/// Who is alive: answered by locks that die with their holders.
+/// Which processes are alive: answered by locks that die with their holders.
 pub(crate) trait Facts {
-    /// Whether somebody holds the process slot.
+    /// Whether a process holds the slot.
     fn process_lives(&self, slot: usize) -> bool;
-    /// Whether somebody holds the share; when not, it forgets it.
+    /// Whether a process holds the share; if not, the share is forgotten.
     fn share_lives(&self, share: u64) -> bool;
 }
 
@@ -57,7 +58,8 @@ impl View<'_> {
         self.per_device as u64 - self.header.devices[device].taken
     }
 
-    /// Takes pages for the process in `slot`; `None` if they are not there even after everything returnable has returned.
+    /// Takes pages for the process in `slot`; `None` if they are not there even after everything
+    /// returnable has returned.
     pub(crate) fn take(
         &mut self,
         facts: &dyn Facts,
@@ -196,7 +198,7 @@ impl View<'_> {
             *pages = pages.saturating_sub(1);
             page.state = FREE;
             if slot.dead != 0 {
-                // Nobody can reuse these bytes unseen: let the host have its memory back.
+                // No process can reuse these bytes unseen: let the host have its memory back.
                 page.number = 0;
                 extend(&mut dirty, at);
             }
@@ -239,7 +241,8 @@ impl View<'_> {
         state.late += 1;
     }
 
-    /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed has it.
+    /// When something given back now is free: 1 to [`MOST_LATE`] operations from now, as the seed
+    /// has it.
     pub(super) fn due(&self, what: u64) -> u64 {
         self.header.tick + 1 + mix(self.seed ^ mix(self.header.tick ^ mix(what))) % MOST_LATE
     }

@@ -23,7 +23,8 @@ impl Facts for Dead {
 #[allow(unsafe_code, reason = "the header is too large for the stack")]
 fn header() -> Box<Header> {
     let layout = Layout::new::<Header>();
-    // SAFETY: zeroes are a valid header (integers and a mutex that is not used), allocated as a box is.
+    // SAFETY: zeroes are a valid header (integers and a mutex that is not used), allocated as a box
+    // is.
     unsafe { Box::from_raw(alloc_zeroed(layout).cast()) }
 }
 

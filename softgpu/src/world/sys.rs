@@ -1,7 +1,8 @@
 //! Small questions and requests to the kernel.
 //!
 //! # Safety
-//! Each call takes no pointer, or one to a local that outlives it, and descriptors that are open for its length.
+//! Each call takes no pointer, or one to a local that outlives it, and descriptors that are open
+//! for its length.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper in std")]
 
 use std::fs::File;
@@ -32,14 +33,16 @@ pub(super) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// How a stretch of a file is locked by an open file description. The lock goes with the description's last copy.
+/// How a stretch of a file is locked by an open file description. The lock goes with the
+/// description's last copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Hold {
     Shared,
     Exclusive,
 }
 
-/// Locks `len` bytes from `start` for the description of `file`, or says false if another one has them.
+/// Locks `len` bytes from `start` for the description of `file`, or says false if another one has
+/// them.
 pub(super) fn try_lock(file: BorrowedFd<'_>, start: u64, len: u64, hold: Hold) -> io::Result<bool> {
     let mut request = flock(start, len, hold);
     // SAFETY: `request` is a local of the type this command takes.
@@ -51,7 +54,8 @@ pub(super) fn try_lock(file: BorrowedFd<'_>, start: u64, len: u64, hold: Hold) -
     }
 }
 
-/// Whether another description than that of `file` holds any of `len` bytes from `start`. In doubt: yes.
+/// Whether another description than that of `file` holds any of `len` bytes from `start`. In doubt:
+/// yes.
 pub(super) fn is_held(file: &File, start: u64, len: u64) -> bool {
     let mut request = flock(start, len, Hold::Exclusive);
     // SAFETY: `request` is a local of the type this command takes.
@@ -86,7 +90,8 @@ pub(super) fn erase(file: &File, run: PageRun) -> io::Result<()> {
     }
 }
 
-/// Has `child` called in every child this process forks from now on, and `end` when it exits normally.
+/// Has `child` called in every child this process forks from now on, and `end` when it exits
+/// normally.
 pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
     // SAFETY: both are plain functions of this library, which is never unloaded.
     unsafe {
@@ -95,8 +100,8 @@ pub(super) fn on_fork_and_exit(child: extern "C" fn(), end: extern "C" fn()) {
     }
 }
 
-/// Has `end` called when the calling thread ends, and not when the process does: exit handlers still find what the thread has.
-/// `end` is the same in every call.
+/// Has `end` called when the calling thread ends, and not when the process does: exit handlers
+/// still find what the thread has. `end` is the same in every call.
 pub(crate) fn at_thread_end(end: extern "C" fn()) {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     extern "C" fn ended(end: *mut libc::c_void) {
@@ -105,7 +110,8 @@ pub(crate) fn at_thread_end(end: extern "C" fn()) {
     }
     let key = KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: a local of the type the call fills, and a function of this library, which is never unloaded.
+        // SAFETY: a local of the type the call fills, and a function of this library, which is
+        // never unloaded.
         (unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } == 0).then_some(key)
     });
     if let Some(key) = *key {

@@ -3,10 +3,11 @@
 /// The variable.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The indices of the visible devices, in order. `text` is the variable's value, `uuids` the devices' UUIDs as text.
+/// The indices of the visible devices, in order. `text` is the variable's value, `uuids` the
+/// devices' UUIDs as text.
 ///
-/// As the driver does it: entries are indices, or UUIDs of which a unique beginning is enough; the first entry that names no device
-/// ends the list, and a device named twice empties it.
+/// As the driver does it: entries are indices, or UUIDs of which a unique beginning is enough; the
+/// first entry that names no device ends the list, and a device named twice empties it.
 pub(super) fn visible(text: Option<&str>, uuids: &[String]) -> Vec<u32> {
     let all = 0..u32::try_from(uuids.len()).expect("devices are few");
     let Some(text) = text else {

@@ -100,9 +100,21 @@ pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
     kinds
 }
 
+/// The interposer's types that are a C pointer (`repr(transparent)`), and that of a counting number.
+const POINTERS: [&str; 7] = [
+    "In<", "Out<", "InOut<", "InSlice<", "Room<", "Opaque<", "Text<",
+];
+const COUNT: &str = "Count<";
+
 /// How a machine passes a Rust type.
 pub(crate) fn kind(rust: &str, kinds: &Kinds) -> String {
     let rust = rust.trim();
+    if let Some(number) = rust.strip_prefix(COUNT) {
+        return kind(number.trim_end_matches('>'), kinds);
+    }
+    if POINTERS.iter().any(|name| rust.starts_with(name)) {
+        return "ptr".to_owned();
+    }
     if rust.starts_with('*') || rust.starts_with("Option<") || rust.starts_with("unsafe extern") {
         return "ptr".to_owned();
     }

@@ -138,5 +138,11 @@ fn a_wrong_parameter_would_be_found() {
             "ptr ptr ptr".to_owned()
         )
     );
+    assert_eq!(
+        read(
+            "fn cuMemMapArrayAsync(infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, out: Out<'_, u32>) -> CUresult = |call| call();"
+        ),
+        (names(&["cuMemMapArrayAsync"]), "ptr i4 ptr".to_owned())
+    );
     assert_eq!(recorded()["cuMemAlloc_v2"], "ptr i8");
 }

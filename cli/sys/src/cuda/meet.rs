@@ -9,9 +9,11 @@ use std::num::NonZeroUsize;
 use std::ptr::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `meet(uint64 ns, uint32 *own, const uint32 *peer, uint32 value)`; as for `spin`, softgpu knows it by its name.
+/// `meet(uint64 ns, uint32 *own, const uint32 *peer, uint32 value)`; as for `spin`, softgpu knows
+/// it by its name.
 const MEET: &str = concat!(include_str!("../meet.ptx"), "\0");
-/// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`: all contexts of the process see it.
+/// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`: all contexts of the process
+/// see it.
 const FOR_ALL: c_uint = 1 | 2;
 /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`: for another device of the process.
 const REGISTERED: c_int = 712;
@@ -24,8 +26,8 @@ const LINE: usize = 16;
 /// differences tell apart.
 const FAR: u32 = 1 << 30;
 
-/// A page of this process on which up to [`Board::PLACES`] devices say how far they are: the value of the last [`Stream::meet`] each has run,
-/// zero before the first.
+/// A page of this process on which up to [`Board::PLACES`] devices say how far they are: the value
+/// of the last [`Stream::meet`] each has run, zero before the first.
 #[derive(Clone, Copy, Debug)]
 pub struct Board(&'static Words);
 
@@ -84,7 +86,8 @@ pub struct Meeting<'gpu> {
 }
 
 impl Gpu {
-    /// Prepares kernels that speak at the place `own` of the board and wait for `peer`. Both lie below [`Board::PLACES`].
+    /// Prepares kernels that speak at the place `own` of the board and wait for `peer`. Both lie
+    /// below [`Board::PLACES`].
     ///
     /// # Errors
     /// As [`Gpu::open`]; a place that is not on the board.
@@ -111,8 +114,8 @@ impl Gpu {
 }
 
 impl<'gpu> Stream<'gpu> {
-    /// Submits a kernel that takes the device for `ns`, says `value`, and then holds the device until the peer has said that or a later one:
-    /// values go up by one, and around.
+    /// Submits a kernel that takes the device for `ns`, says `value`, and then holds the device
+    /// until the peer has said that or a later one: values go up by one, and around.
     ///
     /// # Errors
     /// As [`Gpu::open`].

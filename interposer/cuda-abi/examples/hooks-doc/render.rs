@@ -143,10 +143,28 @@ fn nvml() -> String {
             }
         }
         for (code, names) in left {
-            out += &format!("Left alone (`{code}`): {}.\n", names.join(", "));
+            out += &filled(&format!("Left alone (`{code}`): {}.", names.join(", ")));
         }
     }
     out
+}
+
+/// A paragraph in lines of at most 100 columns.
+fn filled(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        if let Some(line) = lines.last_mut()
+            && (line.is_empty() || line.chars().count() + 1 + word.chars().count() <= 100)
+        {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// A column's word, or a dash where the function is left alone.

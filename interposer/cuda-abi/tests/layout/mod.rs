@@ -157,7 +157,7 @@ fn assert_same(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) {
 }
 
 #[test]
-fn types_lie_in_memory_as_in_bindings_another_project_made_from_the_header() {
+fn types_have_the_layout_of_another_projects_bindings() {
     for (ours, theirs) in cuda::shared().into_iter().zip(cudarc_bindings::shared()) {
         assert_eq!(ours, theirs);
     }

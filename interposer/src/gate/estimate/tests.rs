@@ -36,7 +36,7 @@ fn a_kernel_that_is_measured_closely_is_known_after_three_times() {
 }
 
 #[test]
-fn one_that_was_only_looked_at_late_moves_nothing_and_one_that_was_seen_running_does() {
+fn an_operation_seen_late_moves_nothing_and_one_seen_running_does() {
     let mut estimates = Estimates::default();
     (0..3).for_each(|_| estimates.learn(&batch(&[(7, 10_000)]), 10_000, 10_000));
     estimates.learn(&batch(&[(7, 10_000)]), 0, 50_000_000);

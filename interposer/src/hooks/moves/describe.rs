@@ -1,10 +1,8 @@
 //! Copies that are described in memory: how much, and between what.
-//!
-//! # Safety
-//! Reads the program's own description, which the driver is about to read; null is for the driver to refuse.
-#![allow(unsafe_code, reason = "reads the program's description of a copy")]
 
 use gpushare_cuda_abi::cuda::*;
+
+use crate::entry::args::In;
 
 use super::{Ends, between, contexts_of, device_of, times};
 
@@ -75,9 +73,8 @@ impl Described {
 }
 
 /// Of `cuMemcpy2D` with 32-bit sizes.
-pub(super) fn rectangle_v1(copy: *const CUDA_MEMCPY2D_v1) -> Described {
-    // SAFETY: null, or a description.
-    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+pub(super) fn rectangle_v1(copy: In<'_, CUDA_MEMCPY2D_v1>) -> Described {
+    copy.read().map_or(NOTHING, |copy| Described {
         bytes: times(copy.WidthInBytes as usize, copy.Height as usize),
         to: side(copy.dstMemoryType, copy.dstDevice.into()),
         from: side(copy.srcMemoryType, copy.srcDevice.into()),
@@ -86,9 +83,8 @@ pub(super) fn rectangle_v1(copy: *const CUDA_MEMCPY2D_v1) -> Described {
 }
 
 /// Of `cuMemcpy2D`.
-pub(super) fn rectangle_v2(copy: *const CUDA_MEMCPY2D_v2) -> Described {
-    // SAFETY: null, or a description.
-    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+pub(super) fn rectangle_v2(copy: In<'_, CUDA_MEMCPY2D_v2>) -> Described {
+    copy.read().map_or(NOTHING, |copy| Described {
         bytes: times(copy.WidthInBytes, copy.Height),
         to: side(copy.dstMemoryType, copy.dstDevice),
         from: side(copy.srcMemoryType, copy.srcDevice),
@@ -97,9 +93,8 @@ pub(super) fn rectangle_v2(copy: *const CUDA_MEMCPY2D_v2) -> Described {
 }
 
 /// Of `cuMemcpy3D` with 32-bit sizes.
-pub(super) fn box_v1(copy: *const CUDA_MEMCPY3D_v1) -> Described {
-    // SAFETY: null, or a description.
-    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+pub(super) fn box_v1(copy: In<'_, CUDA_MEMCPY3D_v1>) -> Described {
+    copy.read().map_or(NOTHING, |copy| Described {
         bytes: times(
             times(copy.WidthInBytes as usize, copy.Height as usize),
             copy.Depth as usize,
@@ -111,9 +106,8 @@ pub(super) fn box_v1(copy: *const CUDA_MEMCPY3D_v1) -> Described {
 }
 
 /// Of `cuMemcpy3D`.
-pub(super) fn box_v2(copy: *const CUDA_MEMCPY3D_v2) -> Described {
-    // SAFETY: null, or a description.
-    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+pub(super) fn box_v2(copy: In<'_, CUDA_MEMCPY3D_v2>) -> Described {
+    copy.read().map_or(NOTHING, |copy| Described {
         bytes: times(times(copy.WidthInBytes, copy.Height), copy.Depth),
         to: side(copy.dstMemoryType, copy.dstDevice),
         from: side(copy.srcMemoryType, copy.srcDevice),
@@ -122,9 +116,8 @@ pub(super) fn box_v2(copy: *const CUDA_MEMCPY3D_v2) -> Described {
 }
 
 /// Of `cuMemcpy3DPeer`.
-pub(super) fn peers(copy: *const CUDA_MEMCPY3D_PEER_v1) -> Described {
-    // SAFETY: null, or a description.
-    unsafe { copy.as_ref() }.map_or(NOTHING, |copy| Described {
+pub(super) fn peers(copy: In<'_, CUDA_MEMCPY3D_PEER_v1>) -> Described {
+    copy.read().map_or(NOTHING, |copy| Described {
         bytes: times(times(copy.WidthInBytes, copy.Height), copy.Depth),
         to: side(copy.dstMemoryType, copy.dstDevice),
         from: side(copy.srcMemoryType, copy.srcDevice),
@@ -165,7 +158,7 @@ mod tests {
 
     fn ends(to: CUmemorytype, from: CUmemorytype) -> Ends {
         let copy = rectangle(to, from);
-        let described = rectangle_v2(&raw const copy);
+        let described = rectangle_v2(In::to(&copy));
         assert_eq!(described.bytes, 1024 * 300);
         described.ends(KIND)
     }
@@ -187,10 +180,10 @@ mod tests {
 
     #[test]
     fn what_no_driver_accepts_has_no_size() {
-        assert_eq!(rectangle_v2(core::ptr::null()).bytes, 0);
-        assert_eq!(peers(core::ptr::null()).bytes, 0);
+        assert_eq!(rectangle_v2(In::none()).bytes, 0);
+        assert_eq!(peers(In::none()).bytes, 0);
         let mut copy = rectangle(CUmemorytype::DEVICE, CUmemorytype::DEVICE);
         copy.Height = usize::MAX;
-        assert_eq!(rectangle_v2(&raw const copy).bytes, usize::MAX);
+        assert_eq!(rectangle_v2(In::to(&copy)).bytes, usize::MAX);
     }
 }

@@ -1,5 +1,6 @@
 //! Shares of time: how they are written, which wins, what tells two containers apart.
 
+use super::super::Limits;
 use super::super::{Kind, flag};
 use super::*;
 use crate::units::GIB;

@@ -1,144 +1,147 @@
-//! Processes come to a device and go, and terms change: who is here, in which class, with which weight.
+//! A tenant's processes on one device, as their reports and pages describe them.
 
-use super::bucket::Bucket;
-use super::entity::{Entity, Member, Phase};
-use super::promise::Promise;
-use super::schedule::{Output, Schedule};
-use super::terms::{Compute, requests, weight};
-use crate::ids::{ContainerId, ProcessId};
-use std::collections::BTreeSet;
+use super::input::Report;
+use super::work::Work;
+use crate::ids::ProcessId;
+use std::collections::BTreeMap;
 
-impl Schedule {
-    pub(super) fn joined(
-        &mut self,
-        container: ContainerId,
-        process: ProcessId,
-        gated: bool,
-        (class, compute): (u16, Compute),
-    ) {
-        if self
-            .owners
-            .get(&process)
-            .is_some_and(|owner| *owner != container)
-        {
-            return;
-        }
-        let fresh = !self.entities.contains_key(&container);
-        if fresh {
-            self.epochs += 1;
-            let at = (self.epochs, self.now);
-            let came = Entity::new(class, compute, self.marks.of(class), at);
-            self.entities.insert(container, came);
-        }
-        self.owners.insert(process, container);
-        self.touch(container, |entity, _| {
-            let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
-            let member = entity.members.entry(process).or_insert(Member {
-                gated,
-                away: false,
-                wants: false,
-                idle: false,
-                ending: false,
-                drained: !open,
-            });
-            member.gated = gated;
+/// A process. Only gated ones that can answer are asked to drain.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Its gate can be closed.
+    gated: bool,
+    /// Its connection has ended: it says nothing, and its gate is open.
+    away: bool,
+    /// It said that it has nothing to do.
+    idle: bool,
+    /// A call waits at its closed gate.
+    waits: bool,
+    /// It closed and what it had submitted is complete.
+    drained: bool,
+    /// Its page at the last sample. `None`: it did not matter until now what it says.
+    seen: Option<Work>,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(super) struct Members(BTreeMap<ProcessId, Member>);
+
+impl Members {
+    /// A process came, `drained` if nothing of it can be under way. Known already: whether it is
+    /// gated may have changed.
+    pub(super) fn join(&mut self, process: ProcessId, gated: bool, drained: bool) {
+        let member = self.0.entry(process).or_insert_with(|| Member {
+            gated,
+            away: false,
+            idle: false,
+            waits: false,
+            drained,
+            seen: Some(Work::default()),
         });
-        if fresh {
-            self.reweigh();
-        }
-        self.tell_ungated();
+        member.gated = gated;
     }
 
-    /// A process that is away wants nothing and is not waited for; back again, it is as if it had just come.
-    pub(super) fn away(&mut self, process: ProcessId, away: bool) {
-        let Some(container) = self.owners.get(&process).copied() else {
-            return;
-        };
-        self.touch(container, |entity, _| {
-            let open = matches!(entity.phase, Phase::Free | Phase::Holding(_));
-            if let Some(member) = entity.members.get_mut(&process) {
-                (member.away, member.wants, member.idle) = (away, false, false);
-                member.drained = !open;
-            }
-        });
+    pub(super) fn leave(&mut self, process: ProcessId) {
+        self.0.remove(&process);
     }
 
-    pub(super) fn left(&mut self, process: ProcessId) {
-        let Some(container) = self.owners.remove(&process) else {
+    /// A process that is away wants nothing and is not waited for; back again, it is as if it had
+    /// just come.
+    pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
+        if let Some(member) = self.0.get_mut(&process) {
+            (member.away, member.waits, member.idle) = (away, false, false);
+        }
+    }
+
+    pub(super) fn set_drained(&mut self, process: ProcessId, drained: bool) {
+        if let Some(member) = self.0.get_mut(&process) {
+            member.drained = drained;
+        }
+    }
+
+    /// Takes a report of a process about its present turn.
+    pub(super) fn report(&mut self, process: ProcessId, report: Report) {
+        let Some(member) = self.0.get_mut(&process) else {
             return;
         };
-        let left = self.touch(container, |entity, _| {
-            entity.members.remove(&process);
-            entity.members.is_empty()
-        });
-        if left == Some(true) {
-            self.entities.remove(&container);
-            if self.holder == Some(container) {
-                self.holder = None;
-            }
-            self.put(container);
-            self.reweigh();
+        match report {
+            Report::Wanted => member.waits = member.gated,
+            Report::Drained => member.drained = true,
+            Report::Idle => member.idle = true,
+            Report::Busy => member.idle = false,
         }
     }
 
-    pub(super) fn set(&mut self, container: ContainerId, class: u16, compute: Compute) {
-        let (now, new) = (self.now, self.marks.of(class));
-        self.touch(container, |entity, old| {
-            if entity.class != class {
-                // Its debt comes with it into the other class.
-                let debt = entity.clock.since(old, entity.weight);
-                (entity.clock, entity.seen) = (new.after(debt, entity.weight), new);
-            }
-            (entity.class, entity.compute) = (class, compute);
-            entity.bucket = compute.cap().map(|cap| Bucket::under(entity.bucket, cap));
-            entity.promise = compute
-                .request
-                .map(|part| Promise::under(entity.promise, part));
-            if let Phase::Holding(turn) = &mut entity.phase {
-                turn.runs_dry = entity.bucket.map(|bucket| now + bucket.lasts());
-            }
-        });
-        self.reweigh();
+    /// The tenant's gate has another position: what its processes said before is over.
+    pub(super) fn reopen(&mut self) {
+        for member in self.0.values_mut() {
+            (member.waits, member.drained) = (false, false);
+        }
     }
 
-    /// Deals the weights of each class: a request is its own weight, and what is left is shared equally by those without.
-    /// Deficits stay what they are in time.
-    fn reweigh(&mut self) {
-        let terms = |entity: &Entity| (entity.class, entity.compute.request);
-        let requests = requests(self.entities.values().map(terms));
-        let now = self.now;
-        for container in self.entities.keys().copied().collect::<Vec<_>>() {
-            self.touch(container, |entity, mark| {
-                let of_class = requests.get(&entity.class).copied().unwrap_or_default();
-                let weight = weight(entity.compute.request, of_class);
-                let (ahead, behind) = (
-                    entity.clock.since(mark, entity.weight),
-                    mark.since(entity.clock, entity.weight),
-                );
-                entity.clock = mark.after(ahead, weight).before(behind, weight);
-                if let Phase::Holding(turn) = &mut entity.phase {
-                    (turn.from, turn.read) = (entity.clock, now);
-                }
-                entity.weight = weight;
-            });
-            self.forgive(container);
-        }
-        let used: BTreeSet<u16> = requests.into_keys().collect();
-        self.marks.keep(|class| used.contains(&class));
+    /// A turn begins: whether they have work is to be seen.
+    pub(super) fn begin_turn(&mut self) {
+        self.reopen();
+        self.0.values_mut().for_each(|member| member.idle = false);
     }
 
-    /// Says of each container that shares the device and has a process without a gate that this one takes no turns.
-    fn tell_ungated(&mut self) {
-        if self.entities.len() < 2 {
-            return;
+    /// The device goes over to another regime: nothing was said in it yet. They count as drained
+    /// unless they have gates that are open.
+    pub(super) fn begin_regime(&mut self, drained: bool) {
+        self.begin_turn();
+        for member in self.0.values_mut() {
+            (member.drained, member.seen) = (drained, None);
         }
-        for (container, entity) in &mut self.entities {
-            let ungated = entity.members.values().any(|member| !member.gated);
-            if ungated && !std::mem::replace(&mut entity.told_ungated, true) {
-                self.outputs.push_back(Output::Ungated {
-                    container: *container,
-                });
-            }
-        }
+    }
+
+    /// What a process's page said at the last sample; what it says now, if that did not matter until
+    /// now. `None` for one that is not steered.
+    pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
+        let member = self.0.get_mut(&process)?;
+        let seen = member.seen.replace(work).unwrap_or(work);
+        (member.gated && !member.away).then_some(seen)
+    }
+
+    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.0.keys().copied()
+    }
+
+    pub(super) fn has(&self, process: ProcessId) -> bool {
+        self.0.contains_key(&process)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a process that can be steered has not said that it is idle.
+    pub(super) fn is_active(&self) -> bool {
+        self.gated().any(|member| !member.idle)
+    }
+
+    /// Whether all its processes that have a gate closed it and drained.
+    pub(super) fn is_drained(&self) -> bool {
+        self.gated().all(|member| member.drained)
+    }
+
+    /// Whether all its processes that have a gate have nothing to do, one way or the other.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.gated().all(|member| member.drained || member.idle)
+    }
+
+    /// Whether a call waits at a closed gate.
+    pub(super) fn waits(&self) -> bool {
+        self.0.values().any(|member| member.waits)
+    }
+
+    /// How many have no gate.
+    pub(super) fn ungated(&self) -> u32 {
+        let ungated = self.0.values().filter(|member| !member.gated);
+        u32::try_from(ungated.count()).unwrap_or(u32::MAX)
+    }
+
+    fn gated(&self) -> impl Iterator<Item = &Member> {
+        let members = self.0.values();
+        members.filter(|member| member.gated && !member.away)
     }
 }

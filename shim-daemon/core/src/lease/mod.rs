@@ -1,42 +1,30 @@
-//! Compute leases: whose turn it is on a device, for how long, and what a turn costs.
+//! Compute leases: who may work on a device, for how long, and what that costs.
 //!
-//! The daemon stores each container's [`Lease`] in its control page; the clients' gates obey it. A
+//! The daemon stores each tenant's [`Lease`] in its control page; the clients' gates obey it. A
 //! device is shared: all work at the same time and the daemon steers (`shared`). Or it is dealt in
-//! exclusive turns, where the settings say so ([`DeviceTime`]): then a container works only inside
-//! its lease, its gates report when they have drained, and [`Schedule`] deals the turns:
-//!
-//! * A turn costs all the time from its grant until the last process has drained: what was denied to others, whatever
-//!   was done with it. Who takes more than its turn owes it (`clock`, `billing`).
-//! * Higher classes of priority go first, always; an explicit request is kept against them (`promise`).
-//! * A cap is kept in every window, also alone (`bucket`).
-//! * A holder that has nothing to do gives way at once when somebody wants, and keeps the device while nobody does.
-//! * A holder that does not drain holds nobody up for longer than a bound: the next works beside it.
+//! exclusive turns, where the settings say so (`turns`): then a tenant works only inside its lease,
+//! and its gates report when they have drained. [`DeviceTime`] is one device in either regime;
+//! `bands` closes and opens gangs on all their devices at once.
 
-mod band;
-mod billing;
-mod bucket;
-mod check;
-mod clock;
-mod entity;
-mod gang;
-mod gangs;
-mod index;
+mod account;
+mod bands;
+mod device;
+mod input;
 mod members;
+mod page;
 mod promise;
-mod regime;
-mod reports;
-mod schedule;
+mod roster;
 mod shared;
 mod terms;
 mod turns;
 mod view;
-mod word;
+mod work;
 
-pub(crate) use band::{Band, Bands};
-pub use gangs::Gangs;
-pub use regime::DeviceTime;
-pub use schedule::{Input, Output, Schedule};
-pub use shared::{Mode, Work};
+pub(crate) use bands::{Band, Bands};
+pub use device::DeviceTime;
+pub use input::{Input, Output, Report};
+pub use page::{Lease, LeaseKind};
 pub use terms::{Compute, LeasePolicy, Profile, Sharing};
-pub use view::{ShareState, ShareView, SharingView};
-pub use word::{Lease, LeaseKind};
+pub use turns::Schedule;
+pub use view::{Mode, ShareState, ShareView, SharingView};
+pub use work::Work;

@@ -4,6 +4,9 @@ use crate::time::Nanos;
 use gpushare_protocol::units::Permille;
 use std::collections::BTreeMap;
 
+/// Weights are parts of this.
+pub(super) const WHOLE: u64 = 1000;
+
 /// A part of a span of time.
 pub(super) fn part_of(part: Permille, time: Nanos) -> Nanos {
     Nanos(part.of(time.0))
@@ -79,9 +82,6 @@ pub struct LeasePolicy {
     pub window: Nanos,
     /// The same while one of a higher priority is: what it waits for at most, beside one kernel.
     pub urgent_window: Nanos,
-    /// How long before the expected end of a drain the next is let in: what it takes until its first work is there. Zero: never
-    /// before it has drained.
-    pub lead: Nanos,
     /// How long a closed container may drain before the next is let in beside it.
     pub overrun: Nanos,
     /// The most a container can owe for time it held beyond its share.
@@ -91,6 +91,13 @@ pub struct LeasePolicy {
 }
 
 impl LeasePolicy {
+    /// How long after its turn a tenant that says nothing counts as one that has more to do.
+    pub(super) const GRACE: Nanos = Nanos::millis(1);
+
+    /// A debt of a tenant that rests fades by one part in so many of the time: after a pause of
+    /// 100 s a second's debt is gone, and nobody gains more than a hundredth of the time by it.
+    pub(super) const PARDON: u64 = 100;
+
     /// The default settings with exclusive turns.
     pub fn turns() -> Self {
         Self {
@@ -108,7 +115,6 @@ impl LeasePolicy {
             shortest: Nanos::millis(2),
             window: Nanos(profile.quantum().0 / 4).max(Nanos::millis(2)),
             urgent_window: Nanos::micros(500),
-            lead: Nanos(gpushare_protocol::page::lease::LEAD),
             overrun: Nanos::millis(10),
             most_debt: Nanos::secs(1),
             notice_every: Nanos::secs(10),

@@ -1,7 +1,7 @@
 //! A container's account on one device.
 
-use super::Room;
 use crate::ids::Ticket;
+use crate::room::Room;
 use crate::spec::{Preemptible, Quota};
 use gpushare_protocol::units::Bytes;
 

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_cost_the_same_the_lower_goes_then_the_idle_then_the_younger() {
+    fn of_equal_costs_the_lower_goes_then_the_idle_then_the_younger() {
         let (a, b) = (candidate(1, 50, 50), candidate(2, 50, 50));
         assert_eq!(fewest_bytes(&[a, b], Bytes(50)), ids(&[2]));
         assert_eq!(

@@ -7,7 +7,8 @@
 use super::World;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId};
-use crate::ledger::{Account, Room};
+use crate::ledger::Account;
+use crate::room::Room;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;

@@ -7,7 +7,8 @@ use super::pending::{Pending, Said, Want};
 use super::{Container, Opened, World};
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
-use crate::ledger::{Account, Room};
+use crate::ledger::Account;
+use crate::room::Room;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
@@ -76,7 +77,7 @@ impl World {
                 .get(&device)
                 .and_then(|books| books.account(process.container));
             let grant = account.map_or(Bytes::ZERO, |account| account.page);
-            self.takes_turns(key.0, device);
+            self.joins_device(key.0, device);
             self.answer(key, Answer::Granted { grant });
             return;
         }
@@ -285,7 +286,7 @@ impl World {
         }
         self.show_grant(container, device);
         if matches!(pending.want, Want::Context { .. }) {
-            self.takes_turns(key.0, device);
+            self.joins_device(key.0, device);
         }
         self.answer(key, Answer::Granted { grant });
     }

@@ -19,17 +19,6 @@ impl World {
         }
     }
 
-    /// The same after anything that concerns all.
-    pub(super) fn form_all_bands(&mut self) {
-        let containers = self.containers.keys();
-        let mut bands: Vec<Band> = containers.map(|one| self.band_of(*one)).collect();
-        bands.sort_unstable();
-        bands.dedup();
-        for band in bands {
-            self.form_band(band);
-        }
-    }
-
     fn band_of(&self, container: ContainerId) -> Band {
         let known = self.containers.get(&container);
         let gang = known.and_then(|known| known.spec.gang.clone());

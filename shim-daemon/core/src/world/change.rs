@@ -31,7 +31,7 @@ impl World {
             self.enqueue(container);
         }
         for device in self.devices_of(container) {
-            self.change_turns(container, device);
+            self.change_terms(container, device);
             self.trim(container, device);
             self.freed(device);
         }

@@ -9,8 +9,9 @@ use super::pending::{Pending, Want};
 use super::settle::Pass;
 use crate::decision::{Answer, Denial, Notice, Why};
 use crate::ids::{AskKey, ContainerId, DeviceId};
-use crate::ledger::{Account, Room};
+use crate::ledger::Account;
 use crate::resolver::{Burst, Candidate, Case, Resolve, Resolver, Verdict};
+use crate::room::Room;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 

@@ -12,7 +12,7 @@ use gpushare_protocol::units::Permille;
 impl World {
     /// A process has a context and obeys this daemon's page: it takes turns from now on. One that still obeys the
     /// previous daemon's is bound by what that page said last.
-    pub(super) fn takes_turns(&mut self, process: ProcessId, device: DeviceId) {
+    pub(super) fn joins_device(&mut self, process: ProcessId, device: DeviceId) {
         let Some(known) = self.processes.get(&process).filter(|known| known.adopted) else {
             return;
         };
@@ -27,11 +27,11 @@ impl World {
             class: owner.spec.priority,
             compute: owner.spec.compute(device),
         };
-        self.turn(device, joined);
+        self.tell_device(device, joined);
     }
 
     /// A container's terms changed.
-    pub(super) fn change_turns(&mut self, container: ContainerId, device: DeviceId) {
+    pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
         let Some(known) = self.containers.get(&container) else {
             return;
         };
@@ -40,54 +40,44 @@ impl World {
             class: known.spec.priority,
             compute: known.spec.compute(device),
         };
-        self.turn(device, changed);
+        self.tell_device(device, changed);
     }
 
     /// Tells a device's schedule what happened.
-    pub(super) fn turn(&mut self, device: DeviceId, input: Input) {
+    pub(super) fn tell_device(&mut self, device: DeviceId, input: Input) {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.handle(self.now, input);
         }
         let bands = !self.bands.is_empty();
         match input {
             Input::Joined { container, .. } | Input::Set { container, .. } => {
-                self.regroup(device, Some(container));
+                self.form_bands(Some(container));
             }
-            Input::Left { .. } => self.regroup(device, None),
+            Input::Left { .. } => self.form_bands(None),
             _ => {}
         }
         // One that is no more leaves decisions on all its devices.
         if bands {
-            self.take_all_turns();
+            self.carry_out_all();
         } else {
-            self.take_turns_with_others(device);
-        }
-    }
-
-    /// Somebody came to a device or left it: finds out who takes turns on several.
-    pub(super) fn regroup(&mut self, device: DeviceId, came: Option<ContainerId>) {
-        self.form_bands(came);
-        if self.schedules.len() > 1 || !self.gangs.is_empty() {
-            let schedules = &mut self.schedules;
-            self.gangs.regroup(self.now, schedules, device, came);
+            self.carry_out_with_gangs(device);
         }
     }
 
     /// Passes on what a device's schedule decided, and what that means for others.
-    fn take_turns_with_others(&mut self, device: DeviceId) {
-        if self.gangs.is_empty() && self.bands.is_empty() {
-            self.take_turns(device);
+    fn carry_out_with_gangs(&mut self, device: DeviceId) {
+        if self.bands.is_empty() {
+            self.carry_out(device);
         } else {
-            self.take_all_turns();
+            self.carry_out_all();
         }
     }
 
     /// Passes on what all schedules decided, gangs in view.
-    pub(super) fn take_all_turns(&mut self) {
-        self.gangs.settle(self.now, &mut self.schedules);
+    pub(super) fn carry_out_all(&mut self) {
         self.bands.settle(self.now, &mut self.schedules);
         for device in self.schedules.keys().copied().collect::<Vec<_>>() {
-            self.take_turns(device);
+            self.carry_out(device);
         }
     }
 
@@ -98,8 +88,7 @@ impl World {
             let next = device.next_sample();
             next.is_some_and(|at| at <= now)
         });
-        due.map(|(id, device)| (*id, device.processes().collect()))
-            .collect()
+        due.map(|(id, device)| (*id, device.processes())).collect()
     }
 
     /// When pages are to be read next.
@@ -113,7 +102,7 @@ impl World {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.sampled(self.now, works);
         }
-        self.take_turns_with_others(device);
+        self.carry_out_with_gangs(device);
     }
 
     /// How a device is shared now. `None`: it is not known.
@@ -123,15 +112,15 @@ impl World {
     }
 
     /// The time a schedule asked for has come.
-    pub(super) fn turn_due(&mut self, device: DeviceId) {
+    pub(super) fn device_due(&mut self, device: DeviceId) {
         if let Some(schedule) = self.schedules.get_mut(&device) {
             schedule.advance(self.now);
         }
-        self.take_turns_with_others(device);
+        self.carry_out_with_gangs(device);
     }
 
     /// Passes on what a schedule decided.
-    fn take_turns(&mut self, device: DeviceId) {
+    fn carry_out(&mut self, device: DeviceId) {
         let Some(schedule) = self.schedules.get_mut(&device) else {
             return;
         };
@@ -198,8 +187,7 @@ impl World {
                 schedule.set_policy(self.now, policy);
             }
         }
-        self.form_all_bands();
-        self.take_all_turns();
+        self.carry_out_all();
     }
 
     /// What a container's page says of its turn on a device. `None`: it has no context there.

@@ -11,6 +11,7 @@ use super::pending::{Pending, Want};
 use crate::decision::{Answer, Denial};
 use crate::ids::{AskKey, ContainerId, DeviceId};
 use crate::ledger::Device;
+use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
@@ -72,7 +73,7 @@ impl World {
     }
 
     /// Lowest, youngest first; asks within a request last.
-    fn cycle_rank(&self, ask: AskKey) -> (bool, u16, Reverse<crate::Nanos>, Reverse<AskKey>) {
+    fn cycle_rank(&self, ask: AskKey) -> (bool, u16, Reverse<Nanos>, Reverse<AskKey>) {
         let Some(pending) = self.asks.get(&ask) else {
             return (true, u16::MAX, Reverse(self.now), Reverse(ask));
         };

@@ -8,8 +8,9 @@ use super::pending::Pending;
 use super::settle::Pass;
 use crate::decision::{Answer, Decision, Denial};
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::ledger::{Limbo, Room};
+use crate::limbo::Limbo;
 use crate::resolver::Resolver;
+use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 
 impl World {
@@ -78,7 +79,7 @@ impl World {
             since: self.now,
             ended: false,
         };
-        books.bury(process, entry);
+        books.reap(process, entry);
         self.show_grant(container, device);
         self.facts_changed(device);
         self.look_soon(device);

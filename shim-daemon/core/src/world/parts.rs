@@ -7,8 +7,9 @@
 
 use super::World;
 use crate::ids::{ContainerId, DeviceId};
-use crate::ledger::{Account, Room};
+use crate::ledger::Account;
 use crate::part::Implied;
+use crate::room::Room;
 use crate::spec::ContainerSpec;
 use gpushare_protocol::units::Bytes;
 

@@ -3,7 +3,7 @@
 use super::{Opened, Process, World};
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::lease::Input;
-use crate::ledger::Limbo;
+use crate::limbo::Limbo;
 use gpushare_protocol::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +105,7 @@ impl World {
         known.adopted = true;
         let container = known.container;
         for device in known.opened.keys().copied().collect::<Vec<_>>() {
-            self.takes_turns(process, device);
+            self.joins_device(process, device);
         }
         for device in self.devices_of(container) {
             self.trim(container, device);
@@ -122,7 +122,7 @@ impl World {
             .map(|(device, _)| *device)
             .collect();
         for device in devices {
-            self.turn(device, Input::Away { process, away });
+            self.tell_device(device, Input::Away { process, away });
         }
     }
 
@@ -134,12 +134,12 @@ impl World {
         };
         let container = known.container;
         let opened = known.opened.remove(&device);
-        self.turn(device, Input::Left { process });
+        self.tell_device(device, Input::Left { process });
         let ended = self
             .containers
             .get(&container)
             .is_some_and(|known| known.ending.is_some());
-        self.bury(
+        self.reap(
             process,
             (container, ended),
             device,
@@ -175,7 +175,7 @@ impl World {
             self.forget(ask);
         }
         for device in dead.opened.keys() {
-            self.turn(*device, Input::Left { process });
+            self.tell_device(*device, Input::Left { process });
         }
         let Some(known) = self.containers.get_mut(&dead.container) else {
             return;
@@ -186,7 +186,7 @@ impl World {
             let opened = dead.opened.get(&device).copied();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-            self.bury(
+            self.reap(
                 process,
                 (dead.container, ended),
                 device,
@@ -205,7 +205,7 @@ impl World {
     }
 
     /// Books what one dead process held on one device as limbo: what its page `told`, or all its container held if it was the `last`.
-    fn bury(
+    fn reap(
         &mut self,
         process: ProcessId,
         (container, ended): (ContainerId, bool),
@@ -218,7 +218,7 @@ impl World {
             return;
         };
         let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
-        let buried = books.change(container, |account| {
+        let reaped = books.change(container, |account| {
             let held = if last {
                 account.grant
             } else {
@@ -238,9 +238,9 @@ impl World {
                 .filter(|lowering| lowering.to < account.grant);
             (held + overhead + excess, held)
         });
-        let Some((bytes, held)) = buried else { return };
+        let Some((bytes, held)) = reaped else { return };
         if !bytes.is_zero() {
-            books.bury(
+            books.reap(
                 process,
                 Limbo {
                     container: Some(container),

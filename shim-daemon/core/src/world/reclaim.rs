@@ -5,7 +5,8 @@ use super::World;
 use super::pending::Want;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, Ticket};
-use crate::ledger::{Lowering, Room};
+use crate::ledger::Lowering;
+use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
 

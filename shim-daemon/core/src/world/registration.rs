@@ -37,8 +37,8 @@ impl World {
         self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
         self.guess_no_more(device);
-        self.regroup(device, None);
-        self.take_all_turns();
+        self.form_bands(None);
+        self.carry_out_all();
         self.refuse_stranded(device);
         self.admit_waiting();
     }

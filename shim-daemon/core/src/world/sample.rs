@@ -5,10 +5,11 @@
 //! source of truth no tenant can forge.
 
 use super::{Opened, World};
-use crate::decision::Notice;
+use crate::decision::{Decision, Notice};
 use crate::event::{ProcessSample, Sample};
 use crate::ids::{ContainerId, CostClass, DeviceId, ProcessId};
-use crate::ledger::{Device, Limbo};
+use crate::ledger::Device;
+use crate::limbo::Limbo;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 use std::collections::BTreeMap;
@@ -165,12 +166,11 @@ impl World {
                 (before.is_zero() && !bytes.is_zero()).then_some(bytes)
             });
             if let Some(bytes) = changed.flatten() {
-                self.decisions
-                    .push_back(crate::Decision::Notice(Notice::Excess {
-                        container,
-                        device,
-                        bytes,
-                    }));
+                self.decisions.push_back(Decision::Notice(Notice::Excess {
+                    container,
+                    device,
+                    bytes,
+                }));
             }
         }
     }

@@ -32,8 +32,6 @@ impl Length {
 pub enum Program {
     /// Launches ahead for as long as it is let.
     Deep(Length),
-    /// As `Deep`, of kernels that each wait on the device until their peers on all devices of the container run.
-    Collective(Length),
     /// Launches, synchronises, thinks, and again.
     Loop(Length, Nanos),
     /// As `Deep` for the first time, then nothing for the second, and again.
@@ -71,8 +69,6 @@ pub struct Client {
     pub ready: bool,
     /// Launches left of a request.
     pub left: u64,
-    /// Collectives launched so far.
-    pub collectives: u64,
     /// The next kernel, if it is drawn already.
     pub next: Option<u64>,
     /// It closed by itself in this turn.
@@ -80,11 +76,6 @@ pub struct Client {
     pub launched_in_turn: bool,
     pub said_drained: bool,
     pub said_wanted: bool,
-    /// Whether its library says when its drain is about to end; older ones do not.
-    pub foresees: bool,
-    pub said_ending: bool,
-    /// When it looks again whether its drain is about to end.
-    pub looks: Nanos,
     /// When the device, as far as it knows, began what is now the first of `flying`.
     pub working_since: Nanos,
     pub said_idle: bool,
@@ -112,15 +103,11 @@ impl Client {
             flying: VecDeque::new(),
             ready: false,
             left: u64::MAX,
-            collectives: 0,
             next: None,
             landed: false,
             launched_in_turn: false,
             said_drained: false,
             said_wanted: false,
-            foresees: true,
-            said_ending: false,
-            looks: Nanos::ZERO,
             working_since: Nanos::ZERO,
             said_idle: false,
             submitted: Nanos::ZERO,
@@ -140,19 +127,11 @@ impl Client {
         }
     }
 
-    /// In how long all that it submitted should be complete.
-    pub fn left(&self, now: Nanos) -> Nanos {
-        let mut flying = self.flying.iter();
-        let first = flying.next().copied().unwrap_or(0);
-        let spent = (now - self.working_since).0;
-        Nanos(first.saturating_sub(spent) + flying.sum::<u64>())
-    }
-
     /// Whether its program uses, or would use, the device: what a fair share is counted over.
     pub fn demands(&self) -> bool {
         !self.gone
             && match self.program {
-                Program::Deep(_) | Program::Collective(_) | Program::Loop(..) => true,
+                Program::Deep(_) | Program::Loop(..) => true,
                 Program::Bursts(..) => self.on || self.ready || !self.flying.is_empty(),
                 Program::Requests(..) => self.ready || !self.flying.is_empty(),
                 Program::Sleeps => false,
@@ -162,7 +141,7 @@ impl Client {
     /// Whether it has work for the device at this very moment: one that launches ahead always has.
     pub fn could_run(&self) -> bool {
         let ahead = match self.program {
-            Program::Deep(_) | Program::Collective(_) => true,
+            Program::Deep(_) => true,
             Program::Bursts(..) => self.on,
             _ => false,
         };
@@ -172,7 +151,6 @@ impl Client {
     pub fn length(&self) -> Option<Length> {
         match self.program {
             Program::Deep(length)
-            | Program::Collective(length)
             | Program::Loop(length, _)
             | Program::Bursts(length, ..)
             | Program::Requests(length, ..) => Some(length),
@@ -198,9 +176,6 @@ impl Client {
         else {
             return Ok(self.flying.len() < 1000);
         };
-        if window == Lease::STEP && self.launched_in_turn {
-            return Err(());
-        }
         let flying: u64 = self.flying.iter().sum();
         if let Some(deadline) = deadline {
             let lands = now + Nanos(flying + estimate);

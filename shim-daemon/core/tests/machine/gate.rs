@@ -6,9 +6,6 @@ use super::{MARK, Machine, Mail};
 use gpushare_core::lease::Input;
 use gpushare_core::{LeaseKind, Nanos};
 
-/// The shortest time between two looks at a drain.
-const LOOK: Nanos = Nanos::micros(40);
-
 impl Machine {
     /// Launches what may be launched.
     pub(super) fn launch(&mut self, at: usize) {
@@ -52,10 +49,6 @@ impl Machine {
         let now = self.now;
         let client = &mut self.clients[at];
         client.next = None;
-        let meets = matches!(client.program, Program::Collective(_)).then(|| {
-            client.collectives += 1;
-            client.container.0 << 32 | client.collectives
-        });
         if client.flying.is_empty() {
             client.working_since = now;
         }
@@ -66,7 +59,7 @@ impl Machine {
             client.left -= kernels;
         }
         let again = match client.program {
-            Program::Deep(_) | Program::Collective(_) => true,
+            Program::Deep(_) => true,
             Program::Bursts(..) => client.on,
             Program::Requests(..) => client.left > 0,
             _ => false,
@@ -75,7 +68,14 @@ impl Machine {
         let waited = client.waits_since.take();
         let (process, epoch, container) = (client.process, client.lease.epoch, client.container);
         if std::mem::take(&mut client.said_idle) {
-            self.send(at, Input::Busy { process, epoch });
+            self.send(
+                at,
+                Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Busy,
+                },
+            );
         }
         if let Some(since) = waited {
             self.meter
@@ -87,7 +87,6 @@ impl Machine {
         self.meter.marks += MARK;
         let batch = Batch {
             left: length + MARK,
-            meets,
         };
         self.post(Nanos::micros(4), Mail::Arrive(at, batch));
     }
@@ -98,49 +97,32 @@ impl Machine {
         client.waits_since.get_or_insert(now);
         if !std::mem::replace(&mut client.said_wanted, true) {
             let (process, epoch) = (client.process, client.lease.epoch);
-            self.send(at, Input::Wanted { process, epoch });
+            self.send(
+                at,
+                Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Wanted,
+                },
+            );
         }
-    }
-
-    /// Says that its drain is about to end, or looks again when it should be.
-    pub(super) fn report_ending(&mut self, at: usize) {
-        let (now, lead) = (self.now, self.policy.lead);
-        let client = &mut self.clients[at];
-        let closed = client.lease.kind == LeaseKind::Closed || client.landed;
-        let speaks = client.foresees && client.manners == Manners::Good && !client.gone;
-        if !closed || !speaks || client.said_ending || client.flying.is_empty() {
-            return;
-        }
-        let left = client.left(now);
-        if left > lead {
-            let look = now + (left - lead).max(LOOK);
-            if client.looks <= now {
-                client.looks = look;
-                self.post(look - now, Mail::Ending(at));
-            }
-            return;
-        }
-        client.said_ending = true;
-        let (process, epoch) = (client.process, client.lease.epoch);
-        self.send(
-            at,
-            Input::Ending {
-                process,
-                epoch,
-                left,
-            },
-        );
     }
 
     pub(super) fn report_drained(&mut self, at: usize) {
-        self.report_ending(at);
         let client = &mut self.clients[at];
         let closed = client.lease.kind == LeaseKind::Closed || client.landed;
         let silent = matches!(client.manners, Manners::Mute | Manners::Stopped);
         if closed && client.flying.is_empty() && !client.said_drained && !client.gone && !silent {
             client.said_drained = true;
             let (process, epoch) = (client.process, client.lease.epoch);
-            self.send(at, Input::Drained { process, epoch });
+            self.send(
+                at,
+                Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Drained,
+                },
+            );
         }
     }
 }

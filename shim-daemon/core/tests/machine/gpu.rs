@@ -1,22 +1,18 @@
 //! The device: a queue a process, and time slices among processes that have work, even and fine enough to be a rate.
 
 use gpushare_core::Nanos;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// Work submitted as one: kernels behind each other, up to a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// What is left of it.
     pub left: u64,
-    /// It waits on the device, busily, until its peers run on theirs.
-    pub meets: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 pub struct Gpu {
     queues: Vec<VecDeque<Batch>>,
-    /// Those that have met their peers.
-    met: BTreeSet<u64>,
 }
 
 impl Gpu {
@@ -37,22 +33,6 @@ impl Gpu {
         self.queues.iter().any(|queue| !queue.is_empty())
     }
 
-    fn spins(&self, batch: &Batch) -> bool {
-        batch.meets.is_some_and(|id| !self.met.contains(&id))
-    }
-
-    /// What waits for its peers while it runs.
-    pub fn spinning(&self) -> impl Iterator<Item = u64> {
-        let fronts = self.queues.iter().filter_map(VecDeque::front);
-        let spinning = fronts.filter(|batch| self.spins(batch));
-        spinning.filter_map(|batch| batch.meets)
-    }
-
-    /// The peers of this run too.
-    pub fn meet(&mut self, id: u64) {
-        self.met.insert(id);
-    }
-
     fn running(&self) -> u64 {
         self.queues.iter().filter(|queue| !queue.is_empty()).count() as u64
     }
@@ -63,7 +43,6 @@ impl Gpu {
             .queues
             .iter()
             .filter_map(VecDeque::front)
-            .filter(|batch| !self.spins(batch))
             .map(|batch| batch.left)
             .min()?;
         Some(now + Nanos(least * self.running()))
@@ -77,9 +56,8 @@ impl Gpu {
             let Some(batch) = queue.front_mut() else {
                 continue;
             };
-            let spins = batch.meets.is_some_and(|id| !self.met.contains(&id));
-            let did = if spins { share } else { share.min(batch.left) };
-            batch.left -= if spins { 0 } else { did };
+            let did = share.min(batch.left);
+            batch.left -= did;
             ran[process] = did;
             if batch.left == 0 {
                 queue.pop_front();

@@ -73,3 +73,9 @@ impl Meter {
         waits[at] / 1000
     }
 }
+
+#[test]
+#[should_panic = "never had to wait"]
+fn no_waits_are_no_short_waits() {
+    Meter::default().wait(ContainerId(1), 990);
+}

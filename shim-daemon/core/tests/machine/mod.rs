@@ -15,14 +15,11 @@ mod gate;
 mod gpu;
 mod host;
 mod meter;
-mod rig;
 
 pub use crate::node::rng::Rng;
 pub use client::{Client, Length, Manners, Program};
 pub use host::Host;
 pub use meter::Meter;
-#[allow(unused_imports, reason = "for files with several devices")]
-pub use rig::{Process, Rig};
 
 use gpu::{Batch, Gpu};
 use gpushare_core::lease::{Input, Output, Schedule};
@@ -53,14 +50,11 @@ enum Mail {
     Ready(usize),
     /// A client looks whether it is idle, or its deadline has come.
     Look(usize),
-    /// A client looks whether its drain is about to end.
-    Ending(usize),
 }
 
 #[derive(Debug)]
 pub struct Machine {
     pub schedule: Schedule,
-    pub policy: LeasePolicy,
     pub now: Nanos,
     pub meter: Meter,
     pub clients: Vec<Client>,
@@ -77,10 +71,6 @@ pub struct Machine {
     wake: Option<(Nanos, Nanos)>,
     sent: u64,
     trace: bool,
-    /// The schedule was told something since it was last looked at from outside.
-    told: bool,
-    /// Which of several devices it is.
-    name: usize,
     /// Watches every decision, for tests of their own.
     pub said: Vec<(Nanos, ContainerId, Lease)>,
 }
@@ -93,7 +83,6 @@ impl Machine {
     pub fn with(policy: LeasePolicy, seed: u64) -> Self {
         Self {
             schedule: Schedule::new(policy),
-            policy,
             now: Nanos::ZERO,
             meter: Meter::default(),
             clients: Vec::new(),
@@ -107,8 +96,6 @@ impl Machine {
             host: Host::quiet(),
             wake: None,
             sent: 0,
-            name: 0,
-            told: false,
             trace: std::env::var_os("MACHINE_TRACE").is_some(),
             said: Vec::new(),
         }
@@ -205,7 +192,6 @@ impl Machine {
         if self.wake.is_some_and(|(_, runs)| runs <= now) {
             self.wake = None;
             self.schedule.advance(self.now);
-            self.told = true;
             self.react();
         }
         while let Some(entry) = self
@@ -304,10 +290,9 @@ impl Machine {
 
     pub fn input(&mut self, input: Input) {
         if self.trace {
-            println!("{:>12} {} in  {input:?}", self.now.0, self.name);
+            println!("{:>12} in  {input:?}", self.now.0);
         }
         self.schedule.handle(self.now, input);
-        self.told = true;
         self.react();
     }
 
@@ -317,7 +302,7 @@ impl Machine {
             .unwrap_or_else(|broken| panic!("at {:?}: {broken}", self.now));
         while let Some(output) = self.schedule.poll() {
             if self.trace {
-                println!("{:>12} {} out {output:?}", self.now.0, self.name);
+                println!("{:>12} out {output:?}", self.now.0);
             }
             match output {
                 Output::Lease { container, lease } => self.publish(container, lease),
@@ -362,7 +347,6 @@ impl Machine {
             Mail::Arrive(..) => (),
             Mail::Ready(at) => self.ready(at),
             Mail::Look(at) => self.look(at),
-            Mail::Ending(at) => self.report_ending(at),
         }
     }
 
@@ -387,7 +371,6 @@ impl Machine {
         if lease.epoch != client.lease.epoch {
             (client.landed, client.launched_in_turn) = (false, false);
             (client.said_drained, client.said_wanted, client.said_idle) = (false, false, false);
-            client.said_ending = false;
         }
         client.lease = lease;
         if let LeaseKind::Open { deadline, .. } = lease.kind {
@@ -461,7 +444,14 @@ impl Machine {
         if rests && !client.said_idle && client.waits_since.is_none() {
             client.said_idle = true;
             let (process, epoch) = (client.process, client.lease.epoch);
-            self.send(at, Input::Idle { process, epoch });
+            self.send(
+                at,
+                Input::Reported {
+                    process,
+                    epoch,
+                    report: gpushare_core::Report::Idle,
+                },
+            );
         }
     }
 }

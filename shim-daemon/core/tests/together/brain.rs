@@ -86,23 +86,51 @@ impl Steering for Brain {
 
     fn busy(&mut self, now: u64, who: Who) {
         let (process, epoch) = (process(who), self.epoch(who));
-        self.tell(now, Input::Busy { process, epoch });
+        self.tell(
+            now,
+            Input::Reported {
+                process,
+                epoch,
+                report: gpushare_core::Report::Busy,
+            },
+        );
     }
 
     fn idle(&mut self, now: u64, who: Who) {
         self.idles += 1;
         let (process, epoch) = (process(who), self.epoch(who));
-        self.tell(now, Input::Idle { process, epoch });
+        self.tell(
+            now,
+            Input::Reported {
+                process,
+                epoch,
+                report: gpushare_core::Report::Idle,
+            },
+        );
     }
 
     fn wanted(&mut self, now: u64, who: Who) {
         let (process, epoch) = (process(who), self.epoch(who));
-        self.tell(now, Input::Wanted { process, epoch });
+        self.tell(
+            now,
+            Input::Reported {
+                process,
+                epoch,
+                report: gpushare_core::Report::Wanted,
+            },
+        );
     }
 
     fn drained(&mut self, now: u64, who: Who) {
         let (process, epoch) = (process(who), self.epoch(who));
-        self.tell(now, Input::Drained { process, epoch });
+        self.tell(
+            now,
+            Input::Reported {
+                process,
+                epoch,
+                report: gpushare_core::Report::Drained,
+            },
+        );
     }
 
     fn tick(&mut self, now: u64, samples: &[Sample]) {

@@ -23,11 +23,17 @@ pub struct TenantReport {
 }
 
 impl TenantReport {
-    /// The wait that `thousandths` of the requests did not exceed: 500, 990, 999 (ns). 0 if there
-    /// was no request.
+    /// The wait that `thousandths` of the requests did not exceed: 500, 990, 999 (ns). A tenant
+    /// without a complete request has no wait, not a short one: it fails the test.
     pub fn wait(&self, thousandths: usize) -> u64 {
+        self.wait_if_any(thousandths)
+            .expect("no request of this tenant was complete")
+    }
+
+    /// The same; `None` if no request was complete.
+    pub fn wait_if_any(&self, thousandths: usize) -> Option<u64> {
         let at = (self.waits.len() * thousandths).div_ceil(1_000);
-        self.waits.get(at.saturating_sub(1)).copied().unwrap_or(0)
+        self.waits.get(at.saturating_sub(1)).copied()
     }
 
     /// How much of what it asked it got, percent.
@@ -169,4 +175,24 @@ impl Meter {
         self.from = now;
         report
     }
+}
+
+#[test]
+fn the_wait_is_by_nearest_rank() {
+    let tenant = TenantReport {
+        waits: (1..=1_000).collect(),
+        ..TenantReport::default()
+    };
+    assert_eq!(
+        [1, 500, 990, 999, 1_000].map(|at| tenant.wait(at)),
+        [1, 500, 990, 999, 1_000]
+    );
+}
+
+#[test]
+#[should_panic = "no request of this tenant was complete"]
+fn no_requests_are_no_short_waits() {
+    let tenant = TenantReport::default();
+    assert_eq!(tenant.wait_if_any(990), None);
+    tenant.wait(990);
 }

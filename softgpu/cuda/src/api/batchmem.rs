@@ -46,7 +46,8 @@ fn many(
 }
 
 fn decode(op: &CUstreamBatchMemOpParams) -> Result<MemOp> {
-    // SAFETY: `operation` is the first field of every member, and names the one the caller filled in.
+    // SAFETY: `operation` is the first field of every member, and names the one the caller filled
+    // in.
     unsafe {
         Ok(match op.operation {
             CUstreamBatchMemOpType::WAIT_VALUE_32 => {

@@ -168,7 +168,7 @@ fn reset(dev: CUdevice) -> Result {
     Ok(())
 }
 
-/// At most one way of scheduling, and no bit nobody knows.
+/// At most one way of scheduling, and no unknown bit.
 fn valid(flags: u32) -> Result<u32> {
     let scheduling = flags & CUctx_flags::SCHED_MASK.0;
     if flags & !CTX_FLAGS != 0 || (scheduling != 0 && !scheduling.is_power_of_two()) {

@@ -1,4 +1,5 @@
-//! Copies of one, two and three dimensions. Those of CUDA 2 are in `copy_legacy`, batches in `copy_batch`.
+//! Copies of one, two and three dimensions. Those of CUDA 2 are in `copy_legacy`, batches in
+//! `copy_batch`.
 
 use std::ffi::c_void;
 

@@ -23,7 +23,8 @@ driver! {
     }
 }
 
-/// A description of each result: its name in plain words. They live as long as the library, as callers may keep them.
+/// A description of each result: its name in plain words. They live as long as the library, as
+/// callers may keep them.
 static DESCRIPTIONS: LazyLock<BTreeMap<u32, CString>> = LazyLock::new(|| {
     let words = |name: &str| match name.strip_prefix("CUDA_ERROR_") {
         Some(error) => error.to_ascii_lowercase().replace('_', " "),

@@ -17,7 +17,8 @@ fn function(f: CUfunction) -> Result<Arc<Function>> {
     module::function(&context::current()?, f)
 }
 
-/// Answers where a parameter is and how long; the layout of an opaque kernel is unknown, so it has none.
+/// Answers where a parameter is and how long; the layout of an opaque kernel is unknown, so it has
+/// none.
 pub(super) fn param_info(
     builtin: Option<&Builtin>,
     index: usize,

@@ -33,7 +33,8 @@ pub(super) fn dependencies(
         .collect())
 }
 
-/// Answers a list in the API's two steps: with no room given, how many there are; else as many as fit, and NULL for the rest.
+/// Answers a list in the API's two steps: with no room given, how many there are; else as many as
+/// fit, and NULL for the rest.
 fn answer<T: Copy>(at: *mut T, count: *mut usize, values: &[T], none: T) -> Result {
     let room = input(count.cast_const())?;
     if !at.is_null() {

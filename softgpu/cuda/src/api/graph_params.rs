@@ -1,8 +1,8 @@
 //! Parameters of graph nodes, from the API's structs to what nodes do and back.
 //!
 //! # Safety
-//! `unsafe` passes kernel parameters on under the contract of `cuLaunchKernel`, and reads the generic parameters by the member that
-//! their type names.
+//! `unsafe` passes kernel parameters on under the contract of `cuLaunchKernel`, and reads the
+//! generic parameters by the member that their type names.
 #![allow(
     unsafe_code,
     reason = "kernel parameters and node parameters are C unions and pointers"

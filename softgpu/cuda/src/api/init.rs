@@ -25,7 +25,8 @@ driver! {
     }
 }
 
-/// The CUDA version the simulated driver supports. With a SPEC that is not accepted: the default, as `cuInit` will tell.
+/// The CUDA version the simulated driver supports. With a SPEC that is not accepted: the default,
+/// as `cuInit` will tell.
 pub(crate) fn driver_version() -> i32 {
     let spec = world::process().map(|process| process.spec().clone());
     let driver = spec

@@ -1,8 +1,8 @@
 //! Launches: kernels in every form the driver ever took them, and host functions.
 //!
 //! # Safety
-//! `unsafe` passes the caller's parameter pointers on under the contract of `cuLaunchKernel`, and reads a launch attribute by the
-//! member that its id names.
+//! `unsafe` passes the caller's parameter pointers on under the contract of `cuLaunchKernel`, and
+//! reads a launch attribute by the member that its id names.
 #![allow(unsafe_code, reason = "kernel parameters and attribute unions are C")]
 
 use std::ffi::c_void;

@@ -20,7 +20,7 @@ fn load(module: *mut CUmodule, image: *const c_void) -> Result {
     out(module, module::load(&context)?.handle())
 }
 
-/// Answers that an opaque image has no variable of this name: nobody can know where it would be.
+/// Answers that an opaque image has no variable of this name: its address cannot be known.
 fn no_variable(module: CUmodule, name: *const c_char) -> Result {
     context::current()?;
     text(name)?;

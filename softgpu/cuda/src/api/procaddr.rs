@@ -1,4 +1,5 @@
-//! `cuGetProcAddress`: which function a name, a version and flags mean. And `cuGetExportTable`, which has nothing to give.
+//! `cuGetProcAddress`: which function a name, a version and flags mean. And `cuGetExportTable`,
+//! which has nothing to give.
 
 use std::ffi::{c_char, c_void};
 
@@ -21,7 +22,8 @@ driver! {
         out_if(status, find(symbol, pfn, version, flags)?);
         Ok(())
     }
-    /// The tables are an undocumented agreement between NVIDIA's runtime and driver; a simulator has no part in it.
+    /// The tables are an undocumented agreement between NVIDIA's runtime and driver; a simulator
+    /// has no part in it.
     early fn cuGetExportTable(table: *mut *const c_void, id: *const CUuuid) {
         required(id)?;
         out(table, std::ptr::null())?;
@@ -47,7 +49,8 @@ fn find(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64) 
     })
 }
 
-/// The function of that very variant. An older one is never handed out in its place: it may have other parameters.
+/// The function of that very variant. An older one is never handed out in its place: it may have
+/// other parameters.
 fn address(base: &str, version: u32, flags: u64) -> Option<*mut c_void> {
     let (_, row) = symbols::cuda_by_version(base, version, flags)?;
     let function = names::implemented(row.name)?;

@@ -1,4 +1,5 @@
-//! The three functions of `cudaProfiler.h`: there is nothing to profile, and they say yes as a driver without a profiler does.
+//! The three functions of `cudaProfiler.h`: there is nothing to profile, and they say yes as a
+//! driver without a profiler does.
 
 use std::ffi::c_char;
 

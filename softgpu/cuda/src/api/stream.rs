@@ -101,7 +101,8 @@ driver! {
         exec::submit(held.context(), &held, Op { kind: Kind::Host(call), cost: Cost::Instant, effect: None })
     }
 
-    /// Managed memory is coherent here whatever it is attached to: only the order in the stream is left of it.
+    /// Managed memory is coherent here whatever it is attached to: only the order in the stream is
+    /// left of it.
     fn cuStreamAttachMemAsync twin cuStreamAttachMemAsync_ptsz (d: DefaultStream; stream: CUstream, address: CUdeviceptr, _length: usize, flags: u32) {
         let known = [CUmemAttach_flags::GLOBAL.0, CUmemAttach_flags::HOST.0, CUmemAttach_flags::SINGLE.0];
         if address == 0 || !known.contains(&flags) {

@@ -1,4 +1,5 @@
-//! Texture and surface objects: handles that keep what they were made with. Nothing samples here; kernels that would are no-ops.
+//! Texture and surface objects: handles that keep what they were made with. Nothing samples here;
+//! kernels that would are no-ops.
 
 use gpushare_cuda_abi::cuda::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresult, CUsurfObject,

@@ -23,7 +23,7 @@ nvml! {
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) {
         list(device, count, infos, v2)
     }
-    /// Nobody draws here.
+    /// No process draws here.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: nvmlDevice_t, count: *mut u32, _infos: *mut nvmlProcessInfo_v1_t) {
         none(device, count)
     }
@@ -64,7 +64,8 @@ nvml! {
 }
 
 nvml! {
-    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time between the last questions.
+    /// The samples newer than `since` (microseconds since the epoch): one a process, of the time
+    /// between the last questions.
     fn nvmlDeviceGetProcessUtilization(
         device: nvmlDevice_t, samples: *mut nvmlProcessUtilizationSample_t, count: *mut u32, since: u64,
     ) {
@@ -117,7 +118,7 @@ fn sampled(device: nvmlDevice_t, since: u64) -> Result<(u64, Vec<(u32, u32)>)> {
     Ok((used.ended_us, processes.collect()))
 }
 
-/// Pid and bytes of everybody who holds memory on the device.
+/// Pid and bytes of each process that holds memory on the device.
 fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
     let processes = look(device)?.processes;
     let holding = processes
@@ -128,7 +129,8 @@ fn running(device: nvmlDevice_t) -> Result<Vec<(u32, u64)>> {
         .collect())
 }
 
-/// The list protocol: the count goes in as room and comes out as length; with too little room nothing is written but the count.
+/// The list protocol: the count goes in as room and comes out as length; with too little room
+/// nothing is written but the count.
 fn list<T: Copy>(
     device: nvmlDevice_t,
     count: *mut u32,

@@ -1,4 +1,5 @@
-//! How a device is doing. There is no thermal or power model: sensors show a card at rest, and say so always.
+//! How a device is doing. There is no thermal or power model: sensors show a card at rest, and say
+//! so always.
 
 use gpushare_cuda_abi::nvml::{
     nvmlClockId_t, nvmlClockType_t, nvmlClocksEventReasons, nvmlComputeMode_t, nvmlDevice_t,

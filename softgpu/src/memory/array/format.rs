@@ -13,7 +13,8 @@ pub(super) struct Texel {
     pub(super) half_planes: u64,
 }
 
-/// The storage of `format` with `channels` channels; `None` where the API has no such combination or this device no such format.
+/// The storage of `format` with `channels` channels; `None` where the API has no such combination
+/// or this device no such format.
 pub(super) fn texel(format: Format, channels: u32) -> Option<Texel> {
     let plain = |channel: u64| {
         matches!(channels, 1 | 2 | 4).then_some(Texel {

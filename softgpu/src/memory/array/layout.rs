@@ -1,8 +1,9 @@
 //! How much memory an array takes, and where its rows are.
 //!
-//! The model is the block-linear layout of NVIDIA's documentation of its surface formats: rows are padded to 64 bytes, and two-
-//! dimensional arrays to whole blocks of 8 to 128 rows, so that an array of 1 by 1 takes 512 bytes and one of 100 rows as much as one
-//! of 104. Rows lie one after the other in it; nothing but this driver can see that a GPU would tile them.
+//! The model is the block-linear layout of NVIDIA's documentation of its surface formats: rows are
+//! padded to 64 bytes, and two- dimensional arrays to whole blocks of 8 to 128 rows, so that an
+//! array of 1 by 1 takes 512 bytes and one of 100 rows as much as one of 104. Rows lie one after
+//! the other in it; nothing but this driver can see that a GPU would tile them.
 
 use super::format::Texel;
 
@@ -32,7 +33,8 @@ pub(crate) struct Layout {
     pub(crate) size: u64,
 }
 
-/// The layout of `width` by `height` by `depth` elements, where 0 stands for a dimension the array has not; `None` where it overflows.
+/// The layout of `width` by `height` by `depth` elements, where 0 stands for a dimension the array
+/// has not; `None` where it overflows.
 pub(super) fn layout(texel: Texel, width: u64, height: u64, depth: u64) -> Option<Layout> {
     let bytes = width.div_ceil(texel.block).checked_mul(texel.bytes)?;
     let rows = height.max(1).div_ceil(texel.block) * texel.half_planes / 2;

@@ -29,7 +29,8 @@ const SPARSE: u32 = 0x40;
 const DEFERRED_MAPPING: u32 = 0x80;
 const KNOWN_FLAGS: u32 = 0x1ff;
 
-/// Largest extents in elements, as the device attributes say: one, two and three dimensions, layers.
+/// Largest extents in elements, as the device attributes say: one, two and three dimensions,
+/// layers.
 const MAX_1D: u64 = 131_072;
 const MAX_2D: (u64, u64) = (131_072, 65_536);
 const MAX_3D: u64 = 16_384;
@@ -87,7 +88,8 @@ impl Drop for Space {
 #[derive(Debug, Default)]
 struct Slot(OnceLock<Arc<Heap>>);
 
-/// A published stretch of an array's memory; dropping it takes it out of reach. Arrays are reachable for copy engines only.
+/// A published stretch of an array's memory; dropping it takes it out of reach. Arrays are
+/// reachable for copy engines only.
 #[derive(Debug)]
 pub(crate) struct Window(u64);
 
@@ -100,7 +102,7 @@ impl Drop for Window {
 /// Memory of one or several arrays, with the context it dies with.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    // Dropped first: nobody reaches the memory when it goes back.
+    // Dropped first: the memory cannot be reached when it goes back.
     _window: Window,
     space: Space,
     context: u64,
@@ -201,7 +203,8 @@ fn plan(descriptor: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Layout> {
 /// Makes an array and returns its handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for extents or a format that cannot be, `NOT_SUPPORTED` for sparse and deferred ones, `OUT_OF_MEMORY`.
+/// `INVALID_VALUE` for extents or a format that cannot be, `NOT_SUPPORTED` for sparse and deferred
+/// ones, `OUT_OF_MEMORY`.
 pub fn create(context: &Context, descriptor: CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<usize> {
     let layout = plan(&descriptor)?;
     let memory = Arc::new(Memory::new(context, layout.size)?);

@@ -129,7 +129,8 @@ impl Transfer {
         })
     }
 
-    /// From the description of a copy between contexts. Unified addressing makes the contexts redundant, but they must exist.
+    /// From the description of a copy between contexts. Unified addressing makes the contexts
+    /// redundant, but they must exist.
     ///
     /// # Errors
     /// `INVALID_VALUE` for a memory type that is none.

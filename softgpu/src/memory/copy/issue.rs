@@ -1,8 +1,10 @@
-//! From a described copy to submitted work, as late and as asynchronous as the documentation allows.
+//! From a described copy to submitted work, as late and as asynchronous as the documentation
+//! allows.
 //!
-//! Synchronous functions: copies within device memory return at once; a pageable source is staged after its stream is idle, and the
-//! call returns before the bytes arrive; all others wait. Asynchronous functions: a pageable source is staged at once, a pageable
-//! destination and copies between host memories make the call wait.
+//! Synchronous functions: copies within device memory return at once; a pageable source is staged
+//! after its stream is idle, and the call returns before the bytes arrive; all others wait.
+//! Asynchronous functions: a pageable source is staged at once, a pageable destination and copies
+//! between host memories make the call wait.
 
 use std::sync::Arc;
 

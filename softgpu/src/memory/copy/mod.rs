@@ -1,8 +1,10 @@
-//! Copies, as descriptions that can be checked when the call is made, kept in a graph, and run when their turn comes.
+//! Copies, as descriptions that can be checked when the call is made, kept in a graph, and run when
+//! their turn comes.
 //!
 //! # Safety
-//! Running a transfer moves bytes by pointer. Driver memory is checked against the address table under [`table::still`], which
-//! keeps mappings in place while the bytes move; host memory the driver does not know is the caller's promise, as in the real API.
+//! Running a transfer moves bytes by pointer. Driver memory is checked against the address table
+//! under [`table::still`], which keeps mappings in place while the bytes move; host memory the
+//! driver does not know is the caller's promise, as in the real API.
 #![allow(
     unsafe_code,
     reason = "moves bytes by address, which is what a copy engine does"
@@ -63,7 +65,8 @@ impl Transfer {
     /// What the driver can tell when the call is made.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for strides that do not fit or a range that is not all the driver's, `INVALID_HANDLE` for an unknown array.
+    /// `INVALID_VALUE` for strides that do not fit or a range that is not all the driver's,
+    /// `INVALID_HANDLE` for an unknown array.
     pub fn check(&self) -> Result {
         if self.shape.total().is_none() {
             return Err(CUresult::INVALID_VALUE);
@@ -75,7 +78,8 @@ impl Transfer {
         self.dst.check(self.shape)
     }
 
-    /// Copies pageable source memory aside, so that the caller may change it as soon as the call returns.
+    /// Copies pageable source memory aside, so that the caller may change it as soon as the call
+    /// returns.
     pub fn staged(mut self) -> Self {
         if matches!(self.src.place, Place::Pageable(_)) && self.bytes() > 0 {
             self.stage();
@@ -141,8 +145,9 @@ impl Transfer {
                 let to = dst
                     .first
                     .wrapping_add(offset(z * dst.slice + y * dst.pitch));
-                // SAFETY: driver memory was checked for the whole box just now and `_still` keeps it mapped; host memory is valid
-                // by the caller's promise. `copy` allows the two to overlap.
+                // SAFETY: driver memory was checked for the whole box just now and `_still` keeps
+                // it mapped; host memory is valid by the caller's promise. `copy` allows the two to
+                // overlap.
                 unsafe { std::ptr::copy(from, to, offset(run)) };
             }
         }

@@ -1,4 +1,5 @@
-//! One side of a transfer: where it is, how its rows lie, and how that becomes bytes when the work runs.
+//! One side of a transfer: where it is, how its rows lie, and how that becomes bytes when the work
+//! runs.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// What an address means under unified addressing: the driver's if it knows it, else the host's.
+    /// What an address means under unified addressing: the driver's if it knows it, else the
+    /// host's.
     pub fn unified(address: u64) -> Self {
         if table::known(address) || va::is_device(address) {
             Self::Address(address)
@@ -67,7 +69,8 @@ impl Shape {
     }
 }
 
-/// A side turned into bytes: pointer to the box's corner, distance between rows, distance between slices.
+/// A side turned into bytes: pointer to the box's corner, distance between rows, distance between
+/// slices.
 pub(super) struct Rows {
     pub(super) first: *mut u8,
     pub(super) pitch: u64,
@@ -101,7 +104,8 @@ impl Side {
         Some((corner, last))
     }
 
-    /// What the driver can tell when the call is made: strides that fit the box, extents of what it gave out.
+    /// What the driver can tell when the call is made: strides that fit the box, extents of what it
+    /// gave out.
     pub(crate) fn check(&self, shape: Shape) -> Result {
         if let Place::Array(handle) = self.place {
             let store = array::store(handle).ok_or(CUresult::INVALID_HANDLE)?;

@@ -76,8 +76,8 @@ pub fn advise(address: u64, len: u64, advice: CUmem_advise, at: Option<Location>
     Ok(())
 }
 
-/// What is asked about a range, as the numbers the API writes: one, or for `ACCESSED_BY` up to `room` devices filled up with
-/// `CU_DEVICE_INVALID`.
+/// What is asked about a range, as the numbers the API writes: one, or for `ACCESSED_BY` up to
+/// `room` devices filled up with `CU_DEVICE_INVALID`.
 ///
 /// # Errors
 /// `INVALID_VALUE` for a range that is not managed memory or an attribute that is none.

@@ -1,4 +1,5 @@
-//! The file behind managed memory: one for the process, sparse, each allocation at the offset of its address.
+//! The file behind managed memory: one for the process, sparse, each allocation at the offset of
+//! its address.
 //!
 //! # Safety
 //! System calls that std does not wrap, on a descriptor this file owns.
@@ -51,6 +52,7 @@ pub(super) fn forget(address: u64, len: u64) {
     let Some(Some(file)) = FILE.get() else { return };
     let signed = |value: u64| i64::try_from(value).unwrap_or(0);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: an open descriptor; no memory is passed. Failure leaves the bytes until the process ends, which is harmless.
+    // SAFETY: an open descriptor; no memory is passed. Failure leaves the bytes until the process
+    // ends, which is harmless.
     unsafe { libc::fallocate(file.as_raw_fd(), mode, signed(offset(address)), signed(len)) };
 }

@@ -1,8 +1,10 @@
-//! Managed memory: the host reaches it at the same address, and its 2 MiB pages are counted on a device while they are resident there.
+//! Managed memory: the host reaches it at the same address, and its 2 MiB pages are counted on a
+//! device while they are resident there.
 //!
-//! The bytes always lie in a file mapped at the address itself; *residency* is what moves. A page is populated by its first touch by
-//! a device or a prefetch. When a device runs short, the pages that came first are evicted to the host: managed memory never is a
-//! reason for out-of-memory, neither its own nor another allocation's in this process.
+//! The bytes always lie in a file mapped at the address itself; *residency* is what moves. A page
+//! is populated by its first touch by a device or a prefetch. When a device runs short, the pages
+//! that came first are evicted to the host: managed memory never is a reason for out-of-memory,
+//! neither its own nor another allocation's in this process.
 
 mod advice;
 mod file;
@@ -56,7 +58,8 @@ static RESIDENT: Mutex<VecDeque<(Weak<Managed>, usize, u32)>> = Mutex::new(VecDe
 /// Allocates managed memory. It takes nothing on the device before it is touched there.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or flags other than one of the two, `OUT_OF_MEMORY` if the addresses run out.
+/// `INVALID_VALUE` for no bytes or flags other than one of the two, `OUT_OF_MEMORY` if the
+/// addresses run out.
 pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
     if size == 0 || !ATTACH.contains(&flags) {
         return Err(CUresult::INVALID_VALUE);
@@ -98,7 +101,8 @@ pub fn alloc(context: &Context, size: u64, flags: u32) -> Result<u64> {
 }
 
 impl Managed {
-    /// The device with this ordinal touches `len` bytes from `offset`: what is not there comes there, as far as there is room.
+    /// The device with this ordinal touches `len` bytes from `offset`: what is not there comes
+    /// there, as far as there is room.
     pub(crate) fn touch(self: &Arc<Self>, ordinal: u32, offset: u64, len: u64) {
         let Ok(device) =
             process().and_then(|process| process.device(i32::try_from(ordinal).unwrap_or(-1)))

@@ -54,7 +54,8 @@ impl PoolBlock {
 /// Allocates in stream order.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes or a pool of another process, `OUT_OF_MEMORY`; what capture forbids.
+/// `INVALID_VALUE` for no bytes or a pool of another process, `OUT_OF_MEMORY`; what capture
+/// forbids.
 pub fn alloc_async(
     context: &Arc<Context>,
     stream: &StreamRef,
@@ -117,7 +118,8 @@ fn place(context: &Arc<Context>, stream: &StreamRef, pool: &Arc<Pool>, len: u64)
         Err(CUresult::OUT_OF_MEMORY) => {}
         other => return other,
     }
-    // Memory that waits for a free to execute may be used after a dependency on it; waiting is the strongest one.
+    // Memory that waits for a free to execute may be used after a dependency on it; waiting is the
+    // strongest one.
     let wait = {
         let state = pool.lock();
         state.internal_dependencies && state.model.has_pending()
@@ -189,7 +191,8 @@ impl Drop for Freeing {
 /// Frees in stream order.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pointer that is not the start of an allocation that can be freed so; what capture forbids.
+/// `INVALID_VALUE` for a pointer that is not the start of an allocation that can be freed so; what
+/// capture forbids.
 pub fn free_async(context: &Arc<Context>, stream: &StreamRef, address: u64) -> Result {
     if exec::is_capturing(stream)? {
         return crate::graph::capture_free(context, stream, address);

@@ -69,7 +69,8 @@ pub fn attribute(handle: usize, attribute: Attribute) -> Result<Value> {
 /// Sets: the reuse rules and the threshold to any value, the high-water marks to 0 only.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, an attribute that cannot be set, or a mark set to something else.
+/// `INVALID_VALUE` for what is no pool, an attribute that cannot be set, or a mark set to something
+/// else.
 pub fn set_attribute(handle: usize, attribute: Attribute, value: Value) -> Result {
     let pool = get(handle)?;
     let mut state = pool.lock();

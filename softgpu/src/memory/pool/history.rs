@@ -47,7 +47,8 @@ fn without(a: Piece, b: Piece) -> impl Iterator<Item = Piece> {
     pieces.into_iter().filter(|piece| piece.len > 0)
 }
 
-/// Random work on three streams: live allocations never overlap, and a stream never gets what another's pending free still holds.
+/// Random work on three streams: live allocations never overlap, and a stream never gets what
+/// another's pending free still holds.
 fn random_history(seed: u64) {
     let (mut draw, mut pool, mut next) = (Draw(seed), Model::default(), STEP);
     let (mut live, mut pending): (Vec<Piece>, Vec<(u64, Piece)>) = (Vec::new(), Vec::new());

@@ -1,7 +1,8 @@
 //! Stream-ordered memory: pools that grow in steps and let go at a synchronise.
 //!
-//! What the application is handed is valid from the execution of its allocation in stream order to the execution of its free; what it
-//! touches before or after faults. The pool itself, what it holds and what it reuses, is [`model`].
+//! What the application is handed is valid from the execution of its allocation in stream order to
+//! the execution of its free; what it touches before or after faults. The pool itself, what it
+//! holds and what it reuses, is [`model`].
 
 mod alloc;
 mod attribute;
@@ -46,8 +47,9 @@ pub struct Pool {
     imported: Option<Vec<u8>>,
     destroyed: AtomicBool,
     state: Mutex<State>,
-    /// Held from the decision where an allocation goes, or what a free gives, until the stream has it: what one thread frees in a stream
-    /// another may have in the same stream at once, behind that free and never before it.
+    /// Held from the decision where an allocation goes, or what a free gives, until the stream has
+    /// it: what one thread frees in a stream another may have in the same stream at once, behind
+    /// that free and never before it.
     order: Mutex<()>,
 }
 
@@ -58,7 +60,8 @@ struct State {
     segments: HashMap<u64, Region>,
     readers: u32,
     writers: u32,
-    /// Reuse over events and over inserted dependencies: told back as set. The first is never used, which is always allowed.
+    /// Reuse over events and over inserted dependencies: told back as set. The first is never used,
+    /// which is always allowed.
     follow_events: bool,
     internal_dependencies: bool,
 }
@@ -131,7 +134,8 @@ impl Pool {
             .iter()
             .filter_map(|base| state.segments.remove(base))
             .collect();
-        // Under the lock, so that nobody is told that less is reserved before the books say that it is back.
+        // Under the lock, so that no caller is told that less is reserved before the books say that
+        // it is back.
         let any = !regions.is_empty();
         drop(regions);
         drop(state);
@@ -162,8 +166,9 @@ fn default_props(device: &Device) -> CUmemPoolProps {
 /// Makes a pool.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a place that is no device of this process, `INVALID_VALUE` for other properties that cannot be,
-/// `NOT_SUPPORTED` for handle types other than a file descriptor and memory that is not a device's.
+/// `INVALID_DEVICE` for a place that is no device of this process, `INVALID_VALUE` for other
+/// properties that cannot be, `NOT_SUPPORTED` for handle types other than a file descriptor and
+/// memory that is not a device's.
 pub fn create(props: &CUmemPoolProps) -> Result<usize> {
     let device = share::check(props)?;
     Ok(Pool::enter(&device, *props, false, None).handle)
@@ -247,7 +252,8 @@ pub fn trim(handle: usize, keep: u64) -> Result {
     Ok(())
 }
 
-/// The host has waited for a stream, an event or a context of this device: pools give back what is above their threshold.
+/// The host has waited for a stream, an event or a context of this device: pools give back what is
+/// above their threshold.
 pub fn synchronised(device: &Device) {
     for (_, pool) in POOLS.all() {
         if pool.device.ordinal() == device.ordinal() {
@@ -275,7 +281,8 @@ pub(crate) fn release_all(device: &Device) -> bool {
 /// Gives devices rights on everything in a pool, now and later.
 ///
 /// # Errors
-/// `INVALID_VALUE` for what is no pool, and for taking the own device's rights away; `INVALID_DEVICE` for no device.
+/// `INVALID_VALUE` for what is no pool, and for taking the own device's rights away;
+/// `INVALID_DEVICE` for no device.
 pub fn set_access(handle: usize, rights: &[(u32, Rights)]) -> Result {
     let pool = get(handle)?;
     for (ordinal, right) in rights {

@@ -1,7 +1,9 @@
-//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows, what it lets go.
+//! The bookkeeping of one stream-ordered pool, without a device: what is reused, when it grows,
+//! what it lets go.
 //!
-//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that stream; by any stream once the free
-//! has executed (opportunistic, can be switched off). What waits for its free to execute is *pending*.
+//! Reuse rules, as the driver documents them: memory freed in a stream is reusable at once by that
+//! stream; by any stream once the free has executed (opportunistic, can be switched off). What
+//! waits for its free to execute is *pending*.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,7 +38,8 @@ pub(crate) struct Usage {
 pub(crate) struct Model {
     /// Free for any stream.
     free: Extents,
-    /// Past their free's execution, but with opportunistic reuse off: free after the next synchronise.
+    /// Past their free's execution, but with opportunistic reuse off: free after the next
+    /// synchronise.
     parked: Vec<(u64, u64)>,
     pending: HashMap<StreamKey, Pending>,
     /// Where the pieces of a free are now: the stream and their starts.
@@ -45,7 +48,7 @@ pub(crate) struct Model {
     /// base → length.
     segments: BTreeMap<u64, u64>,
     usage: Usage,
-    /// Bytes kept at a synchronise although nobody uses them.
+    /// Unused bytes that are kept at a synchronise.
     pub(crate) threshold: u64,
     /// Whether a completed free may serve another stream.
     pub(crate) opportunistic: bool,
@@ -104,7 +107,7 @@ impl Model {
         ticket
     }
 
-    /// The free has executed: what its stream has not reused since is free for everybody.
+    /// The free has executed: what its stream has not reused since is free for all streams.
     pub(crate) fn free_executed(&mut self, ticket: Ticket) {
         let Some((stream, starts)) = self.tickets.remove(&ticket) else {
             return;
@@ -139,7 +142,8 @@ impl Model {
         }
     }
 
-    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are entirely free. The largest first.
+    /// Segments to give back so that at most `keep` bytes stay reserved, as far as they are
+    /// entirely free. The largest first.
     pub(crate) fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut candidates: Vec<(u64, u64)> = self
             .segments

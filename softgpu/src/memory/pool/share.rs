@@ -55,11 +55,13 @@ pub fn export(handle: usize) -> Result<OwnedFd> {
     if !exportable || pool.imported.is_some() {
         return Err(CUresult::INVALID_VALUE);
     }
-    // A hold on no pages: the descriptor carries the name only. The memory is shared with the pointers.
+    // A hold on no pages: the descriptor carries the name only. The memory is shared with the
+    // pointers.
     pool.device.share(&[], &identity(&pool))?.export()
 }
 
-/// The pool behind a descriptor. Nothing can be allocated from it here; pointers into it can be imported.
+/// The pool behind a descriptor. Nothing can be allocated from it here; pointers into it can be
+/// imported.
 ///
 /// # Errors
 /// `INVALID_VALUE` for any other descriptor.
@@ -119,7 +121,8 @@ pub fn export_pointer(address: u64) -> Result<CUmemPoolPtrExportData> {
 /// Maps an allocation of an imported pool and returns its address here.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a pool that was not imported, or data that names another pool or memory that is gone.
+/// `INVALID_VALUE` for a pool that was not imported, or data that names another pool or memory that
+/// is gone.
 pub fn import_pointer(handle: usize, data: &CUmemPoolPtrExportData) -> Result<u64> {
     let pool = get(handle)?;
     let name = pool.imported.clone().ok_or(CUresult::INVALID_VALUE)?;

@@ -1,4 +1,4 @@
-//! Who may touch a mapping.
+//! Which devices may access a mapping.
 
 use std::sync::Arc;
 

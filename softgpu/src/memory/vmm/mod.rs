@@ -1,7 +1,8 @@
-//! Virtual memory management: addresses, physical memory and the mapping between them, each with a life of its own.
+//! Virtual memory management: addresses, physical memory and the mapping between them, each with a
+//! life of its own.
 //!
-//! Physical memory lives until its last handle in any process is released *and* its last mapping is gone. A new mapping gives no
-//! access. Mappings are made and undone whole.
+//! Physical memory lives until its last handle in any process is released *and* its last mapping is
+//! gone. A new mapping gives no access. Mappings are made and undone whole.
 
 mod access;
 mod physical;
@@ -45,10 +46,12 @@ fn whole_pages(address: u64, len: u64) -> bool {
         && address.checked_add(len).is_some()
 }
 
-/// Maps the first `len` bytes of physical memory at a reserved address. Nothing may touch it before rights are given.
+/// Maps the first `len` bytes of physical memory at a reserved address. Nothing may touch it before
+/// rights are given.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an offset, for sizes that do not fit, for addresses that are not reserved or mapped already.
+/// `INVALID_VALUE` for an offset, for sizes that do not fit, for addresses that are not reserved or
+/// mapped already.
 pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
     let physical = physical::get(handle)?;
     if offset != 0
@@ -66,7 +69,8 @@ pub fn map(address: u64, len: u64, offset: u64, handle: usize) -> Result {
         peers: false,
         ..Range::on_device(ordinal, len)
     };
-    // Published first: of two callers mapping the same addresses one is refused before it touches the other's memory.
+    // Published first: of two callers mapping the same addresses one is refused before it touches
+    // the other's memory.
     va::publish(address, range)?;
     if let Err(error) = va::map(
         address,

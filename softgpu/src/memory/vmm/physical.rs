@@ -95,8 +95,8 @@ pub(super) fn get(handle: usize) -> Result<Arc<Physical>> {
 /// Takes physical memory and returns its handle.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a size that is no multiple of 2 MiB, `NOT_SUPPORTED` for handle types other than a file descriptor,
-/// `OUT_OF_MEMORY`.
+/// `INVALID_VALUE` for a size that is no multiple of 2 MiB, `NOT_SUPPORTED` for handle types other
+/// than a file descriptor, `OUT_OF_MEMORY`.
 pub fn create(device: &Arc<Device>, properties: Properties) -> Result<usize> {
     if !whole_pages(0, properties.size) {
         return Err(CUresult::INVALID_VALUE);
@@ -134,7 +134,8 @@ pub fn release(handle: usize) -> Result {
     }
 }
 
-/// Another reference to the handle that was mapped at an address: the same number, even if it was released meanwhile.
+/// Another reference to the handle that was mapped at an address: the same number, even if it was
+/// released meanwhile.
 ///
 /// # Errors
 /// `INVALID_VALUE` if nothing is mapped there.

@@ -17,7 +17,8 @@ static RESERVED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
 /// Reserves `len` bytes of addresses, at `near` if that is free.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a length or alignment that is no multiple of 2 MiB or no power of two, `OUT_OF_MEMORY` if there is no room.
+/// `INVALID_VALUE` for a length or alignment that is no multiple of 2 MiB or no power of two,
+/// `OUT_OF_MEMORY` if there is no room.
 pub fn address_reserve(len: u64, align: u64, near: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(PAGE) || align != 0 && !align.is_power_of_two() {
         return Err(CUresult::INVALID_VALUE);

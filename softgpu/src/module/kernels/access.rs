@@ -1,9 +1,10 @@
 //! How kernels touch memory: a checked range of numbers, each read or written at once.
 //!
 //! # Safety
-//! `unsafe` turns addresses into atomics. Invariant, kept by [`Region::new`]: the range is published for this device with the needed
-//! right, so the shadow address is mapped for its whole length; a launch holds [`memory::still`], so no mapping goes away under it.
-//! Atomics make races between kernels, copies and the host a matter of values, not of undefined behaviour.
+//! `unsafe` turns addresses into atomics. Invariant, kept by [`Region::new`]: the range is
+//! published for this device with the needed right, so the shadow address is mapped for its whole
+//! length; a launch holds [`memory::still`], so no mapping goes away under it. Atomics make races
+//! between kernels, copies and the host a matter of values, not of undefined behaviour.
 #![allow(unsafe_code, reason = "device memory is reached by address")]
 
 use std::marker::PhantomData;
@@ -97,7 +98,8 @@ impl<T: Cell> Region<T> {
         unsafe { T::get(self.base.add(index)) }
     }
 
-    /// Writes the number at `index`, which is below [`len`](Self::len), in a range made for writing.
+    /// Writes the number at `index`, which is below [`len`](Self::len), in a range made for
+    /// writing.
     pub(crate) fn set(&self, index: usize, value: T) {
         assert!(index < self.len);
         // SAFETY: as for `get`; the right to write was checked.

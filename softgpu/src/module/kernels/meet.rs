@@ -19,7 +19,8 @@ fn weight(args: &Args<'_>) -> Weight {
     Weight::Time(args.number(0))
 }
 
-/// Says that it is here, and looks whether the peer is. At an address that is gone it ends, and faults in `run`.
+/// Says that it is here, and looks whether the peer is. At an address that is gone it ends, and
+/// faults in `run`.
 fn has_come(args: &Args<'_>, context: &Context) -> bool {
     let Ok(own) = Region::<u32>::new(context, args.number(1), 1, Access::Write) else {
         return true;

@@ -43,7 +43,8 @@ pub struct Builtin {
     /// How many bytes of memory it moves, or the time it was told to take.
     weight: fn(&Args<'_>) -> Weight,
     run: fn(&Args<'_>, &Context) -> Result,
-    /// For a kernel that spins when it has had its time: does what comes before, and says whether what it waits for has come.
+    /// For a kernel that spins when it has had its time: does what comes before, and says whether
+    /// what it waits for has come.
     spins: Option<fn(&Args<'_>, &Context) -> bool>,
 }
 

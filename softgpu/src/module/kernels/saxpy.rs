@@ -1,4 +1,5 @@
-//! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once as a GPU's fused operation does.
+//! `saxpy(float a, const float *x, float *y, uint64 n)`: `y = a * x + y`, rounded once as a GPU's
+//! fused operation does.
 
 use super::access::Region;
 use super::{Args, Builtin, Weight};

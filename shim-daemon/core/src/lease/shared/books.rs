@@ -6,11 +6,8 @@
 //! those that yield, so the bills of all should add up to the time. Where they do not, estimates
 //! are off, or work goes past the gates.
 
-use super::Shared;
-use super::tenant::{Done, Gate};
-use crate::ids::ContainerId;
 use crate::time::Nanos;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// A span counts while somebody that is open is pending for so many thousandths of it: whether two
 /// that are pending for less are so at the same time is not known.
@@ -40,7 +37,7 @@ pub(super) struct Books {
 impl Books {
     /// In `span` tenants with open gates were pending for so many thousandths, and all were billed
     /// so much.
-    fn note(&mut self, span: Nanos, pending: &[u64], billed: u64) {
+    pub(super) fn note(&mut self, span: Nanos, pending: &[u64], billed: u64) {
         let busiest = pending.iter().max().copied().unwrap_or(0);
         if busiest < ALWAYS {
             return;
@@ -56,7 +53,7 @@ impl Books {
 
     /// By how many thousandths of the time the bills are above it; negative if below. `None`: too
     /// little was counted.
-    fn off(&self) -> Option<i32> {
+    pub(super) fn off(&self) -> Option<i32> {
         if self.clock < LEAST.0 {
             return None;
         }
@@ -66,7 +63,7 @@ impl Books {
     }
 
     /// The mode changed `changes` times in all until `now`.
-    fn changed(&mut self, now: Nanos, changes: u64) {
+    pub(super) fn changed(&mut self, now: Nanos, changes: u64) {
         for _ in self.seen..changes {
             self.changes.push_back(now);
         }
@@ -77,38 +74,9 @@ impl Books {
         }
     }
 
-    fn changes_since(&self, now: Nanos) -> u32 {
+    pub(super) fn changes_since(&self, now: Nanos) -> u32 {
         let lately = self.changes.iter().filter(|at| **at + MINUTE > now);
         u32::try_from(lately.count()).unwrap_or(u32::MAX)
-    }
-}
-
-impl Shared {
-    /// Compares the bills of the last `span` with it. The gates are still what they were in it.
-    pub(super) fn audit(
-        &mut self,
-        done: &BTreeMap<ContainerId, Done>,
-        bills: &BTreeMap<ContainerId, u64>,
-        span: Nanos,
-    ) {
-        let runs = |container: &ContainerId| {
-            let tenant = self.tenants.get(container);
-            tenant.is_some_and(|tenant| tenant.gate != Gate::Shut && !tenant.stuck.is)
-        };
-        let open = done.iter().filter(|(container, _)| runs(container));
-        let pending: Vec<u64> = open.map(|(_, done)| done.pending).collect();
-        self.books.note(span, &pending, bills.values().sum());
-    }
-
-    /// Remembers when the mode changes.
-    pub(super) fn note_mode(&mut self) {
-        self.books.changed(self.now, self.steering.changes);
-    }
-
-    /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are
-    /// off the clock.
-    pub(crate) fn audited(&self, now: Nanos) -> (u32, Option<i32>) {
-        (self.books.changes_since(now), self.books.off())
     }
 }
 

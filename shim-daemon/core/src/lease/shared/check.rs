@@ -1,9 +1,9 @@
 //! What always holds on a shared device between two inputs.
 
-use super::super::word::LeaseKind;
 use super::Shared;
 use super::rules::{Rules, signed};
 use super::tenant::Gate;
+use crate::lease::page::LeaseKind;
 
 impl Shared {
     /// Recomputes what must hold.
@@ -11,11 +11,9 @@ impl Shared {
     /// # Errors
     /// The first thing that does not hold, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
-        for (container, tenant) in &self.tenants {
+        self.roster.check()?;
+        for (container, tenant) in self.roster.all() {
             let fail = |what: &str| Err(format!("{container:?} {what}: {tenant:?}"));
-            if tenant.members.is_empty() {
-                return fail("has no process here");
-            }
             let said = match (tenant.gate, tenant.said.kind) {
                 (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed) => true,
                 (Gate::Noted, LeaseKind::Open { slice, .. }) => {
@@ -33,35 +31,32 @@ impl Shared {
             let sliced = matches!(tenant.gate, Gate::Slice(_));
             let shut = tenant.gate == Gate::Shut;
             if let Some(bond) = tenant.bond
-                && (sliced || shut != (bond.shut || tenant.dry))
+                && (sliced || shut != (bond.shut || tenant.throttled))
             {
                 return fail("is steered apart from its gang");
             }
-            if tenant.dry && tenant.gate != Gate::Shut {
+            if tenant.throttled && tenant.gate != Gate::Shut {
                 return fail("is above its cap and open");
             }
             let free = self
-                .tenants
+                .roster
+                .all()
                 .values()
                 .filter(|other| other.gate == Gate::Free);
-            let active = self.tenants.values().filter(|other| other.is_active());
+            let active = self.roster.all().values().filter(|other| other.is_active());
             if free.count() > 0 && active.count() != 1 {
                 return fail("is beside one that nothing binds while others are active");
             }
         }
-        for (process, container) in &self.owners {
-            let known = self.tenants.get(container);
-            if !known.is_some_and(|tenant| tenant.members.contains_key(process)) {
-                return Err(format!("{process:?} is not in {container:?}"));
-            }
-        }
         let open = |gate: Gate| gate != Gate::Shut;
         let held = self
-            .tenants
+            .roster
+            .all()
             .values()
-            .any(|tenant| !open(tenant.gate) && !tenant.dry && tenant.bond.is_none());
+            .any(|tenant| !open(tenant.gate) && !tenant.throttled && tenant.bond.is_none());
         let runs = self
-            .tenants
+            .roster
+            .all()
             .values()
             .any(|tenant| open(tenant.gate) && tenant.is_active());
         if held && !runs {

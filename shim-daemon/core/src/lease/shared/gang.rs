@@ -7,50 +7,16 @@
 //! super::super::band::Bands
 
 use super::Shared;
-use super::tenant::Gate;
+use super::tenant::{Bond, Gate, Part, Wish};
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// Why a device would close a gang's tenant, the weakest reason first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wish {
-    /// It has had more than its share.
-    Ahead,
-    /// A higher class, or a guarantee that is due, is behind.
-    Rank,
-    /// Its cap allows nothing now.
-    Dry,
-}
-
-/// A tenant's membership of a gang.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bond {
-    /// Its gang is closed.
-    pub(super) shut: bool,
-    pub(super) wish: Option<Wish>,
-}
-
-/// How a gang's tenant stands on one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// What the device would do with it.
-    pub(crate) wish: Option<Wish>,
-    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
-    /// to be helped.
-    pub(crate) behind: bool,
-}
-
 impl Shared {
-    /// Whether a container has a process here.
-    pub(crate) fn has(&self, container: ContainerId) -> bool {
-        self.tenants.contains_key(&container)
-    }
-
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.
     pub(crate) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
         self.now = self.now.max(now);
-        let Some(tenant) = self.tenants.get_mut(&container) else {
+        let Some(tenant) = self.roster.get_mut(container) else {
             return;
         };
         let bond = shut.map(|shut| Bond {
@@ -64,9 +30,9 @@ impl Shared {
 
     /// How a gang's tenant stands. `None` if it belongs to none, or is not here.
     pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
-        let tenant = self.tenants.get(&container)?;
+        let tenant = self.roster.get(container)?;
         let wish = tenant.bond?.wish;
-        let others = self.tenants.iter().any(|(other, tenant)| {
+        let others = self.roster.all().iter().any(|(other, tenant)| {
             *other != container && tenant.is_active() && tenant.is_pending(self.now)
         });
         Some(Part {
@@ -77,18 +43,18 @@ impl Shared {
 
     /// Notes what the gates of gangs' tenants would be, and puts them where their gangs are.
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
-        for (container, tenant) in &mut self.tenants {
+        for (container, tenant) in self.roster.all_mut() {
             let (Some(bond), Some(gate)) = (&mut tenant.bond, gates.get_mut(container)) else {
                 continue;
             };
             bond.wish = match gate {
-                Gate::Shut if tenant.dry => Some(Wish::Dry),
+                Gate::Shut if tenant.throttled => Some(Wish::Throttled),
                 Gate::Shut if tenant.lag < 0 => Some(Wish::Ahead),
                 Gate::Shut => Some(Wish::Rank),
                 _ => None,
             };
             *gate = match *gate {
-                _ if tenant.dry || bond.shut => Gate::Shut,
+                _ if tenant.throttled || bond.shut => Gate::Shut,
                 Gate::Free => Gate::Free,
                 _ => Gate::Noted,
             };

@@ -9,22 +9,27 @@
 //! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`],
 //! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
 
+mod audit;
 mod books;
 mod check;
 mod gang;
-mod members;
+mod pages;
 mod rules;
 mod service;
 mod steer;
 mod tenant;
 mod view;
 
-pub(super) use gang::{Part, Wish};
-pub use steer::Mode;
+pub(super) use tenant::{Part, Wish};
 
-use super::schedule::{Input, Output};
-use super::terms::LeasePolicy;
-use super::word::{Lease, LeaseKind};
+use crate::lease::account::ComputeAccount;
+use crate::lease::input::{Input, Output, Report, closed_first};
+use crate::lease::members::Members;
+use crate::lease::page::{Lease, LeaseKind};
+use crate::lease::roster::{Guest, Roster, Tenant as _};
+use crate::lease::terms::{Compute, LeasePolicy};
+use crate::lease::work::Work;
+
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 use books::Books;
@@ -33,27 +38,13 @@ use std::collections::{BTreeMap, VecDeque};
 use steer::Steering;
 use tenant::{Done, Gate, Tenant};
 
-/// What a process's page says of its work on a device: claims.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Nanoseconds of device time that its completed work takes alone.
-    pub service: u64,
-    /// Nanoseconds in which it had work pending, but for what is pending now.
-    pub busy: u64,
-    /// Since when it has work pending.
-    pub since: Option<Nanos>,
-    /// Whether the service is mostly guessed.
-    pub guessed: bool,
-}
-
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Shared {
     policy: LeasePolicy,
     rules: Rules,
     now: Nanos,
-    tenants: BTreeMap<ContainerId, Tenant>,
-    owners: BTreeMap<ProcessId, ContainerId>,
+    roster: Roster<Tenant>,
     steering: Steering,
     books: Books,
     /// When the last sample was.
@@ -64,23 +55,54 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A device nobody is on, with epochs above `epochs`.
-    pub(super) fn new(policy: LeasePolicy, epochs: u64) -> Self {
-        Self {
+    /// A device nobody is on.
+    pub(super) fn new(policy: LeasePolicy) -> Self {
+        Self::with(Nanos::ZERO, policy, 0, Vec::new())
+    }
+
+    /// A device whose `guests` come from another regime, with epochs above `epochs`.
+    pub(super) fn with(
+        now: Nanos,
+        policy: LeasePolicy,
+        mut epochs: u64,
+        guests: Vec<Guest>,
+    ) -> Self {
+        let tenants = guests.into_iter().map(|(container, mut members, account)| {
+            epochs += 1;
+            members.begin_regime(false);
+            (container, Tenant::new((members, account), (epochs, now)))
+        });
+        let roster = Roster::new(tenants.collect());
+        let mut shared = Self {
             rules: Rules {
                 slice: policy.slice,
             },
             policy,
-            now: Nanos::ZERO,
-            tenants: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            now,
+            roster,
             steering: Steering::default(),
             books: Books::default(),
             sampled: Nanos::ZERO,
             next: None,
             epochs,
             outputs: VecDeque::new(),
-        }
+        };
+        shared.settle();
+        shared
+    }
+
+    /// Everybody here, and the highest epoch given, for another regime.
+    pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
+        (self.epochs, self.roster.into_guests())
+    }
+
+    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.roster.processes()
+    }
+
+    /// Whether a tenant has a process here.
+    pub(super) fn has(&self, container: ContainerId) -> bool {
+        self.roster.get(container).is_some()
     }
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
@@ -93,29 +115,70 @@ impl Shared {
                 gated,
                 class,
                 compute,
-            } => self.joined(container, process, gated, (class, compute)),
-            Input::Away { process, away } => self.say(process, |member| {
-                (member.away, member.waits, member.idle) = (away, false, false);
-            }),
-            Input::Left { process } => self.left(process),
+            } => self.joined(container, (process, gated), (class, compute)),
+            Input::Away { process, away } => {
+                if let Some(tenant) = self.roster.of(process) {
+                    tenant.members_mut().set_away(process, away);
+                }
+            }
+            Input::Left { process } => {
+                if self.roster.leave(process).is_some() {
+                    self.reweigh();
+                }
+            }
             Input::Set {
                 container,
                 class,
                 compute,
-            } => self.set(container, class, compute),
-            Input::Wanted { process, epoch } => {
-                self.report(process, epoch, |member| member.waits = true);
+            } => {
+                if let Some(tenant) = self.roster.get_mut(container) {
+                    tenant.set(class, compute);
+                }
+                self.reweigh();
             }
-            Input::Drained { process, epoch } => {
-                self.report(process, epoch, |member| member.drained = true);
+            Input::Reported {
+                process,
+                epoch,
+                report,
+            } => {
+                let tenant = self.roster.of(process);
+                let busy = report == Report::Busy;
+                if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch == epoch) {
+                    tenant.members_mut().report(process, report);
+                }
             }
-            Input::Idle { process, epoch } => {
-                self.report(process, epoch, |member| member.idle = true);
-            }
-            Input::Busy { process, .. } => self.say(process, |member| member.idle = false),
-            Input::Ending { .. } => {}
         }
         self.settle();
+    }
+
+    fn joined(
+        &mut self,
+        container: ContainerId,
+        (process, gated): (ProcessId, bool),
+        (class, compute): (u16, Compute),
+    ) {
+        let (epoch, now, many) = (self.epochs + 1, self.now, self.roster.len());
+        let new = || {
+            let parts = (Members::default(), ComputeAccount::new(class, compute));
+            Tenant::new(parts, (epoch, now))
+        };
+        let Some(tenant) = self.roster.join(container, process, new) else {
+            return;
+        };
+        tenant.members_mut().join(process, gated, false);
+        if self.roster.len() > many {
+            self.epochs = epoch;
+            self.reweigh();
+        }
+        self.roster.tell_ungated(&mut self.outputs);
+    }
+
+    fn reweigh(&mut self) {
+        for (container, weight) in self.roster.weights() {
+            if let Some(tenant) = self.roster.get_mut(container) {
+                tenant.account_mut().set_weight(weight);
+            }
+        }
     }
 
     /// What the pages of processes say at `now`. Those left out did nothing.
@@ -127,7 +190,7 @@ impl Shared {
         }
         let done = self.read(works, span);
         self.sampled = self.now;
-        let bills = service::settle(&mut self.tenants, &done, &self.rules, (self.now, span));
+        let bills = service::settle(self.roster.all_mut(), &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;
@@ -142,29 +205,13 @@ impl Shared {
         span: Nanos,
     ) {
         let all: u64 = done.values().map(|done| done.pending).sum();
-        for (container, tenant) in &mut self.tenants {
+        for (container, tenant) in self.roster.all_mut() {
             let done = done.get(container).copied().unwrap_or_default();
             let bill = Nanos(bills.get(container).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
-            let alone = all - done.pending < 50 && !tenant.dry;
-            tenant.pay_cap(
-                span,
-                (bill.0, alone.then_some(flight)),
-                self.policy.most_debt,
-            );
-            if let Some(promise) = &mut tenant.promise {
-                if done.pending > 0 {
-                    promise.pass(span, bill);
-                } else {
-                    promise.idles(span);
-                }
-                let turn = promise.turn(self.policy.quantum, self.policy.shortest);
-                tenant.due = if tenant.due {
-                    promise.is_owed()
-                } else {
-                    promise.wait(turn) == Nanos::ZERO
-                };
-            }
+            let alone = all - done.pending < 50 && !tenant.throttled;
+            tenant.pay_cap(span, (bill.0, alone.then_some(flight)), &self.policy);
+            tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
         }
     }
 
@@ -180,12 +227,7 @@ impl Shared {
 
     /// What a container's page says.
     pub(super) fn lease(&self, container: ContainerId) -> Option<Lease> {
-        self.tenants.get(&container).map(|tenant| tenant.said)
-    }
-
-    /// The highest epoch given.
-    pub(super) fn epochs(&self) -> u64 {
-        self.epochs
+        self.roster.get(container).map(|tenant| tenant.said)
     }
 
     /// Other settings from now on.
@@ -198,47 +240,50 @@ impl Shared {
     /// Brings the gates to what they should be, and says what changed.
     fn settle(&mut self) {
         let active: Vec<ContainerId> = self
-            .tenants
+            .roster
+            .all()
             .iter()
             .filter(|(_, tenant)| tenant.is_active())
             .map(|(container, _)| *container)
             .collect();
         let mut gates = self
             .steering
-            .steer(&self.tenants, &active, &self.rules, self.now);
+            .steer(self.roster.all(), &active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (container, gate) in gates {
             self.turn_gate(container, gate);
         }
         self.note_mode();
-        self.speak();
+        self.publish();
         self.plan(&active);
     }
 
     /// When to sample next: never while one tenant is active alone, unless a cap says otherwise.
     fn plan(&mut self, active: &[ContainerId]) {
         let capped = |container: &&ContainerId| {
-            let tenant = self.tenants.get(container);
-            tenant.is_some_and(|tenant| tenant.bucket.is_some())
+            let tenant = self.roster.get(**container);
+            tenant.is_some_and(Tenant::is_capped)
         };
         // The other devices of a gang that is idle here wait until its cap allows something again.
-        let dry = self.tenants.values().any(|tenant| tenant.dry);
-        let steered = dry || active.len() > 1 || active.iter().any(|container| capped(&container));
+        let throttled = self.roster.all().values().any(|tenant| tenant.throttled);
+        let steered =
+            throttled || active.len() > 1 || active.iter().any(|container| capped(&container));
         if !steered {
             self.next = None;
             return;
         }
         let shut = self
-            .tenants
+            .roster
+            .all()
             .values()
-            .any(|tenant| tenant.gate == Gate::Shut && !tenant.dry);
+            .any(|tenant| tenant.gate == Gate::Shut && !tenant.throttled);
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
             // What was done while nobody looked is not of this span.
             let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
             if fresh {
                 self.sampled = self.now;
-                for tenant in self.tenants.values_mut() {
+                for tenant in self.roster.all_mut().values_mut() {
                     tenant.begin();
                 }
             }
@@ -248,7 +293,7 @@ impl Shared {
 
     /// Gives a tenant's gate another position. An epoch that was closed is never opened again.
     fn turn_gate(&mut self, container: ContainerId, gate: Gate) {
-        let Some(tenant) = self.tenants.get_mut(&container) else {
+        let Some(tenant) = self.roster.get_mut(container) else {
             return;
         };
         if tenant.gate == gate {
@@ -262,7 +307,7 @@ impl Shared {
         if kind(gate) != kind(tenant.gate) {
             tenant.since = self.now;
             if gate == Gate::Shut {
-                tenant.holds += u64::from(!tenant.dry);
+                tenant.holds += u64::from(!tenant.throttled);
             } else {
                 self.epochs += 1;
                 tenant.epoch = self.epochs;
@@ -273,16 +318,17 @@ impl Shared {
     }
 
     /// Says what changed, what closes first.
-    fn speak(&mut self) {
+    fn publish(&mut self) {
         let now = self.now;
         let running: Vec<ContainerId> = self
-            .tenants
+            .roster
+            .all()
             .iter()
             .filter(|(_, tenant)| tenant.may_run(now))
             .map(|(container, _)| *container)
             .collect();
-        let mut opened = Vec::new();
-        for (container, tenant) in &mut self.tenants {
+        let mut changed = Vec::new();
+        for (container, tenant) in self.roster.all_mut() {
             let contended = running.iter().any(|other| other != container);
             let open = |slice| LeaseKind::Open {
                 deadline: None,
@@ -300,20 +346,10 @@ impl Shared {
                 epoch: tenant.epoch,
                 kind,
             };
-            if tenant.said == lease {
-                continue;
-            }
-            tenant.said = lease;
-            let output = Output::Lease {
-                container: *container,
-                lease,
-            };
-            if kind == LeaseKind::Closed {
-                self.outputs.push_back(output);
-            } else {
-                opened.push(output);
+            if std::mem::replace(&mut tenant.said, lease) != lease {
+                changed.push((*container, lease));
             }
         }
-        self.outputs.extend(opened);
+        self.outputs.extend(closed_first(changed));
     }
 }

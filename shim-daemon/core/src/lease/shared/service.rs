@@ -47,7 +47,7 @@ pub(super) fn settle(
         let own = bills.get(container).copied().unwrap_or(0);
         tenant.watch((span, beside), all - own);
     }
-    let mut classes: Vec<u16> = tenants.values().map(|tenant| tenant.class).collect();
+    let mut classes: Vec<u16> = tenants.values().map(|tenant| tenant.class()).collect();
     classes.sort_unstable();
     classes.dedup();
     let mut below = 0;
@@ -78,7 +78,7 @@ pub(super) fn settle(
 /// are behind.
 fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
     let lags = |tenants: &BTreeMap<ContainerId, Tenant>, sign: i64| -> i128 {
-        let of_class = tenants.values().filter(|tenant| tenant.class == class);
+        let of_class = tenants.values().filter(|tenant| tenant.class() == class);
         of_class
             .map(|tenant| i128::from(tenant.lag.saturating_mul(sign).max(0)))
             .sum()
@@ -88,7 +88,7 @@ fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
         return;
     }
     for tenant in tenants.values_mut() {
-        if tenant.class == class && tenant.lag < 0 {
+        if tenant.class() == class && tenant.lag < 0 {
             tenant.lag = i64::try_from(i128::from(tenant.lag) * owed / owing).unwrap_or(0);
         }
     }
@@ -167,10 +167,10 @@ fn share(
 ) -> u64 {
     let of_class: Vec<Claim> = tenants
         .iter()
-        .filter(|(_, tenant)| tenant.class == class)
+        .filter(|(_, tenant)| tenant.class() == class)
         .map(|(container, tenant)| Claim {
             container: *container,
-            weight: tenant.weight,
+            weight: tenant.weight(),
             pending: done
                 .get(container)
                 .map_or(0, |done| tenant.asks(done.pending)),

@@ -6,20 +6,9 @@
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
 use crate::ids::ContainerId;
+use crate::lease::view::Mode;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
-
-/// How a device is shared now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// All gates are open.
-    #[default]
-    Together,
-    /// Those ahead submit in slices.
-    Yield,
-    /// Those ahead are closed until their debt is repaid.
-    Hold,
-}
 
 /// The mode and its hysteresis.
 #[derive(Debug)]
@@ -124,9 +113,7 @@ impl Steering {
             .map(|container| (*container, Gate::Noted))
             .collect();
         if let [alone] = active {
-            let free = tenants
-                .get(alone)
-                .is_some_and(|tenant| tenant.bucket.is_none());
+            let free = tenants.get(alone).is_some_and(|tenant| !tenant.is_capped());
             if free {
                 gates.insert(*alone, Gate::Free);
             }
@@ -134,7 +121,7 @@ impl Steering {
         let pending: Vec<(ContainerId, &Tenant)> = active
             .iter()
             .filter_map(|container| Some((*container, tenants.get(container)?)))
-            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.dry)
+            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.throttled)
             .collect();
         let case = if active.len() < 2 {
             None
@@ -150,7 +137,7 @@ impl Steering {
             }
         }
         for (container, tenant) in tenants {
-            if tenant.dry {
+            if tenant.throttled {
                 gates.insert(*container, Gate::Shut);
             }
         }
@@ -168,16 +155,16 @@ impl Steering {
         rules: &Rules,
         now: Nanos,
     ) -> Option<Case> {
-        let highest = pending.iter().map(|(_, tenant)| tenant.class).max()?;
+        let highest = pending.iter().map(|(_, tenant)| tenant.class()).max()?;
         // Among the tenants of one class the lag keeps what is guaranteed.
-        let classes = pending.iter().any(|(_, tenant)| tenant.class < highest);
+        let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
         let due = pending
             .iter()
             .find(|(_, tenant)| tenant.due && !tenant.is_barred())
             .filter(|_| classes);
         let first = pending
             .iter()
-            .filter(|(_, tenant)| tenant.class == highest && !tenant.is_barred())
+            .filter(|(_, tenant)| tenant.class() == highest && !tenant.is_barred())
             .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
@@ -192,7 +179,7 @@ impl Steering {
         let higher = active
             .iter()
             .filter_map(|container| tenants.get(container))
-            .any(|other| pending.iter().any(|(_, low)| low.class < other.class));
+            .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode that is on goes on until it is calm.
         let least = match self.mode {
@@ -215,7 +202,7 @@ impl Steering {
         };
         Some(Case {
             behind: *behind,
-            class: tenant.class,
+            class: tenant.class(),
             due: due.is_some(),
             dense: tenant.is_dense(),
             silent,
@@ -243,11 +230,11 @@ impl Steering {
             .filter(|(container, tenant)| {
                 // Deep queues beside a tenant that leaves gaps yield or are held, ahead or not.
                 let fills = !case.dense && tenant.is_dense();
-                let steered = case.due || tenant.class < case.class || tenant.lag < 0 || fills;
+                let steered = case.due || tenant.class() < case.class || tenant.lag < 0 || fills;
                 *container != case.behind && steered
             })
             .collect();
-        let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight).sum();
+        let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
         let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
         // Beside one that has just paused the device would be idle.
         let holds = self.mode == Mode::Hold && !case.silent && case.works;
@@ -257,7 +244,7 @@ impl Steering {
             filler(&ahead, rules)
         };
         for (container, tenant) in &ahead {
-            let slice = Nanos(all.0 * tenant.weight / weights.max(1));
+            let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
             let repays = tenant.gate == Gate::Shut || case.lag >= rules.yield_at();
             let held = match filler {

@@ -1,15 +1,14 @@
 //! A tenant on a shared device: its terms, its processes, and what it has had against its share.
 
-use super::super::bucket::Bucket;
-use super::super::promise::Promise;
-use super::super::terms::Compute;
-use super::super::word::Lease;
-use super::Work;
-use super::gang::Bond;
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
+use crate::lease::account::ComputeAccount;
+use crate::lease::members::Members;
+use crate::lease::page::Lease;
+use crate::lease::roster;
+use crate::lease::terms::{Compute, LeasePolicy};
+use crate::lease::work::Work;
 use crate::time::Nanos;
-use std::collections::BTreeMap;
 
 /// What a tenant's gates are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,21 +23,33 @@ pub(super) enum Gate {
     Shut,
 }
 
-/// A process as its reports and its pages describe it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
-    /// Its gate can be closed.
-    pub(super) gated: bool,
-    /// Its connection has ended: it says nothing, and its gate is open.
-    pub(super) away: bool,
-    /// It said that it has nothing to do.
-    pub(super) idle: bool,
-    /// A call waits at its closed gate.
-    pub(super) waits: bool,
-    /// It closed and what it had submitted is complete.
-    pub(super) drained: bool,
-    /// Its page at the last sample.
-    pub(super) seen: Work,
+/// Why a device would close a gang's tenant, the weakest reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wish {
+    /// It has had more than its share.
+    Ahead,
+    /// A higher class, or a guarantee that is due, is behind.
+    Rank,
+    /// Its cap allows nothing now.
+    Throttled,
+}
+
+/// A tenant's membership of a gang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bond {
+    /// Its gang is closed.
+    pub(super) shut: bool,
+    pub(super) wish: Option<Wish>,
+}
+
+/// How a gang's tenant stands on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What the device would do with it.
+    pub(crate) wish: Option<Wish>,
+    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
+    /// to be helped.
+    pub(crate) behind: bool,
 }
 
 /// What a tenant did since the last sample.
@@ -105,12 +116,8 @@ impl Doubt {
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tenant {
-    pub(super) class: u16,
-    pub(super) compute: Compute,
-    pub(super) weight: u64,
-    pub(super) members: BTreeMap<ProcessId, Member>,
-    pub(super) bucket: Option<Bucket>,
-    pub(super) promise: Option<Promise>,
+    members: Members,
+    account: ComputeAccount,
     /// Its guarantee against higher classes is due, and is until it has been paid.
     pub(super) due: bool,
     /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
@@ -147,28 +154,41 @@ pub(super) struct Tenant {
     /// Its membership of a gang.
     pub(super) bond: Option<Bond>,
     /// Its cap allows nothing now.
-    pub(super) dry: bool,
+    pub(super) throttled: bool,
     pub(super) epoch: u64,
     pub(super) said: Lease,
-    /// All it was billed for.
-    pub(super) held: Nanos,
     /// When its gate last changed.
     pub(super) since: Nanos,
     /// Times it was held.
     pub(super) holds: u64,
-    /// Whether it was told that a process of it passes no gate.
-    pub(super) told_ungated: bool,
+}
+
+impl roster::Tenant for Tenant {
+    fn members(&self) -> &Members {
+        &self.members
+    }
+    fn members_mut(&mut self) -> &mut Members {
+        &mut self.members
+    }
+    fn account(&self) -> &ComputeAccount {
+        &self.account
+    }
+    fn account_mut(&mut self) -> &mut ComputeAccount {
+        &mut self.account
+    }
+    fn into_guest(self) -> (Members, ComputeAccount) {
+        (self.members, self.account)
+    }
 }
 
 impl Tenant {
-    pub(super) fn new(class: u16, compute: Compute, (epoch, now): (u64, Nanos)) -> Self {
+    pub(super) fn new(
+        (members, account): (Members, ComputeAccount),
+        (epoch, now): (u64, Nanos),
+    ) -> Self {
         Self {
-            class,
-            compute,
-            weight: super::super::clock::WHOLE,
-            members: BTreeMap::new(),
-            bucket: compute.cap().map(Bucket::new),
-            promise: compute.request.map(Promise::new),
+            members,
+            account,
             due: false,
             lag: 0,
             passed_over: 0,
@@ -188,29 +208,55 @@ impl Tenant {
             gate: Gate::Noted,
             paid: 0,
             bond: None,
-            dry: false,
+            throttled: false,
             epoch,
             said: Lease::FREE,
-            held: Nanos::ZERO,
             since: now,
             holds: 0,
-            told_ungated: false,
         }
     }
 
-    fn gated(&self) -> impl Iterator<Item = &Member> {
-        let members = self.members.values();
-        members.filter(|member| member.gated && !member.away)
+    pub(super) fn class(&self) -> u16 {
+        self.account.class()
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.account.weight()
+    }
+
+    pub(super) fn is_capped(&self) -> bool {
+        self.account.is_capped()
     }
 
     /// Whether a process that can be steered has not said that it is idle.
     pub(super) fn is_active(&self) -> bool {
-        self.gated().any(|member| !member.idle)
+        self.members.is_active()
     }
 
     /// Whether its closed gates hold nothing under way any more.
     pub(super) fn is_drained(&self) -> bool {
-        self.gated().all(|member| member.drained)
+        self.members.is_drained()
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.members.waits()
+    }
+
+    /// What a process's page said at the last sample; see [`Members::saw`].
+    pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
+        self.members.saw(process, work)
+    }
+
+    /// Its gate has another position: what its processes said before is over.
+    pub(super) fn reopen(&mut self) {
+        self.members.reopen();
+    }
+
+    /// Sampling begins: what it may claim begins anew.
+    pub(super) fn begin(&mut self) {
+        self.room = Rules::MOST.0;
+        self.samples = 0;
+        (self.silent, self.by_time, self.advance) = (Nanos::ZERO, false, 0);
     }
 
     /// Whether its gang is closed: nobody is held for it, and it fills no gaps.
@@ -222,10 +268,6 @@ impl Tenant {
     /// that was not launched.
     pub(super) fn spins(&self) -> bool {
         self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
-    }
-
-    pub(super) fn waits(&self) -> bool {
-        self.members.values().any(|member| member.waits)
     }
 
     /// Whether it asks for the device, or did a moment ago.
@@ -248,7 +290,7 @@ impl Tenant {
     /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for
     /// nothing where it allows nothing.
     pub(super) fn asks(&self, pending: u64) -> u64 {
-        if self.dry { 0 } else { pending }
+        if self.throttled { 0 } else { pending }
     }
 
     /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps
@@ -264,7 +306,7 @@ impl Tenant {
         &mut self,
         span: Nanos,
         (bill, flight): (u64, Option<Nanos>),
-        most: Nanos,
+        policy: &LeasePolicy,
     ) {
         let held = if let Some(flight) = flight {
             self.paid = (self.paid + flight.0).saturating_sub(bill);
@@ -277,13 +319,34 @@ impl Tenant {
         if bill > 0 {
             self.paid = self.paid.min(span.0);
         }
-        if let Some(bucket) = &mut self.bucket {
-            bucket.pass(span, held, most);
-            if !self.dry && bucket.lasts() == Nanos::ZERO {
-                bucket.turn_over(true);
-            }
+        self.account.pay_cap(span, held, policy);
+        if !self.throttled && self.account.cap_lasts() == Some(Nanos::ZERO) {
+            self.account.turn_over(true);
         }
-        self.dry = self.bucket.is_some_and(|bucket| !bucket.allows());
+        self.throttled = self.account.is_throttled();
+    }
+
+    /// Its guarantee is paid for `span`, of which it was pending for some or none.
+    pub(super) fn pay_promise(
+        &mut self,
+        span: Nanos,
+        (bill, pending): (Nanos, bool),
+        policy: &LeasePolicy,
+    ) {
+        self.account.pay_promise(span, bill, pending);
+        if let Some((_, wait)) = self.account.guaranteed_turn(policy) {
+            self.due = if self.due {
+                self.account.is_owed()
+            } else {
+                wait == Nanos::ZERO
+            };
+        }
+    }
+
+    /// Other terms.
+    pub(super) fn set(&mut self, class: u16, compute: Compute) {
+        self.account.set(class, compute);
+        self.due &= self.account.has_promise();
     }
 
     /// How far it is behind what it is promised, for comparison.
@@ -307,7 +370,7 @@ impl Tenant {
         // A mean over some 20 samples, or as many as there have been.
         self.samples = (self.samples + 1).min(20);
         self.presence = (self.presence * (self.samples - 1) + pending) / self.samples;
-        self.held = self.held + Nanos(bill);
+        self.account.bill(Nanos(bill));
     }
 
     /// While it completes nothing: whether others had so much of the time (`others` of `span`) that

@@ -1,23 +1,24 @@
 //! A tenant's share of a shared device, for people to look at.
 
-use super::super::view::{ShareState, ShareView};
+use super::Shared;
 use super::tenant::{Gate, Tenant};
-use super::{Mode, Shared};
 use crate::ids::ContainerId;
+use crate::lease::roster::Tenant as _;
+use crate::lease::view::Mode;
+use crate::lease::view::{ShareState, ShareView};
 
 impl Shared {
     /// A tenant's share as it stands.
     pub(crate) fn share(&self, container: ContainerId) -> Option<ShareView> {
-        let tenant = self.tenants.get(&container)?;
-        let ungated = tenant.members.values().filter(|member| !member.gated);
+        let tenant = self.roster.get(container)?;
         Some(ShareView {
-            weight: self.part(tenant),
-            held: tenant.held,
+            weight: self.roster.part(tenant.account()),
+            held: tenant.account().held(),
             state: self.state(tenant),
             since: tenant.since,
             turns: tenant.holds,
             overruns: 0,
-            ungated: u32::try_from(ungated.count()).unwrap_or(u32::MAX),
+            ungated: tenant.members().ungated(),
         })
     }
 
@@ -29,21 +30,11 @@ impl Shared {
     fn state(&self, tenant: &Tenant) -> ShareState {
         match tenant.gate {
             Gate::Free => ShareState::Free,
-            Gate::Shut if tenant.dry => ShareState::Capped,
+            Gate::Shut if tenant.throttled => ShareState::Capped,
             Gate::Shut => ShareState::Held,
             _ if !tenant.is_active() => ShareState::Idle,
             Gate::Slice(_) => ShareState::Yielding,
             Gate::Noted => ShareState::Sharing,
         }
-    }
-
-    /// Its part in thousandths while all on the device want it: see [`ShareView::weight`].
-    fn part(&self, own: &Tenant) -> u32 {
-        let tenants: Vec<_> = self
-            .tenants
-            .values()
-            .map(|tenant| (tenant.class, tenant.compute, tenant.weight))
-            .collect();
-        super::super::terms::part((own.class, own.compute, own.weight), &tenants)
     }
 }

@@ -1,0 +1,110 @@
+//! NVML's functions that this library calls for itself: each NVML's own, never a hook.
+//!
+//! Without NVML in the process each answers as if it could not say. [`load`] brings it in.
+//!
+//! # Safety
+//! As in [`calls`](super::calls): what is handed over by pointer is a local, or a slice with its
+//! length; a device is a number that NVML gave, and NVML refuses those it did not.
+#![allow(unsafe_code, reason = "declares and calls C functions")]
+
+use core::ffi::{CStr, c_char};
+
+use gpushare_cuda_abi::nvml::*;
+
+use super::calls::driver;
+pub(crate) use super::real::load_nvml as load;
+
+driver! {
+    fn nvmlInit_v2() -> nvmlReturn_t;
+    fn nvmlShutdown() -> nvmlReturn_t;
+    fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut u32, infos: *mut nvmlProcessInfo_v2_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut u32) -> nvmlReturn_t;
+    fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t;
+    fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: u32) -> nvmlReturn_t;
+}
+
+/// Starts NVML, once more where it is started already. Whether it is.
+pub(crate) fn start() -> bool {
+    // SAFETY: takes nothing.
+    unsafe { nvmlInit_v2() }.is_success()
+}
+
+/// Ends what [`start`] began; the program's own use of NVML is counted apart.
+pub(crate) fn end() {
+    // SAFETY: takes nothing.
+    let _ = unsafe { nvmlShutdown() };
+}
+
+/// The device of this UUID, `None` if NVML knows none or is not started.
+pub(crate) fn by_uuid(uuid: &CStr) -> Option<nvmlDevice_t> {
+    let mut device = nvmlDevice_t::NULL;
+    // SAFETY: a C string and a local that outlive the call.
+    let answer = unsafe { nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut device) };
+    answer.is_success().then_some(device)
+}
+
+/// A device's UUID as NVML spells it.
+pub(crate) fn uuid(device: nvmlDevice_t) -> Option<String> {
+    let mut text = [0 as c_char; 96];
+    // SAFETY: writes to a local of the stated size, which outlives the call.
+    let answer = unsafe { nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) };
+    if !answer.is_success() {
+        return None;
+    }
+    let bytes = text.map(c_char::cast_unsigned);
+    let text = CStr::from_bytes_until_nul(&bytes).ok()?;
+    text.to_str().ok().map(str::to_owned)
+}
+
+/// A device's index; 0 where NVML does not say.
+pub(crate) fn index(device: nvmlDevice_t) -> u32 {
+    let mut index = 0;
+    // SAFETY: writes to a local that outlives the call.
+    let _ = unsafe { nvmlDeviceGetIndex(device, &raw mut index) };
+    index
+}
+
+/// A device's memory, `None` where NVML does not say.
+pub(crate) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_t> {
+    let mut memory = nvmlMemory_t {
+        total: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: writes to a local that outlives the call.
+    let answer = unsafe { nvmlDeviceGetMemoryInfo(device, &raw mut memory) };
+    answer.is_success().then_some(memory)
+}
+
+/// What a process uses a device for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Compute.
+    Compute,
+    /// Graphics.
+    Graphics,
+}
+
+/// Fills `list` with the processes that use a device; `Ok` is how many there are, `Err` NVML's answer
+/// and how many it has.
+pub(crate) fn processes(
+    device: nvmlDevice_t,
+    by: Use,
+    list: &mut [nvmlProcessInfo_v2_t],
+) -> Result<usize, (nvmlReturn_t, usize)> {
+    let mut count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+    let (at, room) = (list.as_mut_ptr(), &raw mut count);
+    // SAFETY: `count` says how many entries there is room for; both outlive the call.
+    let answer = unsafe {
+        match by {
+            Use::Compute => nvmlDeviceGetComputeRunningProcesses_v3(device, room, at),
+            Use::Graphics => nvmlDeviceGetGraphicsRunningProcesses_v3(device, room, at),
+        }
+    };
+    match answer.ok() {
+        Ok(()) => Ok(count as usize),
+        Err(why) => Err((why, count as usize)),
+    }
+}

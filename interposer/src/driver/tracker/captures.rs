@@ -1,0 +1,283 @@
+//! Captures under way in this process, and who began them: no mark is made while one begins or is
+//! joined, and no thread waits that has one under way.
+//!
+//! The hooks of begins, ends and destructions keep the list. What could be missed (a capture that
+//! ended where no hook saw it) is asked of the driver before it keeps anybody from marking or
+//! waiting, so that no entry does so for ever. The driver is asked about a stream only while that is
+//! kept from being destroyed, or by the thread that began the capture.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gpushare_cuda_abi::cuda::{
+    CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream, CUstreamCaptureStatus,
+};
+
+use super::{State, TRACKER, Tracker, contexts, streams};
+use crate::driver::calls;
+use crate::driver::ordered::Ordered;
+pub(crate) use crate::driver::relaxed::{Relaxed, unnoticed};
+use crate::guest::sys;
+
+/// A stream as captures know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// One with a handle.
+    Stream(CUstream),
+    /// The default stream of a thread's own in this context: only that thread can ask about it.
+    Own(CUcontext),
+}
+
+/// A capture that a hook saw begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capture {
+    /// Which one it is of all that have begun.
+    number: u64,
+    place: Place,
+    /// The thread that began it.
+    thread: i64,
+}
+
+/// Where a capture begins, or ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    origin: Origin,
+    /// The context it is in, null if that is not known.
+    context: CUcontext,
+}
+
+/// A capture has begun, some time, in this process or an ancestor.
+static EVER: AtomicBool = AtomicBool::new(false);
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+impl Place {
+    /// Of a stream.
+    pub(crate) fn of(stream: Ordered) -> Self {
+        let here = stream.place();
+        let context = here.map_or(CUcontext::NULL, |here| here.handle);
+        let origin = if stream.is_own() {
+            Origin::Own(context)
+        } else {
+            Origin::Stream(stream.handle())
+        };
+        Self { origin, context }
+    }
+
+    /// The stream, for the thread that may ask about it.
+    fn stream(self) -> CUstream {
+        match self.origin {
+            Origin::Stream(stream) => stream,
+            Origin::Own(_) => CU_STREAM_PER_THREAD,
+        }
+    }
+}
+
+impl Capture {
+    /// Whether it began on this stream.
+    pub(super) fn is_on(&self, stream: CUstream) -> bool {
+        self.place.origin == Origin::Stream(stream)
+    }
+
+    /// Whether it is in this context.
+    pub(super) fn is_in(&self, context: CUcontext) -> bool {
+        self.place.context == context
+    }
+
+    /// Whether a capture that `thread` begins at `place` takes its place.
+    fn is_at(&self, place: Place, thread: i64) -> bool {
+        let anyones = matches!(place.origin, Origin::Stream(_));
+        self.place.origin == place.origin && (anyones || self.thread == thread)
+    }
+}
+
+impl Tracker {
+    /// Takes out what `over` says is over. The list is this tracker's.
+    pub(super) fn drop_captures(&self, list: &mut Vec<Capture>, over: impl Fn(&Capture) -> bool) {
+        let before = list.len();
+        list.retain(|capture| !over(capture));
+        self.captures
+            .fetch_sub(before - list.len(), Ordering::AcqRel);
+    }
+
+    /// Calls the driver while no mark is made.
+    fn without_marks<R>(&self, call: impl FnOnce() -> R) -> R {
+        {
+            let mut state = self.lock();
+            state.beginning += 1;
+            let mut state = self.wait(state, |state| state.marking > 0);
+            if state.marking > 0 {
+                // Whoever counted it has left it by a jump, or is held up: it is not waited for again.
+                state.marking = 0;
+            }
+        }
+        let answer = call();
+        let mut state = self.lock();
+        state.beginning = state.beginning.saturating_sub(1);
+        drop(state);
+        self.changed.notify_all();
+        answer
+    }
+}
+
+/// Begins a capture by `call` while no mark is made.
+pub(crate) fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
+    // Known, so that it is kept from being destroyed while it is asked about.
+    let _ = streams::locate(stream);
+    let (place, thread) = (Place::of(stream), sys::this_thread());
+    let tracker = Tracker::get();
+    EVER.store(true, Ordering::Release);
+    // Counted before it begins, so that nobody believes there is none.
+    tracker.captures.fetch_add(1, Ordering::AcqRel);
+    tracker.without_marks(|| {
+        let answer = call();
+        if !answer.is_success() {
+            tracker.captures.fetch_sub(1, Ordering::AcqRel);
+            return answer;
+        }
+        let mut state = tracker.lock();
+        tracker.drop_captures(&mut state.captures, |other| other.is_at(place, thread));
+        state.captures.push(Capture {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            place,
+            thread,
+        });
+        answer
+    })
+}
+
+/// Has a stream wait for an event by `call`: it joins a capture if the event is of one. `before` is
+/// what is to be done before that.
+pub(crate) fn joining(before: impl FnOnce(), call: impl FnOnce() -> CUresult) -> CUresult {
+    if !EVER.load(Ordering::Acquire) {
+        return call();
+    }
+    if go_on() {
+        before();
+    }
+    Tracker::get().without_marks(call)
+}
+
+/// Notes the driver's answer to the end of a capture, which may leave it as it is.
+pub(crate) fn ended(stream: Ordered, answer: CUresult) {
+    let Some(tracker) = TRACKER.get().filter(|_| !none_seen()) else {
+        return;
+    };
+    let (place, thread) = (Place::of(stream), sys::this_thread());
+    if answer.is_success() || !still_records(place.stream()) {
+        let mut state = tracker.lock();
+        tracker.drop_captures(&mut state.captures, |capture| capture.is_at(place, thread));
+    }
+}
+
+/// The calling thread's own default stream runs what it is given: if it captured, that is over.
+pub(crate) fn own_stream_runs() {
+    if none_seen() {
+        return;
+    }
+    if let Some(here) = contexts::here() {
+        let place = Place {
+            origin: Origin::Own(here.handle),
+            context: here.handle,
+        };
+        let (tracker, thread) = (Tracker::get(), sys::this_thread());
+        let mut state = tracker.lock();
+        tracker.drop_captures(&mut state.captures, |capture| capture.is_at(place, thread));
+    }
+}
+
+/// Whether no capture is under way that a hook saw begin.
+#[inline]
+pub(crate) fn none_seen() -> bool {
+    TRACKER
+        .get()
+        .is_none_or(|tracker| tracker.captures.load(Ordering::Acquire) == 0)
+}
+
+/// Whether the calling thread has a capture under way.
+pub(crate) fn by_this_thread() -> bool {
+    let me = sys::this_thread();
+    under_way(|capture| capture.thread == me)
+}
+
+/// Whether a capture goes on anywhere in this process, or may just begin.
+pub(super) fn go_on() -> bool {
+    let _ = under_way(|_| true);
+    // One may have begun meanwhile.
+    !none_seen() || Tracker::get().lock().beginning > 0
+}
+
+/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
+/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
+pub(crate) fn may_wait() -> bool {
+    if none_seen() {
+        !Ordered::legacy(CUstream::NULL).records()
+    } else {
+        !by_this_thread()
+    }
+}
+
+/// Whether any capture is under way that is `wanted`. What the driver says is over is forgotten.
+fn under_way(wanted: impl Fn(&Capture) -> bool) -> bool {
+    let Some(tracker) = TRACKER.get().filter(|_| !none_seen()) else {
+        return false;
+    };
+    let found: Vec<Capture> = {
+        let state = tracker.lock();
+        let captures = state.captures.iter().copied();
+        captures.filter(|capture| wanted(capture)).collect()
+    };
+    let (over, going): (Vec<Capture>, Vec<Capture>) = found
+        .into_iter()
+        .partition(|capture| tracker.is_over(capture));
+    if !over.is_empty() {
+        let mut state = tracker.lock();
+        tracker.drop_captures(&mut state.captures, |capture| {
+            // One that has begun again is another.
+            over.iter().any(|over| over.number == capture.number)
+        });
+    }
+    !going.is_empty()
+}
+
+impl Tracker {
+    /// Whether the driver says that a capture is over. Where it may not be asked, it goes on.
+    fn is_over(&self, capture: &Capture) -> bool {
+        let is_mine = capture.thread == sys::this_thread();
+        match capture.place.origin {
+            Origin::Stream(stream) => {
+                let kept = self.keep(stream);
+                let over = (kept || is_mine) && !still_records(stream);
+                if kept {
+                    self.let_go(stream);
+                }
+                over
+            }
+            Origin::Own(context) => {
+                let here = contexts::here().map(|here| here.handle);
+                is_mine && here == Some(context) && !still_records(CU_STREAM_PER_THREAD)
+            }
+        }
+    }
+
+    /// Keeps a known stream from being destroyed.
+    fn keep(&self, stream: CUstream) -> bool {
+        let mut state = self.lock();
+        let known = state.streams.get_mut(&stream);
+        known.map(|known| known.busy += 1).is_some()
+    }
+
+    fn let_go(&self, stream: CUstream) {
+        release_stream(&mut self.lock(), stream);
+        self.changed.notify_all();
+    }
+}
+
+pub(super) fn release_stream(state: &mut State, stream: CUstream) {
+    if let Some(known) = state.streams.get_mut(&stream) {
+        known.busy = known.busy.saturating_sub(1);
+    }
+}
+
+/// Whether a stream captures, or the driver will not say: then it is taken to.
+fn still_records(stream: CUstream) -> bool {
+    calls::capture_status(stream, false) != Ok(CUstreamCaptureStatus::NONE)
+}

@@ -1,0 +1,242 @@
+//! Contexts: which device one belongs to, and a small number that a pointer's record has room for.
+//!
+//! A context is noticed the first time that something is asked about it. Its number is given out
+//! again only when everything that carries it has been credited. A green context is not one of its
+//! own here: what is asked about it is answered for its primary context.
+
+use core::cell::Cell;
+
+use gpushare_cuda_abi::cuda::CUcontext;
+
+use super::{Context, State, Tracker, epoch, next_epoch};
+use crate::driver::calls;
+use crate::driver::current::CurrentContext;
+use crate::driver::device::{self, DeviceKey};
+use crate::driver::green;
+use crate::guest::fork::ForkLocal;
+
+/// Number of a context in this process; 0 is one that has none, because more than 4095 contexts are alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContextId(pub(crate) u16);
+
+impl ContextId {
+    /// Memory that belongs to no context: physical memory of `cuMemCreate`.
+    pub(crate) const NONE: Self = Self(0);
+    /// Highest number, what a record has bits for.
+    pub(crate) const MAX: u16 = (1 << 12) - 1;
+}
+
+/// A context and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    /// Its device.
+    pub(crate) device: DeviceKey,
+    /// Its number.
+    pub(crate) context: ContextId,
+    /// The driver's handle.
+    pub(crate) handle: CUcontext,
+}
+
+thread_local! {
+    // Const and without a destructor: allocations are made in other libraries' destructors too.
+    static LAST: Cell<Option<(u64, CUcontext, Here)>> = const { Cell::new(None) };
+}
+
+/// What is done when a context is noticed.
+static NOTICED: ForkLocal<fn()> = ForkLocal::new();
+
+/// Has `then` be called whenever a context is noticed: its making may have been seen by nobody (a
+/// tool's, while the driver started).
+pub(crate) fn when_noticed(then: fn()) {
+    NOTICED.set(then);
+}
+
+/// The calling thread's current context. `None` without one: the driver will say so itself.
+#[inline]
+pub(crate) fn here() -> Option<Here> {
+    let handle = calls::current_context().ok()?;
+    if handle.is_null() {
+        return None;
+    }
+    match LAST.get() {
+        Some((then, asked, here)) if asked == handle && then == epoch() => Some(here),
+        _ => look_up(handle, false),
+    }
+}
+
+/// What is known of a context, current or not.
+pub(crate) fn of(handle: CUcontext) -> Option<Here> {
+    if handle.is_null() {
+        None
+    } else {
+        look_up(handle, true)
+    }
+}
+
+#[cold]
+fn look_up(asked: CUcontext, switch: bool) -> Option<Here> {
+    let epoch = epoch();
+    let here = match (known(asked), green::converted(asked)) {
+        (Some(here), _) => here,
+        (None, Some(green)) => in_primary(&green)?,
+        (None, None) if switch => enter(asked, device_of(asked)?),
+        (None, None) => match green::notice(asked) {
+            Some(green) => in_primary(&green)?,
+            None => enter(asked, current_device()?),
+        },
+    };
+    LAST.set(Some((epoch, asked, here)));
+    Some(here)
+}
+
+fn known(handle: CUcontext) -> Option<Here> {
+    let state = Tracker::get().lock();
+    state.contexts.get(&handle).map(|known| known.here)
+}
+
+/// The primary context of a green one.
+fn in_primary(green: &green::Green) -> Option<Here> {
+    let device = || device::of_ordinal(green.ordinal);
+    known(green.primary).or_else(|| Some(enter(green.primary, device()?)))
+}
+
+/// Gives a context a number, unless another thread did meanwhile.
+fn enter(handle: CUcontext, device: DeviceKey) -> Here {
+    let mut state = Tracker::get().lock();
+    if let Some(known) = state.contexts.get(&handle) {
+        return known.here;
+    }
+    let here = Here {
+        device,
+        context: state.free_number(),
+        handle,
+    };
+    let noticed = Context {
+        here,
+        going: false,
+        busy: 0,
+        own: None,
+    };
+    state.contexts.insert(handle, noticed);
+    drop(state);
+    if let Some(then) = NOTICED.get() {
+        then();
+    }
+    here
+}
+
+impl State {
+    /// A number that nothing carries, [`ContextId::NONE`] if there is none left.
+    fn free_number(&self) -> ContextId {
+        let is_free = |number: &u16| {
+            let number = ContextId(*number);
+            let mut living = self.contexts.values();
+            living.all(|known| known.here.context != number) && !self.ended.contains(&number)
+        };
+        let free = (1..=ContextId::MAX).find(is_free);
+        free.map_or(ContextId::NONE, ContextId)
+    }
+}
+
+fn current_device() -> Option<DeviceKey> {
+    device::of_ordinal(calls::current_device().ok()?)
+}
+
+/// The device of a context that need not be current.
+fn device_of(handle: CUcontext) -> Option<DeviceKey> {
+    let _current = CurrentContext::make(handle).ok()?;
+    current_device()
+}
+
+/// The contexts of a column, and whether one of them is being destroyed, or perhaps only released.
+pub(super) fn on(column: usize) -> Vec<(CUcontext, bool)> {
+    let state = Tracker::get().lock();
+    let here = state.contexts.iter();
+    here.filter(|(_, known)| known.here.device.index() == column)
+        .map(|(context, known)| (*context, known.going))
+        .collect()
+}
+
+/// A context that is about to be destroyed, reset or released, perhaps for the last time. No mark is
+/// put into it.
+#[derive(Debug)]
+#[must_use = "it has ended, or stays"]
+pub(crate) struct Going(CUcontext);
+
+/// A context is about to be destroyed, reset or released. Returns after the last mark in it.
+pub(crate) fn going(context: CUcontext) -> Going {
+    let tracker = Tracker::get();
+    let mut state = tracker.lock();
+    if let Some(known) = state.contexts.get_mut(&context) {
+        known.going = true;
+    }
+    let busy = |state: &State| {
+        let context = state.contexts.get(&context);
+        context.is_some_and(|context| context.busy > 0)
+    };
+    drop(tracker.wait(state, busy));
+    Going(context)
+}
+
+impl Going {
+    /// It is there still.
+    pub(crate) fn stays(self) {
+        if let Some(known) = Tracker::get().lock().contexts.get_mut(&self.0) {
+            known.going = false;
+        }
+    }
+
+    /// The driver has destroyed or reset it: it goes with its streams and captures.
+    pub(crate) fn ended(self) -> Ended {
+        let tracker = Tracker::get();
+        let mut state = tracker.lock();
+        let known = state.contexts.remove(&self.0);
+        let number = known.map_or(ContextId::NONE, |known| known.here.context);
+        if number != ContextId::NONE {
+            state.ended.push(number);
+        }
+        let State {
+            streams, captures, ..
+        } = &mut *state;
+        streams.retain(|handle, stream| {
+            let stays = stream.here.handle != self.0;
+            if !stays {
+                tracker.drop_captures(captures, |capture| capture.is_on(*handle));
+            }
+            stays
+        });
+        tracker.drop_captures(captures, |capture| capture.is_in(self.0));
+        drop(state);
+        next_epoch();
+        green::primary_gone(self.0);
+        Ended(number)
+    }
+}
+
+/// A context that has ended. Its number means no other one as long as this lives: whoever credits
+/// what carries it does so meanwhile.
+#[derive(Debug)]
+#[must_use = "what carries its number is to be credited"]
+pub(crate) struct Ended(ContextId);
+
+impl Ended {
+    /// Its number, if it was known and had one.
+    pub(crate) fn number(&self) -> Option<ContextId> {
+        (self.0 != ContextId::NONE).then_some(self.0)
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut state = Tracker::get().lock();
+        if let Some(at) = state.ended.iter().position(|number| *number == self.0) {
+            state.ended.swap_remove(at);
+        }
+    }
+}
+
+/// A green context is gone: its handle may soon be another context's.
+pub(crate) fn green_gone(gone: &green::Green) {
+    green::gone(gone);
+    next_epoch();
+}

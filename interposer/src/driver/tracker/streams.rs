@@ -1,0 +1,140 @@
+//! The program's streams: where one is, and its end.
+
+use core::cell::Cell;
+
+use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUstream};
+
+use super::contexts::{self, Here};
+use super::{State, Stream, Tracker, next_epoch};
+use crate::driver::green::{self, Green};
+use crate::driver::ordered::Ordered;
+
+pub(crate) use super::captures::own_stream_runs;
+pub(crate) use super::epoch;
+pub(crate) use super::marking::{
+    Marked, can_mark_all, is_older, is_over, marking, marking_all, marking_green, marking_legacy,
+};
+
+thread_local! {
+    // Const and without a destructor: launches are made in other libraries' destructors too.
+    static LAST: Cell<Option<(u64, CUstream, Here)>> = const { Cell::new(None) };
+}
+
+/// Whether a handle means a default stream, of which each context has one.
+pub(crate) fn is_default(stream: CUstream) -> bool {
+    stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
+}
+
+/// A stream was made in the calling thread's current context, or by a green context.
+pub(crate) fn stream_made(stream: CUstream) {
+    if let Some(here) = Ordered::legacy(stream).place() {
+        enter(stream, here);
+    }
+}
+
+fn enter(stream: CUstream, here: Here) {
+    let made = Stream { here, busy: 0 };
+    Tracker::get().lock().streams.insert(stream, made);
+}
+
+/// Where a made stream is, if it is known.
+pub(crate) fn whereabouts(stream: CUstream) -> Option<Here> {
+    let state = Tracker::get().lock();
+    state.streams.get(&stream).map(|known| known.here)
+}
+
+/// Whether a made stream is known, so that [`marking`] keeps it from being destroyed.
+pub(crate) fn knows(stream: CUstream) -> bool {
+    !is_default(stream) && whereabouts(stream).is_some()
+}
+
+/// The context and device of a stream that the program launches in. One that no hook saw made is known from now on.
+pub(crate) fn locate(stream: Ordered) -> Option<Here> {
+    let handle = stream.handle();
+    if is_default(handle) {
+        return contexts::here();
+    }
+    let epoch = epoch();
+    if let Some((seen, last, here)) = LAST.get()
+        && seen == epoch
+        && last == handle
+    {
+        return Some(here);
+    }
+    let here = match whereabouts(handle) {
+        Some(here) => here,
+        None => {
+            let here = stream.place()?;
+            enter(handle, here);
+            here
+        }
+    };
+    LAST.set(Some((epoch, handle, here)));
+    Some(here)
+}
+
+/// The contexts of a column, and whether one of them is being destroyed, or perhaps only released.
+pub(crate) fn contexts_on(column: usize) -> Vec<(CUcontext, bool)> {
+    contexts::on(column)
+}
+
+/// The program's streams of a context, but for the default ones.
+pub(crate) fn streams_of(context: CUcontext) -> Vec<CUstream> {
+    let state = Tracker::get().lock();
+    let here = state.streams.iter();
+    here.filter(|(_, known)| known.here.handle == context)
+        .map(|(stream, _)| *stream)
+        .collect()
+}
+
+/// The program's streams that are a green context's own, and where they are.
+pub(crate) fn of_green(green: &Green) -> Vec<(CUstream, Here)> {
+    let state = Tracker::get().lock();
+    let is_own = |stream: &CUstream| green::owns(green, stream.0.addr());
+    let own = state.streams.iter().filter(|(stream, _)| is_own(stream));
+    own.map(|(stream, known)| (*stream, known.here)).collect()
+}
+
+/// Streams that are about to be destroyed: no mark is put into them, and their handles may soon be
+/// others'.
+#[derive(Debug)]
+pub(crate) struct Going(Vec<(CUstream, Stream)>);
+
+/// Streams are about to be destroyed, and the captures that began on them with them. Returns after
+/// the last mark in them.
+pub(crate) fn going(streams: &[CUstream]) -> Going {
+    let tracker = Tracker::get();
+    let busy = |state: &State| {
+        let mut known = streams
+            .iter()
+            .filter_map(|stream| state.streams.get(stream));
+        known.any(|stream| stream.busy > 0)
+    };
+    let mut state = tracker.wait(tracker.lock(), busy);
+    let State {
+        streams: known,
+        captures,
+        ..
+    } = &mut *state;
+    tracker.drop_captures(captures, |capture| {
+        streams.iter().any(|stream| capture.is_on(*stream))
+    });
+    let taken = streams
+        .iter()
+        .filter_map(|stream| Some((*stream, known.remove(stream)?)));
+    let taken = taken.collect();
+    drop(state);
+    next_epoch();
+    Going(taken)
+}
+
+impl Going {
+    /// The driver has refused: they are there still.
+    pub(crate) fn stay(self) {
+        let mut state = Tracker::get().lock();
+        for (stream, known) in self.0 {
+            let back = Stream { busy: 0, ..known };
+            state.streams.entry(stream).or_insert(back);
+        }
+    }
+}

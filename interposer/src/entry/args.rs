@@ -1,0 +1,328 @@
+//! A program's pointers as arguments: types through which safe code reads and writes.
+//!
+//! Each type is the C pointer itself (`repr(transparent)`), so that it goes on to the driver with
+//! the bits with which it came. A null pointer is a value like any: what is read through one is
+//! `None`, what is written through one is lost. Nothing is read before it is asked for, and it is
+//! copied then: the driver may answer a wrong call without a look at this argument, and a hook that
+//! would look first must see to it that it does not.
+//!
+//! # Safety
+//! A value comes from one of two places.
+//! - An exported function got it. The program then keeps the C function's contract: the pointer is
+//!   null, or what the driver is to read or write for this call lies there until the call ends.
+//! - [`In::to`] and its like made it of a reference of ours, which the lifetime keeps alive.
+//!
+//! Of what lies there only that is assumed; not that it is aligned, and not that its bytes make
+//! sense ([`Plain`]). A program whose other thread writes there meanwhile races with the driver,
+//! too.
+#![allow(
+    unsafe_code,
+    reason = "reads and writes through the program's pointers"
+)]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::marker::PhantomData;
+use core::{fmt, mem, ptr};
+
+use gpushare_cuda_abi::cuda::*;
+use gpushare_cuda_abi::nvml::*;
+
+use super::Status;
+
+/// C types of which any bytes are a value.
+///
+/// # Safety
+/// Numbers, raw pointers and handles, function pointers that may be null, and structures and unions
+/// of these.
+pub(crate) unsafe trait Plain: Copy {
+    /// Of zeros.
+    fn zeroed() -> Self {
+        // SAFETY: zeros are bytes, and any bytes are a value of the type.
+        unsafe { mem::zeroed() }
+    }
+}
+
+macro_rules! plain {
+    ($($ty:ty)*) => {$(
+        // SAFETY: declared with C types of numbers and pointers only, in this crate's ABI.
+        unsafe impl Plain for $ty {}
+    )*};
+}
+
+plain! {
+    u32 u64 usize *mut c_void
+    CUcontext CUstream CUgreenCtx CUevent CUarray CUmipmappedArray CUmodule CUlibrary CUmemoryPool
+    CUgraphExec CUexternalMemory CUdriverProcAddressQueryResult
+    CUDA_ARRAY_DESCRIPTOR CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR CUDA_ARRAY3D_DESCRIPTOR_v1
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_LAUNCH_PARAMS
+    CUDA_MEMCPY2D_v1 CUDA_MEMCPY2D_v2 CUDA_MEMCPY3D_v1 CUDA_MEMCPY3D_v2 CUDA_MEMCPY3D_PEER_v1
+    CUarrayMapInfo CUgraphNodeParams CUlaunchConfig CUmemAllocationProp CUmemPoolProps
+    nvmlMemory_t nvmlMemory_v2_t nvmlProcessDetailList_t nvmlProcessesUtilizationInfo_t
+    nvmlProcessInfo_v1_t nvmlProcessInfo_v2_t nvmlProcessDetail_v1_t
+    nvmlProcessUtilizationSample_t nvmlProcessUtilizationInfo_v1_t
+}
+
+/// Declares a type of pointers.
+macro_rules! pointer {
+    ($(#[$doc:meta])* $name:ident(*$mutability:tt $($lifetime:tt)*)) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        pub(crate) struct $name<'a, T>(*$mutability T, PhantomData<$($lifetime)* T>);
+
+        impl<T> Clone for $name<'_, T> {
+            #[inline(always)]
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $name<'_, T> {}
+
+        impl<T> fmt::Debug for $name<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Pointer::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+pointer! {
+    /// Something the program has for the driver to read.
+    In(*const &'a)
+}
+
+pointer! {
+    /// A place the program gave for an answer.
+    Out(*mut &'a mut)
+}
+
+pointer! {
+    /// Something the program has for the driver to read, and to change.
+    InOut(*mut &'a mut)
+}
+
+impl<'a, T: Plain> In<'a, T> {
+    /// Of ours.
+    pub(crate) fn to(value: &'a T) -> Self {
+        Self(value, PhantomData)
+    }
+
+    /// Nothing.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(ptr::null(), PhantomData)
+    }
+
+    /// What the program has there; `None` where it gave none.
+    #[inline(always)]
+    pub(crate) fn read(self) -> Option<T> {
+        // SAFETY: not null, so the program, or a reference of ours, has a `T` there for the driver
+        // to read. It is copied as bytes, which need no alignment, and any are a `T`.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+}
+
+impl<'a, T: Plain> Out<'a, T> {
+    /// A place of ours.
+    pub(crate) fn to(place: &'a mut T) -> Self {
+        Self(place, PhantomData)
+    }
+
+    /// No place.
+    pub(crate) fn none() -> Self {
+        Self(ptr::null_mut(), PhantomData)
+    }
+
+    /// Whether the program gave no place.
+    #[inline(always)]
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Whether it is the same place.
+    #[inline(always)]
+    pub(crate) fn is(self, other: Self) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+
+    /// What the driver wrote; `None` where the program gave no place. Only of use after the driver
+    /// has succeeded.
+    #[inline(always)]
+    pub(crate) fn read_back(self) -> Option<T> {
+        // SAFETY: not null, so there is room for a `T`, which the driver could write, and any bytes
+        // are one, those before it wrote too: they are another language's, or a reference of ours.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// What the driver wrote if that is its answer.
+    #[inline(always)]
+    pub(crate) fn after(self, answer: impl Status) -> Option<T> {
+        if answer.succeeded() {
+            self.read_back()
+        } else {
+            None
+        }
+    }
+
+    /// Puts a value of ours in the place of what the driver wrote.
+    #[inline(always)]
+    pub(crate) fn write(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, so there is room for a `T` that the driver may write. As bytes,
+            // which need no alignment.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+}
+
+impl<'a, T: Plain> InOut<'a, T> {
+    /// Of ours.
+    pub(crate) fn to(place: &'a mut T) -> Self {
+        Self(place, PhantomData)
+    }
+
+    /// What is there; `None` where the program gave none.
+    #[inline(always)]
+    pub(crate) fn read(self) -> Option<T> {
+        // SAFETY: as for `In`, of which it has the promise.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// Changes what is there.
+    #[inline(always)]
+    pub(crate) fn write(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: as for `Out`, of which it has the promise.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+}
+
+/// A string of the program's, or none.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Text<'a>(*const c_char, PhantomData<&'a c_char>);
+
+impl<'a> Text<'a> {
+    /// The string; `None` where the program gave none.
+    pub(crate) fn read(self) -> Option<&'a CStr> {
+        // SAFETY: not null, so the program has a string there, as long as the call takes.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+impl fmt::Debug for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+/// Arguments that a hook may choose when it asks the driver itself: whatever their value, the
+/// driver answers, and touches nothing but what the types above lead to. No raw pointers. A handle
+/// counts as a number that the driver gave; hooks make none up.
+pub(crate) trait Passed {}
+
+/// Stands for the compiler's look at an argument's type.
+pub(crate) const fn passed<T: Passed>() {}
+
+impl<T> Passed for In<'_, T> {}
+impl<T> Passed for Out<'_, T> {}
+impl<T> Passed for InOut<'_, T> {}
+impl Passed for Text<'_> {}
+
+macro_rules! passed {
+    ($($ty:ty)*) => {$(impl Passed for $ty {})*};
+}
+
+passed! { u32 i32 u64 usize CUstream CUmemoryPool CUgraph nvmlDevice_t }
+
+/// A pointer that a hook passes on as it came and never looks behind.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Opaque<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+impl<T> fmt::Debug for Opaque<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+impl<T> Passed for Opaque<'_, T> {}
+
+/// The event that a node of these parameters records; `None` for a node of another type.
+pub(crate) fn recorded_event(params: &CUgraphNodeParams) -> Option<CUevent> {
+    if params.type_ != CUgraphNodeType::EVENT_RECORD {
+        return None;
+    }
+    // SAFETY: the type says that this member of the union is there; any bytes are one.
+    Some(unsafe { params.anon.eventRecord.event })
+}
+
+/// The array of an entry of `cuMemMapArrayAsync`, or mipmapped array, as a number, and the memory.
+pub(crate) fn mapped(info: &CUarrayMapInfo) -> (u64, CUmemGenericAllocationHandle) {
+    // SAFETY: both members of the one union are a handle, which is a pointer; the other union has
+    // this member only.
+    let (array, memory) = unsafe { (info.resource.array, info.memHandle.memHandle) };
+    (array.0.expose_provenance() as u64, memory)
+}
+
+/// Level, layer and offsets of the region that an entry of `cuMemMapArrayAsync` names. Of a mip tail
+/// other numbers, which tell it from another one as well.
+pub(crate) fn region(info: &CUarrayMapInfo) -> [u32; 5] {
+    // SAFETY: the larger member of plain numbers, which any bytes are; the program has set all that
+    // its kind of subresource has.
+    let level = unsafe { info.subresource.sparseLevel };
+    [
+        level.level,
+        level.layer,
+        level.offsetX,
+        level.offsetY,
+        level.offsetZ,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_read_as_none_and_written_to_without_effect() {
+        let none = Out::<'_, u64>::none();
+        assert!(none.is_null());
+        none.write(7);
+        assert_eq!(none.read_back(), None);
+        assert_eq!(In::<'_, u32>::none().read(), None);
+        assert_eq!(Text(ptr::null(), PhantomData).read(), None);
+    }
+
+    #[test]
+    fn a_place_need_not_be_aligned() {
+        let mut bytes = [0_u8; 12];
+        let odd = bytes.as_mut_ptr().wrapping_add(1).cast::<u64>();
+        let place = Out(odd, PhantomData);
+        place.write(0x0102_0304_0506_0708);
+        assert_eq!(place.read_back(), Some(0x0102_0304_0506_0708));
+        let place = InOut(odd, PhantomData);
+        place.write(9);
+        assert_eq!(place.read(), Some(9));
+        assert_eq!(bytes[0], 0);
+        assert_eq!(bytes[9..], [0; 3]);
+    }
+
+    #[test]
+    fn an_answer_is_read_only_after_success() {
+        let mut value = 5_u64;
+        let place = Out::to(&mut value);
+        assert_eq!(place.after(CUresult::INVALID_VALUE), None);
+        assert_eq!(place.after(CUresult::SUCCESS), Some(5));
+    }
+
+    #[test]
+    fn an_event_is_read_only_of_a_node_that_records() {
+        let mut params = CUgraphNodeParams::zeroed();
+        params.type_ = CUgraphNodeType::EVENT_RECORD;
+        assert_eq!(recorded_event(&params), Some(CUevent::NULL));
+        params.type_ = CUgraphNodeType::KERNEL;
+        assert_eq!(recorded_event(&params), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Lists that a program hands over: arrays with a count, and NVML's lists with room for entries.
+//!
+//! # Safety
+//! As in [`args`](super::args), a value is an argument that the program gave an exported function,
+//! or was made of a reference of ours. The C contract of an array is that it holds as many entries
+//! as its count says ([`Count`] is a number of the program's, which nobody here can make up), and of
+//! a list that there is room for as many entries as its count says at first.
+#![allow(
+    unsafe_code,
+    reason = "reads and writes the program's arrays as far as it said they reach"
+)]
+
+use core::ffi::c_uint;
+use core::marker::PhantomData;
+use core::{fmt, ptr};
+
+use gpushare_cuda_abi::nvml::*;
+
+use super::args::{InOut, Passed, Plain};
+
+/// How many entries the program says an array has.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Count<N>(N);
+
+impl Count<c_uint> {
+    /// The number.
+    pub(crate) fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An array the program has for the driver to read, or null.
+#[repr(transparent)]
+pub(crate) struct InSlice<'a, T>(*const T, PhantomData<&'a [T]>);
+
+impl<T> Clone for InSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for InSlice<'_, T> {}
+
+impl<T> fmt::Debug for InSlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+impl<T: Plain> InSlice<'_, T> {
+    /// The entries, each copied when it is reached; none where the program gave no array. `count` is
+    /// the argument of the same call that counts them.
+    pub(crate) fn entries(self, count: Count<c_uint>) -> impl Iterator<Item = T> {
+        let count = if self.0.is_null() { 0 } else { count.get() };
+        (0..count).map(move |at| {
+            // SAFETY: below the count that the program gave with the array, which is not null, so an
+            // entry is there until the call ends. As bytes, which need no alignment.
+            unsafe { self.0.add(at).read_unaligned() }
+        })
+    }
+}
+
+/// Room that the program has for a list's entries, or null.
+#[repr(transparent)]
+pub(crate) struct Room<'a, T>(*mut T, PhantomData<&'a mut [T]>);
+
+impl<T> Clone for Room<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Room<'_, T> {}
+
+impl<T> fmt::Debug for Room<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.0, f)
+    }
+}
+
+impl<T> Passed for Room<'_, T> {}
+
+impl<'a, T: Plain> Room<'a, T> {
+    fn of(entries: &'a mut [T]) -> Self {
+        Self(entries.as_mut_ptr(), PhantomData)
+    }
+}
+
+/// Asks for a list: how much room there is, the answer, and how many entries there are.
+pub(crate) fn filled<T: Plain>(
+    entries: &mut [T],
+    ask: impl FnOnce(InOut<'_, u32>, Room<'_, T>) -> nvmlReturn_t,
+) -> (nvmlReturn_t, usize) {
+    let mut count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+    let answer = ask(InOut::to(&mut count), Room::of(entries));
+    (answer, count as usize)
+}
+
+/// A structure of NVML's that has a list among its members.
+///
+/// # Safety
+/// `entries` has room for as many entries as `count` says in every structure that a program hands
+/// to NVML.
+pub(crate) unsafe trait Listing: Plain {
+    /// What is listed.
+    type Entry: Plain;
+    /// The members.
+    fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry);
+}
+
+// SAFETY: nvml.h says so of these members.
+unsafe impl Listing for nvmlProcessDetailList_t {
+    type Entry = nvmlProcessDetail_v1_t;
+
+    fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
+        (&mut self.numProcArrayEntries, &mut self.procArray)
+    }
+}
+
+// SAFETY: nvml.h says so of these members.
+unsafe impl Listing for nvmlProcessesUtilizationInfo_t {
+    type Entry = nvmlProcessUtilizationInfo_v1_t;
+
+    fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry) {
+        (&mut self.processSamplesCount, &mut self.procUtilArray)
+    }
+}
+
+/// [`filled`] for a structure: `given`, the program's, with our room for entries in it.
+pub(crate) fn filled_within<L: Listing>(
+    given: L,
+    entries: &mut [L::Entry],
+    ask: impl FnOnce(InOut<'_, L>) -> nvmlReturn_t,
+) -> (nvmlReturn_t, usize) {
+    let mut asked = given;
+    let (count, place) = asked.list();
+    *count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+    *place = entries.as_mut_ptr();
+    let answer = ask(InOut::to(&mut asked));
+    (answer, *asked.list().0 as usize)
+}
+
+/// A list that the program asks NVML for.
+#[derive(Debug)]
+pub(crate) struct List<'a, T, L = u32> {
+    /// Where the count is: the number itself, or the structure that it is a member of.
+    whole: InOut<'a, L>,
+    /// What it was when the call came.
+    given: Option<L>,
+    /// That with another count.
+    counted: fn(L, u32) -> L,
+    room: u32,
+    entries: *mut T,
+}
+
+impl<'a, T: Plain> List<'a, T> {
+    /// Of the two arguments of a function; `count` belongs to `room`.
+    pub(crate) fn of(count: InOut<'a, u32>, room: Room<'a, T>) -> Self {
+        let given = count.read();
+        Self {
+            whole: count,
+            given,
+            counted: |_, found| found,
+            room: given.unwrap_or(0),
+            entries: room.0,
+        }
+    }
+}
+
+impl<'a, L: Listing> List<'a, L::Entry, L> {
+    /// Of a structure.
+    pub(crate) fn within(whole: InOut<'a, L>) -> Self {
+        let mut given = whole.read();
+        let (room, entries) = match given.as_mut().map(L::list) {
+            Some((count, entries)) => (*count, *entries),
+            None => (0, ptr::null_mut()),
+        };
+        Self {
+            whole,
+            given,
+            counted: |mut given, found| {
+                *given.list().0 = found;
+                given
+            },
+            room,
+            entries,
+        }
+    }
+
+    /// The program's structure, if it gave one.
+    pub(crate) fn given(&self) -> Option<L> {
+        self.given
+    }
+}
+
+impl<T: Plain, L: Plain> List<'_, T, L> {
+    /// Whether NVML will refuse it: there is no count, or no place where there is said to be room.
+    pub(crate) fn is_wrong(&self) -> bool {
+        self.given.is_none() || self.entries.is_null() && self.room > 0
+    }
+
+    /// Writes how many entries there are, and these if there is room for all of them.
+    pub(crate) fn answer(self, own: &[T]) -> nvmlReturn_t {
+        let Some(given) = self.given else {
+            return nvmlReturn_t::INVALID_ARGUMENT;
+        };
+        let found = u32::try_from(own.len()).unwrap_or(u32::MAX);
+        self.whole.write((self.counted)(given, found));
+        if found > self.room {
+            return nvmlReturn_t::INSUFFICIENT_SIZE;
+        }
+        if found > 0 && !self.entries.is_null() {
+            // SAFETY: the program's count said, before it was written to, that there is room for
+            // at least as many entries, at a place that is not null. The place is the program's,
+            // and so not in `own`. As bytes, which need no alignment.
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    own.as_ptr().cast::<u8>(),
+                    self.entries.cast::<u8>(),
+                    size_of_val(own),
+                );
+            }
+        }
+        nvmlReturn_t::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_written_as_far_as_there_is_room_for_all_of_it() {
+        let mut place = [0_u32; 3];
+        let mut count = 2;
+        let list = List::of(InOut::to(&mut count), Room::of(&mut place));
+        assert!(!list.is_wrong());
+        assert_eq!(
+            list.answer(&[7, 8, 9]),
+            nvmlReturn_t::INSUFFICIENT_SIZE,
+            "there is room for two"
+        );
+        assert_eq!((count, place), (3, [0; 3]));
+        let list = List::of(InOut::to(&mut count), Room::of(&mut place));
+        assert_eq!(list.answer(&[7, 8]), nvmlReturn_t::SUCCESS);
+        assert_eq!((count, place), (2, [7, 8, 0]));
+    }
+
+    #[test]
+    fn a_list_in_a_structure_changes_only_its_count() {
+        let mut entries = [nvmlProcessDetail_v1_t::zeroed(); 2];
+        let mut whole = nvmlProcessDetailList_t::zeroed();
+        (whole.version, whole.mode) = (1, 2);
+        (whole.numProcArrayEntries, whole.procArray) = (2, entries.as_mut_ptr());
+        let mut own = nvmlProcessDetail_v1_t::zeroed();
+        own.pid = 77;
+        let list = List::within(InOut::to(&mut whole));
+        assert_eq!(list.answer(&[own]), nvmlReturn_t::SUCCESS);
+        assert_eq!((whole.version, whole.mode), (1, 2));
+        assert_eq!(whole.numProcArrayEntries, 1);
+        assert_eq!(entries.map(|entry| entry.pid), [77, 0]);
+    }
+
+    #[test]
+    fn no_place_is_right_only_where_no_room_is_claimed() {
+        let list = |count: &mut u32| {
+            List::<'_, u32>::of(InOut::to(count), Room(ptr::null_mut(), PhantomData)).is_wrong()
+        };
+        assert!(!list(&mut 0));
+        assert!(list(&mut 1));
+    }
+
+    #[test]
+    fn an_array_has_as_many_entries_as_its_count_says() {
+        let numbers = [1_u32, 2, 3];
+        let slice = InSlice(numbers.as_ptr(), PhantomData);
+        assert_eq!(slice.entries(Count(2)).collect::<Vec<_>>(), [1, 2]);
+        let none = InSlice::<'_, u32>(ptr::null(), PhantomData);
+        assert_eq!(none.entries(Count(9)).count(), 0);
+    }
+}

@@ -1,0 +1,234 @@
+//! System calls without a contract of their own: numbers in, numbers out, and memory of ours where
+//! any is involved.
+//!
+//! # Safety
+//! `unsafe` calls the C library. Each call is given numbers, or the address of something that outlives
+//! it.
+#![allow(unsafe_code, reason = "system calls")]
+
+use core::ffi::{c_int, c_long, c_uint, c_ulong};
+use core::ptr;
+use core::sync::atomic::AtomicU32;
+use std::io;
+use std::time::Duration;
+
+/// The calling thread's id in the kernel.
+pub(crate) fn this_thread() -> i64 {
+    // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
+    unsafe { libc::syscall(libc::SYS_gettid) }
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn monotonic() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` outlives the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+/// Who may sleep on a word, and wake who does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// This process.
+    Private,
+    /// All that share the memory it lies in.
+    Shared,
+}
+
+impl Scope {
+    fn flag(self) -> c_int {
+        match self {
+            Self::Private => libc::FUTEX_PRIVATE_FLAG,
+            Self::Shared => 0,
+        }
+    }
+}
+
+/// Sleeps while `word` says `seen`, at most `longest`. May return early for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, longest: Duration, scope: Scope) {
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: the word and the timeout outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | scope.flag(),
+            seen,
+            &raw const timeout,
+            ptr::null::<u32>(),
+            0,
+        );
+    }
+}
+
+/// Wakes `count` of those who sleep on `word`. Whether anybody did.
+pub(crate) fn futex_wake(word: &AtomicU32, count: c_int, scope: Scope) -> bool {
+    futex_wake_at(word.as_ptr(), count, scope)
+}
+
+/// As [`futex_wake`], on a word that may be gone.
+pub(crate) fn futex_wake_at(word: *const u32, count: c_int, scope: Scope) -> bool {
+    // SAFETY: the address is only compared with those of sleepers.
+    let woken = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE | scope.flag(),
+            count,
+        )
+    };
+    woken > 0
+}
+
+/// `membarrier(2)` without flags; negative if the system refuses.
+pub(crate) fn membarrier(command: c_int) -> i64 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+/// By how much the calling thread's sleeps may be longer than asked for (ns); negative if unknown.
+pub(crate) fn timer_slack() -> c_int {
+    // SAFETY: asks for a number of the calling thread's.
+    unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+}
+
+/// Sets that; 0 is the system's usual.
+pub(crate) fn set_timer_slack(slack: c_ulong) {
+    // SAFETY: a number for this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack) };
+}
+
+/// `SYS_close_range`, the same number on all architectures.
+const SYS_CLOSE_RANGE: c_long = 436;
+
+/// `close_range(2)`, since Linux 5.9. Whether the system did it.
+pub(crate) fn close_range(first: c_int, last: c_int, flags: c_uint) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::syscall(SYS_CLOSE_RANGE, first, last, flags) == 0 }
+}
+
+/// Closes a descriptor of ours.
+pub(crate) fn close(number: c_int) {
+    // SAFETY: no memory is involved; the caller has seen that the number still means what it opened.
+    unsafe { libc::close(number) };
+}
+
+/// A copy of a descriptor at `least` or above, close-on-exec; negative if there is none.
+pub(crate) fn duplicate(number: c_int, least: c_int) -> c_int {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, least) }
+}
+
+/// The seals of a memfd; negative for a descriptor that is none.
+pub(crate) fn seals(number: c_int) -> c_int {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(number, libc::F_GET_SEALS) }
+}
+
+/// What the kernel says of an open file.
+///
+/// # Errors
+/// If it is not open.
+pub(crate) fn status(number: c_int) -> io::Result<libc::stat> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `stat` outlives the call.
+    if unsafe { libc::fstat(number, stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeros are a valid `stat`, and the kernel has filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Opens a file to append to, made for its owner alone if it is not there; negative if it cannot be.
+pub(crate) fn open_to_append(path: &core::ffi::CStr) -> c_int {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY;
+    // SAFETY: a C string that outlives the call.
+    unsafe { libc::open(path.as_ptr(), flags, 0o600) }
+}
+
+/// Writes as much as goes. What cannot be written is lost.
+pub(crate) fn write(number: c_int, bytes: &[u8]) {
+    // SAFETY: the buffer outlives the call.
+    let _ = unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// A mapping of one page that nobody can read or write, and no forked child has: it keeps an open
+/// file description, whose descriptor may be closed.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    /// Where it is.
+    base: usize,
+}
+
+/// Keeps what a descriptor of a plain file means; `None` where no mapping is to be had.
+pub(crate) fn pin(number: c_int) -> Option<Pin> {
+    // The least that can be mapped; the kernel rounds up.
+    const BYTES: usize = 1;
+    // SAFETY: a fresh mapping at an address that the kernel chooses, without any access.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            BYTES,
+            libc::PROT_NONE,
+            libc::MAP_SHARED,
+            number,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping made above.
+    unsafe { libc::madvise(base, BYTES, libc::MADV_DONTFORK) };
+    Some(Pin { base: base.addr() })
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `pin` made, which nothing refers to.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.base), 1) };
+    }
+}
+
+/// Whether the program runs with more rights than its user: set-user-id, file capabilities.
+pub(crate) fn is_secure() -> bool {
+    // SAFETY: reads the auxiliary vector that the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Has `handler` be called in forked children, which may only store there.
+pub(crate) fn at_fork_in_child(handler: extern "C" fn()) {
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+}
+
+/// Stops this process until another one continues it.
+#[cfg(feature = "killpoints")]
+pub(crate) fn stop() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+}
+
+unsafe extern "C" {
+    // With a library of its own named, a handler is called when that is unloaded; without one only
+    // at the process's end.
+    fn __cxa_atexit(
+        handler: extern "C" fn(*mut core::ffi::c_void),
+        argument: *mut core::ffi::c_void,
+        library: *mut core::ffi::c_void,
+    ) -> c_int;
+}
+
+/// Has `handler` be called when the process ends. Whether it will be.
+pub(crate) fn at_exit(handler: extern "C" fn(*mut core::ffi::c_void)) -> bool {
+    // SAFETY: a function of this library, which is never unloaded; its argument is not used.
+    unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
+}

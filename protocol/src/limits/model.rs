@@ -1,0 +1,75 @@
+//! What an environment asks for, as it is kept.
+
+use super::amounts::Amounts;
+use super::compute;
+use super::error::LimitError;
+use super::maxima::Maxima;
+use super::policy::Policy;
+use std::path::PathBuf;
+
+/// What frameworks are told is the device's total memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// The limit, or the device's own total where there is none.
+    #[default]
+    Limit,
+    /// The request; the limit where a device has no request.
+    Request,
+}
+
+/// Who may set limits by environment, first wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Gpushare,
+    Hami,
+    Toolkit,
+    Mps,
+}
+
+const OWNERS: usize = 4;
+
+/// The limits one environment asks for, valid as far as that can be told without knowing the devices.
+///
+/// `Display` is stable, independent of spelling and of the order of variables: two environments ask for the same
+/// limits if and only if it is equal, but that a default beside a container's own words is named as one. It is what
+/// "an equal name joins, differing limits are refused" compares.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    pub(super) memory: Amounts<OWNERS>,
+    pub(super) time: Amounts<{ compute::OWNERS }>,
+    pub(super) view: View,
+    pub(super) disabled: bool,
+    pub(super) policy: Policy,
+    pub(super) socket: Option<PathBuf>,
+    /// Our own variable said so of oversubscription, whose alias then no longer counts.
+    pub(super) oversubscribe_decided: bool,
+    /// The most its node allows, where that is known.
+    pub(super) maxima: Maxima,
+}
+
+impl Limits {
+    /// These, if they do not contradict themselves.
+    pub(super) fn checked(self) -> Result<Self, LimitError> {
+        self.memory.check()?;
+        self.time.check()?;
+        self.check_view()?;
+        Ok(self)
+    }
+
+    /// Whether any device has a limit or a request of memory.
+    pub fn any(&self) -> bool {
+        self.memory.any()
+    }
+
+    fn check_view(&self) -> Result<(), LimitError> {
+        if self.view == View::Request && !self.any() {
+            return Err(LimitError::new(
+                "GPUSHARE_MEM_VIEW",
+                "request",
+                "there is no request to show",
+                "request together with GPUSHARE_MEM_REQUEST or GPUSHARE_MEM_LIMIT, or limit",
+            ));
+        }
+        Ok(())
+    }
+}

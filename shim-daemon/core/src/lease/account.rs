@@ -1,0 +1,147 @@
+//! A tenant's terms on one device and what it was billed for, whatever the regime.
+
+use super::promise::Promise;
+use super::terms::{Compute, LeasePolicy, Terms, WHOLE};
+use crate::time::Nanos;
+use gpushare_protocol::cap::Bucket;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct ComputeAccount {
+    /// Priority: strict, higher first.
+    class: u16,
+    compute: Compute,
+    /// Its part among those of its class, in thousandths; follows from everybody's requests.
+    weight: u64,
+    bucket: Option<Bucket>,
+    promise: Option<Promise>,
+    /// All it was billed for since it came.
+    held: Nanos,
+    /// Whether it was told that a process of it passes no gate.
+    told_ungated: bool,
+}
+
+impl ComputeAccount {
+    pub(super) fn new(class: u16, compute: Compute) -> Self {
+        Self {
+            class,
+            compute,
+            weight: WHOLE,
+            bucket: compute.cap().map(Bucket::new),
+            promise: compute.request.map(Promise::new),
+            held: Nanos::ZERO,
+            told_ungated: false,
+        }
+    }
+
+    /// Other terms. What was saved up or is owed under the old ones stays.
+    pub(super) fn set(&mut self, class: u16, compute: Compute) {
+        (self.class, self.compute) = (class, compute);
+        self.bucket = compute.cap().map(|cap| Bucket::under(self.bucket, cap));
+        self.promise = compute
+            .request
+            .map(|part| Promise::under(self.promise, part));
+    }
+
+    pub(super) fn set_weight(&mut self, weight: u64) {
+        self.weight = weight;
+    }
+
+    pub(super) fn class(&self) -> u16 {
+        self.class
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    pub(super) fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        (self.class, self.compute, self.weight)
+    }
+
+    pub(super) fn held(&self) -> Nanos {
+        self.held
+    }
+
+    /// It is billed for so much.
+    pub(super) fn bill(&mut self, time: Nanos) {
+        self.held = self.held + time;
+    }
+
+    /// Time passes; `held` of it counts against its cap.
+    pub(super) fn pay_cap(&mut self, time: Nanos, held: Nanos, policy: &LeasePolicy) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.pass(time.0, held.0, policy.most_debt.0);
+        }
+    }
+
+    /// Time passes in which it `asks` for the device or does not; it is billed for `had` of it.
+    pub(super) fn pay_promise(&mut self, time: Nanos, had: Nanos, asks: bool) {
+        match &mut self.promise {
+            Some(promise) if asks => promise.pass(time, had),
+            Some(promise) => promise.idles(time),
+            None => {}
+        }
+    }
+
+    /// A turn is over, `cut` short or given up.
+    pub(super) fn turn_over(&mut self, cut: bool) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.turn_over(cut);
+        }
+    }
+
+    pub(super) fn is_capped(&self) -> bool {
+        self.bucket.is_some()
+    }
+
+    /// Whether its cap allows it nothing now.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.bucket.is_some_and(|bucket| !bucket.allows())
+    }
+
+    /// In how long its cap allows it a turn, if it takes nothing meanwhile.
+    pub(super) fn throttled_for(&self) -> Nanos {
+        Nanos(
+            self.bucket
+                .map_or(0, |bucket| if bucket.allows() { 0 } else { bucket.wait() }),
+        )
+    }
+
+    /// For how long its cap lets it hold the device from now on. `None`: it has no cap.
+    pub(super) fn cap_lasts(&self) -> Option<Nanos> {
+        self.bucket.map(|bucket| Nanos(bucket.lasts()))
+    }
+
+    /// Whether its cap is owed all that can be owed.
+    pub(super) fn owes_its_cap_all(&self, policy: &LeasePolicy) -> bool {
+        let most = policy.most_debt.0;
+        self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))
+    }
+
+    pub(super) fn has_promise(&self) -> bool {
+        self.promise.is_some()
+    }
+
+    /// Whether its guarantee owes it anything.
+    pub(super) fn is_owed(&self) -> bool {
+        self.promise.is_some_and(|promise| promise.is_owed())
+    }
+
+    /// The turn that its guarantee gives it, and in how long, if it goes on waiting. `None`: it has
+    /// no guarantee.
+    pub(super) fn guaranteed_turn(&self, policy: &LeasePolicy) -> Option<(Nanos, Nanos)> {
+        let promise = self.promise?;
+        let turn = promise.turn(policy.quantum, policy.shortest);
+        Some((turn, promise.wait(turn)))
+    }
+
+    /// Whether it is to be told that a process of it passes no gate: once.
+    pub(super) fn tell_ungated(&mut self, ungated: u32) -> bool {
+        ungated > 0 && !std::mem::replace(&mut self.told_ungated, true)
+    }
+}

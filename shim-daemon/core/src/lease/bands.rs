@@ -1,0 +1,140 @@
+//! Gangs on shared devices: what works on several devices and waits for itself there is closed and
+//! opened as one.
+//!
+//! A *band* is a container with processes on several devices, or all containers of one named gang.
+//! A kernel of it may occupy its device until a peer on another device has run. So no device closes
+//! its part of a band alone: each says what it wishes, and a band is closed on all its devices or
+//! on none. A kernel whose peer was not launched before the gates closed keeps its device busy
+//! until they open again, so a band is closed for a short time only, and then open for as long. One
+//! that has not had more than its share on one of its devices is not closed because it is ahead on
+//! another.
+
+use super::device::DeviceTime;
+use super::shared::{Part, Wish};
+use crate::ids::{ContainerId, DeviceId, Gang};
+use crate::time::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The longest a band is closed because it is ahead or others rank higher. A cap closes it for as
+/// long as it says.
+const LONGEST: Nanos = Nanos::millis(50);
+
+/// The shortest it is open in between: each time it closes a peer may be left waiting.
+const SHORTEST: Nanos = Nanos::millis(10);
+
+/// What makes containers one band.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Band {
+    /// A container by itself.
+    Alone(ContainerId),
+    /// All of one name.
+    Named(Gang),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its gates are open, and stay so until then.
+    Open(Nanos),
+    /// They are closed, since then.
+    Shut(Nanos),
+}
+
+type Places = BTreeSet<(DeviceId, ContainerId)>;
+
+/// The bands of a node. Call [`Self::settle`] after anything that happened on a device.
+#[derive(Debug, Default)]
+pub(crate) struct Bands {
+    bands: BTreeMap<Band, (Stage, Places)>,
+}
+
+impl Bands {
+    /// Whether there is none, and [`Self::settle`] has nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bands.is_empty()
+    }
+
+    /// Those that exist.
+    pub(crate) fn all(&self) -> Vec<Band> {
+        self.bands.keys().cloned().collect()
+    }
+
+    /// Finds out anew where a band is. One container on one device is none.
+    pub(crate) fn form(
+        &mut self,
+        now: Nanos,
+        devices: &mut BTreeMap<DeviceId, DeviceTime>,
+        band: Band,
+        members: &[ContainerId],
+    ) {
+        let mut places = Places::new();
+        for (device, time) in devices.iter() {
+            let here = members.iter().filter(|member| time.has(**member));
+            places.extend(here.map(|member| (*device, *member)));
+        }
+        if places.len() < 2 {
+            places.clear();
+        }
+        let known = self.bands.remove(&band);
+        let (stage, before) = known.unwrap_or((Stage::Open(now), Places::new()));
+        let shut = matches!(stage, Stage::Shut(_));
+        for (device, container) in before.difference(&places) {
+            bind(devices, now, (*device, *container), None);
+        }
+        for place in &places {
+            bind(devices, now, *place, Some(shut));
+        }
+        if !places.is_empty() {
+            self.bands.insert(band, (stage, places));
+        }
+    }
+
+    /// Brings all bands to where they should be now.
+    pub(crate) fn settle(&mut self, now: Nanos, devices: &mut BTreeMap<DeviceId, DeviceTime>) {
+        for (stage, places) in self.bands.values_mut() {
+            let parts: Vec<Part> = places
+                .iter()
+                .filter_map(|(device, container)| devices.get(device)?.gang_part(*container))
+                .collect();
+            let next = stage.next(now, &parts);
+            if next == *stage {
+                continue;
+            }
+            *stage = next;
+            for place in places.iter() {
+                bind(devices, now, *place, Some(matches!(next, Stage::Shut(_))));
+            }
+        }
+    }
+}
+
+impl Stage {
+    fn next(self, now: Nanos, parts: &[Part]) -> Self {
+        let wish = parts.iter().filter_map(|part| part.wish).max();
+        let behind = parts.iter().any(|part| part.behind && part.wish.is_none());
+        let must = wish == Some(Wish::Throttled);
+        let asked = match wish {
+            Some(Wish::Ahead) => !behind,
+            Some(Wish::Rank | Wish::Throttled) => true,
+            None => false,
+        };
+        match self {
+            Self::Open(until) if must || (asked && now >= until) => Self::Shut(now),
+            Self::Shut(since) if !must && (!asked || now >= since + LONGEST) => {
+                let rest = (now - since).min(LONGEST).max(SHORTEST);
+                Self::Open(now + rest)
+            }
+            stage => stage,
+        }
+    }
+}
+
+fn bind(
+    devices: &mut BTreeMap<DeviceId, DeviceTime>,
+    now: Nanos,
+    (device, container): (DeviceId, ContainerId),
+    shut: Option<bool>,
+) {
+    if let Some(time) = devices.get_mut(&device) {
+        time.bind(now, container, shut);
+    }
+}

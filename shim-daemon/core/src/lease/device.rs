@@ -1,0 +1,242 @@
+//! One device's time: shared, or dealt in exclusive turns.
+//!
+//! A device is shared unless the node's settings say turns. While a gang works on a device it is
+//! shared all the same, and for a while after: a kernel of a gang may occupy its device until a peer
+//! on another device has run, so no device can deal exclusive turns to a part of it (ADR 73).
+//! Whatever the regime, its clients see one control page and epochs that only rise; tenants keep what
+//! their accounts say.
+
+use super::input::{Input, Output};
+use super::page::Lease;
+use super::shared::{Part, Shared};
+use super::terms::{LeasePolicy, Sharing};
+use super::turns::Schedule;
+use super::view::{Mode, ShareView, SharingView};
+use super::work::Work;
+use crate::ids::{ContainerId, ProcessId};
+use crate::time::Nanos;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a device that is dealt in turns stays shared after the last gang has left it: a tenant
+/// that comes and goes as a gang leaves what it owes behind at most so often.
+const AFTER_A_GANG: Nanos = Nanos::secs(60);
+
+#[derive(Debug)]
+enum Regime {
+    Shared(Box<Shared>),
+    Turns(Box<Schedule>),
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct DeviceTime {
+    policy: LeasePolicy,
+    regime: Regime,
+    /// The tenants that belong to gangs, and whether theirs is closed.
+    bound: BTreeMap<ContainerId, bool>,
+    /// When the last of them left.
+    unbound: Option<Nanos>,
+    outputs: VecDeque<Output>,
+}
+
+impl DeviceTime {
+    /// A device nobody is on.
+    pub fn new(policy: LeasePolicy) -> Self {
+        let regime = match policy.sharing {
+            Sharing::Together => Regime::Shared(Box::new(Shared::new(policy))),
+            Sharing::Turns => Regime::Turns(Box::new(Schedule::new(policy))),
+        };
+        Self {
+            policy,
+            regime,
+            bound: BTreeMap::new(),
+            unbound: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what happened. A `now` before the last one counts as the last one.
+    pub fn handle(&mut self, now: Nanos, input: Input) {
+        match &mut self.regime {
+            Regime::Shared(shared) => shared.handle(now, input),
+            Regime::Turns(turns) => turns.handle(now, input),
+        }
+        self.follow(now);
+    }
+
+    /// Lets time pass without an input: call it when [`Self::next_timeout`] has come.
+    pub fn advance(&mut self, now: Nanos) {
+        if let Regime::Turns(turns) = &mut self.regime {
+            turns.advance(now);
+        }
+        self.follow(now);
+    }
+
+    /// When the pages of its processes are to be read next. `None` while nobody needs it.
+    pub fn next_sample(&self) -> Option<Nanos> {
+        self.shared().and_then(Shared::next_sample)
+    }
+
+    /// The processes whose pages are read.
+    pub fn processes(&self) -> Vec<ProcessId> {
+        match &self.regime {
+            Regime::Shared(shared) => shared.processes().collect(),
+            Regime::Turns(turns) => turns.processes().collect(),
+        }
+    }
+
+    /// What the pages of processes said at `now`.
+    pub fn sampled(&mut self, now: Nanos, works: &[(ProcessId, Work)]) {
+        if let Regime::Shared(shared) = &mut self.regime {
+            shared.sample(now, works);
+        }
+    }
+
+    /// When `advance` is wanted if nothing happens before. A shared device wants
+    /// [samples](Self::next_sample), and to be looked at when it is to be dealt in turns again.
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        match &self.regime {
+            Regime::Shared(_) => self.unbound.map(|at| at + AFTER_A_GANG),
+            Regime::Turns(turns) => turns.next_timeout(),
+        }
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll(&mut self) -> Option<Output> {
+        let earlier = self.outputs.pop_front();
+        earlier.or_else(|| match &mut self.regime {
+            Regime::Shared(shared) => shared.poll(),
+            Regime::Turns(turns) => turns.poll(),
+        })
+    }
+
+    /// What a tenant's page says.
+    pub fn lease(&self, container: ContainerId) -> Option<Lease> {
+        match &self.regime {
+            Regime::Shared(shared) => shared.lease(container),
+            Regime::Turns(turns) => turns.lease(container),
+        }
+    }
+
+    /// A tenant's share, with the time up to `now` billed as it will be.
+    pub fn share(&self, container: ContainerId, now: Nanos) -> Option<ShareView> {
+        match &self.regime {
+            Regime::Shared(shared) => shared.share(container),
+            Regime::Turns(turns) => turns.share(container, now),
+        }
+    }
+
+    /// Whether a tenant has a process here.
+    pub(super) fn has(&self, container: ContainerId) -> bool {
+        match &self.regime {
+            Regime::Shared(shared) => shared.has(container),
+            Regime::Turns(turns) => turns.has(container),
+        }
+    }
+
+    /// How the part of a gang stands on the device.
+    pub(super) fn gang_part(&self, container: ContainerId) -> Option<Part> {
+        self.shared()?.gang_part(container)
+    }
+
+    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.
+    pub(super) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
+        match shut {
+            Some(shut) => {
+                self.bound.insert(container, shut);
+            }
+            None => {
+                let was = self.bound.remove(&container);
+                if was.is_some() && self.bound.is_empty() {
+                    self.unbound = Some(now);
+                }
+            }
+        }
+        self.follow(now);
+        if let Regime::Shared(shared) = &mut self.regime {
+            shared.bind(now, container, shut);
+        }
+    }
+
+    /// How the device is shared now and how often that changed; `None` while it is dealt in turns.
+    pub fn mode(&self) -> Option<(Mode, u64)> {
+        self.shared().map(Shared::mode)
+    }
+
+    /// How the device is shared, for people to look at.
+    pub fn sharing(&self, now: Nanos) -> SharingView {
+        let Some(shared) = self.shared() else {
+            return SharingView::default();
+        };
+        let ((mode, changes), (lately, off)) = (shared.mode(), shared.audited(now));
+        SharingView {
+            mode: Some(mode),
+            changes,
+            lately,
+            off,
+        }
+    }
+
+    /// Other settings from now on.
+    pub fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
+        self.policy = policy;
+        match &mut self.regime {
+            Regime::Shared(shared) => shared.set_policy(now, policy),
+            Regime::Turns(turns) => turns.set_policy(now, policy),
+        }
+        self.follow(now);
+    }
+
+    fn shared(&self) -> Option<&Shared> {
+        match &self.regime {
+            Regime::Shared(shared) => Some(shared),
+            Regime::Turns(_) => None,
+        }
+    }
+
+    /// Goes over to the regime that the settings and the gangs ask for. What the processes have
+    /// under way goes on beside the first turn.
+    fn follow(&mut self, now: Nanos) {
+        let over = |at: Nanos| now >= at + AFTER_A_GANG;
+        if self.unbound.is_some_and(over)
+            || !self.bound.is_empty()
+            || self.policy.sharing == Sharing::Together
+        {
+            self.unbound = None;
+        }
+        let gangs = !self.bound.is_empty() || self.unbound.is_some();
+        let together = gangs || self.policy.sharing == Sharing::Together;
+        if together == self.shared().is_some() {
+            return;
+        }
+        let left = Regime::Turns(Box::new(Schedule::new(self.policy)));
+        match std::mem::replace(&mut self.regime, left) {
+            Regime::Turns(mut turns) => {
+                self.outputs.extend(std::iter::from_fn(|| turns.poll()));
+                let (epochs, guests) = turns.into_guests();
+                let mut shared = Shared::with(now, self.policy, epochs, guests);
+                for (container, shut) in &self.bound {
+                    shared.bind(now, *container, Some(*shut));
+                }
+                self.regime = Regime::Shared(Box::new(shared));
+            }
+            Regime::Shared(mut shared) => {
+                self.outputs.extend(std::iter::from_fn(|| shared.poll()));
+                let (epochs, guests) = shared.into_guests();
+                let turns = Schedule::with(now, self.policy, epochs, guests);
+                self.regime = Regime::Turns(Box::new(turns));
+            }
+        }
+    }
+
+    /// Recomputes what must hold. `Err` says what does not; for tests and for `doctor`.
+    ///
+    /// # Errors
+    /// The first thing that does not hold, in words.
+    pub fn check(&self) -> Result<(), String> {
+        match &self.regime {
+            Regime::Shared(shared) => shared.check(),
+            Regime::Turns(turns) => turns.check(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a tenant's control page says of one device.
+
+use crate::time::Nanos;
+
+/// A tenant's lease on one device, as its clients must obey it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Names the turn: it rises with every grant and whenever a deadline moves to a later time, so
+    /// that a report about an earlier turn can be told from one about this. A deadline that moves to
+    /// an earlier time keeps it.
+    pub epoch: u64,
+    /// What it allows.
+    pub kind: LeaseKind,
+}
+
+/// What a lease allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseKind {
+    /// Work without bounds: no other tenant is on the device and no cap binds.
+    Free,
+    /// The tenant holds the device, or shares it.
+    Open {
+        /// When its clients stop launching by themselves. `None`: until they are told.
+        deadline: Option<Nanos>,
+        /// The most un-drained work by estimate.
+        window: Nanos,
+        /// In turns: whether another tenant waits for the device. Shared: whether another's work
+        /// may run there now.
+        contended: bool,
+        /// Shared: the most that is submitted before all of it is complete, zero for no such bound.
+        /// `None` in turns.
+        slice: Option<Nanos>,
+    },
+    /// Stop launching, drain, and say so under this epoch.
+    Closed,
+}
+
+impl Lease {
+    /// What a control page of zeroes says, and what holds for a tenant before the first decision
+    /// about it.
+    pub const FREE: Self = Self {
+        epoch: 0,
+        kind: LeaseKind::Free,
+    };
+}

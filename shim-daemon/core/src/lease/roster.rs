@@ -1,0 +1,162 @@
+//! The tenants of one device and their processes: what both regimes keep alike.
+
+use super::account::ComputeAccount;
+use super::input::Output;
+use super::members::Members;
+use super::terms::{requests, weight};
+use crate::ids::{ContainerId, ProcessId};
+use std::collections::BTreeMap;
+
+/// What a tenant keeps when its device goes over to another regime.
+pub(super) type Guest = (ContainerId, Members, ComputeAccount);
+
+/// A regime's tenant: members, account, and the phase that only its regime knows.
+pub(super) trait Tenant {
+    fn members(&self) -> &Members;
+    fn members_mut(&mut self) -> &mut Members;
+    fn account(&self) -> &ComputeAccount;
+    fn account_mut(&mut self) -> &mut ComputeAccount;
+    fn into_guest(self) -> (Members, ComputeAccount);
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(super) struct Roster<T> {
+    tenants: BTreeMap<ContainerId, T>,
+    owners: BTreeMap<ProcessId, ContainerId>,
+}
+
+impl<T: Tenant> Roster<T> {
+    pub(super) fn new(tenants: BTreeMap<ContainerId, T>) -> Self {
+        let mut owners = BTreeMap::new();
+        for (container, tenant) in &tenants {
+            let processes = tenant.members().processes();
+            owners.extend(processes.map(|process| (process, *container)));
+        }
+        Self { tenants, owners }
+    }
+
+    pub(super) fn get(&self, container: ContainerId) -> Option<&T> {
+        self.tenants.get(&container)
+    }
+
+    pub(super) fn get_mut(&mut self, container: ContainerId) -> Option<&mut T> {
+        self.tenants.get_mut(&container)
+    }
+
+    pub(super) fn all(&self) -> &BTreeMap<ContainerId, T> {
+        &self.tenants
+    }
+
+    pub(super) fn all_mut(&mut self) -> &mut BTreeMap<ContainerId, T> {
+        &mut self.tenants
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.owners.keys().copied()
+    }
+
+    /// Whose a process is.
+    pub(super) fn owner(&self, process: ProcessId) -> Option<ContainerId> {
+        self.owners.get(&process).copied()
+    }
+
+    /// The tenant of a process.
+    pub(super) fn of(&mut self, process: ProcessId) -> Option<&mut T> {
+        let container = self.owner(process)?;
+        self.tenants.get_mut(&container)
+    }
+
+    /// A process of a tenant comes; `new` makes the tenant if it has none here. `None`: the process
+    /// is another tenant's.
+    pub(super) fn join(
+        &mut self,
+        container: ContainerId,
+        process: ProcessId,
+        new: impl FnOnce() -> T,
+    ) -> Option<&mut T> {
+        let owner = *self.owners.entry(process).or_insert(container);
+        (owner == container).then(|| self.tenants.entry(container).or_insert_with(new))
+    }
+
+    /// A process is no more. The tenant that went with it, if it was its last.
+    pub(super) fn leave(&mut self, process: ProcessId) -> Option<ContainerId> {
+        let container = self.owners.remove(&process)?;
+        let tenant = self.tenants.get_mut(&container)?;
+        tenant.members_mut().leave(process);
+        if !tenant.members().is_empty() {
+            return None;
+        }
+        self.tenants.remove(&container);
+        Some(container)
+    }
+
+    /// What each tenant's weight is: a request is its own weight, what is left of a class is shared
+    /// equally by those without.
+    pub(super) fn weights(&self) -> Vec<(ContainerId, u64)> {
+        let terms = |tenant: &T| {
+            let account = tenant.account();
+            (account.class(), account.compute().request)
+        };
+        let requests = requests(self.tenants.values().map(terms));
+        let deal = |(container, tenant): (&ContainerId, &T)| {
+            let (class, request) = terms(tenant);
+            let of_class = requests.get(&class).copied().unwrap_or_default();
+            (*container, weight(request, of_class))
+        };
+        self.tenants.iter().map(deal).collect()
+    }
+
+    /// A tenant's part in thousandths while all on the device want it.
+    pub(super) fn part(&self, account: &ComputeAccount) -> u32 {
+        let terms = |tenant: &T| tenant.account().terms();
+        let all: Vec<_> = self.tenants.values().map(terms).collect();
+        super::terms::part(account.terms(), &all)
+    }
+
+    /// Says of each tenant that shares the device and has a process without a gate that this one
+    /// is not steered.
+    pub(super) fn tell_ungated(&mut self, outputs: &mut impl Extend<Output>) {
+        if self.tenants.len() < 2 {
+            return;
+        }
+        for (container, tenant) in &mut self.tenants {
+            let (container, ungated) = (*container, tenant.members().ungated());
+            if tenant.account_mut().tell_ungated(ungated) {
+                outputs.extend([Output::Ungated { container }]);
+            }
+        }
+    }
+
+    /// Everything that outlives the regime.
+    pub(super) fn into_guests(self) -> Vec<Guest> {
+        let guest = |(container, tenant): (ContainerId, T)| {
+            let (members, account) = tenant.into_guest();
+            (container, members, account)
+        };
+        self.tenants.into_iter().map(guest).collect()
+    }
+
+    /// Whether every process is one of its tenant's, and every tenant has one.
+    ///
+    /// # Errors
+    /// The first thing that does not hold, in words.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (container, tenant) in &self.tenants {
+            if tenant.members().is_empty() {
+                return Err(format!("{container:?} has no process here"));
+            }
+        }
+        for (process, container) in &self.owners {
+            let known = self.tenants.get(container);
+            if !known.is_some_and(|tenant| tenant.members().has(*process)) {
+                return Err(format!("{process:?} is not in {container:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! A shared device's bills and modes, written into its books.
+
+use super::Shared;
+use super::tenant::{Done, Gate};
+use crate::ids::ContainerId;
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+impl Shared {
+    /// Compares the bills of the last `span` with it. The gates are still what they were in it.
+    pub(super) fn audit(
+        &mut self,
+        done: &BTreeMap<ContainerId, Done>,
+        bills: &BTreeMap<ContainerId, u64>,
+        span: Nanos,
+    ) {
+        let runs = |container: &ContainerId| {
+            let tenant = self.roster.get(*container);
+            tenant.is_some_and(|tenant| tenant.gate != Gate::Shut && !tenant.stuck.is)
+        };
+        let open = done.iter().filter(|(container, _)| runs(container));
+        let pending: Vec<u64> = open.map(|(_, done)| done.pending).collect();
+        self.books.note(span, &pending, bills.values().sum());
+    }
+
+    /// Remembers when the mode changes.
+    pub(super) fn note_mode(&mut self) {
+        self.books.changed(self.now, self.steering.changes);
+    }
+
+    /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are
+    /// off the clock.
+    pub(crate) fn audited(&self, now: Nanos) -> (u32, Option<i32>) {
+        (self.books.changes_since(now), self.books.off())
+    }
+}

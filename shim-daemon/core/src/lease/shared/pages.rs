@@ -1,0 +1,55 @@
+//! What the pages of the processes say each tenant did.
+
+use super::Shared;
+use super::tenant::Done;
+use crate::ids::{ContainerId, ProcessId};
+use crate::lease::work::Work;
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+impl Shared {
+    /// What each tenant did in the last `span`, by its processes' pages.
+    pub(super) fn read(
+        &mut self,
+        works: &[(ProcessId, Work)],
+        span: Nanos,
+    ) -> BTreeMap<ContainerId, Done> {
+        let mut all: BTreeMap<ContainerId, Done> = BTreeMap::new();
+        for (process, work) in works {
+            let Some(container) = self.roster.owner(*process) else {
+                continue;
+            };
+            let Some(seen) = self
+                .roster
+                .of(*process)
+                .and_then(|tenant| tenant.saw(*process, *work))
+            else {
+                continue;
+            };
+            let pending = pending(&seen, work, (self.now, span));
+            let done = all.entry(container).or_default();
+            let served = work.service.saturating_sub(seen.service);
+            done.service = done.service.saturating_add(served);
+            done.guessed |= work.guessed;
+            done.works |= work.since.is_some();
+            // Processes that work side by side: at least one of them.
+            done.pending = 1000 - (1000 - done.pending) * (1000 - pending) / 1000;
+        }
+        all
+    }
+}
+
+/// For how much of the last `span` a process had work pending, in thousandths.
+fn pending(seen: &Work, work: &Work, (now, span): (Nanos, Nanos)) -> u64 {
+    let began = now - span;
+    // What is counted since, less what of it was known then.
+    let counted = seen.since.map_or(0, |since| (began - since).0);
+    let ended = work.busy.saturating_sub(seen.busy);
+    let ended = if ended > 0 {
+        ended.saturating_sub(counted)
+    } else {
+        0
+    };
+    let runs = work.since.map_or(0, |since| (now - since.max(began)).0);
+    ended.saturating_add(runs).min(span.0) * 1000 / span.0.max(1)
+}

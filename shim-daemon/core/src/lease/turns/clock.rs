@@ -1,0 +1,76 @@
+//! Virtual time: deficit round robin without rounds.
+//!
+//! Each container has a clock that runs 1/weight as fast as the time it is billed. The one furthest behind is next. The
+//! difference of two clocks is the deficit between two containers: debt is a clock that is ahead, and it carries over
+//! for as long as somebody else waits. Each class of priority has a mark, the clock of the container furthest behind
+//! of those that work or wait; a container that comes back from idling starts there, so nothing is saved up by idling.
+//! Nor is a debt paid by idling: a tenant that was ahead when it went idle is as far ahead when it comes back, less what fades.
+
+use crate::lease::terms::WHOLE;
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+/// A reading of a container's clock, in nanoseconds of billed time × [`WHOLE`] / weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reading(pub(super) u64);
+
+impl Reading {
+    /// Later by some billed time.
+    pub(super) fn after(self, billed: Nanos, weight: u64) -> Self {
+        Self(self.0.saturating_add(stretch(billed, weight)))
+    }
+
+    /// Earlier by some billed time.
+    pub(super) fn before(self, billed: Nanos, weight: u64) -> Self {
+        Self(self.0.saturating_sub(stretch(billed, weight)))
+    }
+
+    /// Moved along with a mark that went from `old` to `new`.
+    pub(super) fn moved(self, old: Self, new: Self) -> Self {
+        Self(self.0.saturating_add(new.0.saturating_sub(old.0)))
+    }
+
+    /// The billed time from `earlier` to this; none if it is not earlier.
+    pub(super) fn since(self, earlier: Self, weight: u64) -> Nanos {
+        Nanos(scale(self.0.saturating_sub(earlier.0), weight, WHOLE))
+    }
+}
+
+fn stretch(billed: Nanos, weight: u64) -> u64 {
+    scale(billed.0, WHOLE, weight.max(1))
+}
+
+/// `value` × `by` ÷ `over`, at most the end of the range; wide arithmetic, which is slow, only where it is needed.
+fn scale(value: u64, by: u64, over: u64) -> u64 {
+    value.checked_mul(by).map_or_else(
+        || {
+            let wide = u128::from(value) * u128::from(by) / u128::from(over);
+            u64::try_from(wide).unwrap_or(u64::MAX)
+        },
+        |product| product / over,
+    )
+}
+
+/// The marks of all classes.
+#[derive(Debug, Default)]
+pub(super) struct Marks(BTreeMap<u16, Reading>);
+
+impl Marks {
+    /// Where a class stands.
+    pub(super) fn of(&self, class: u16) -> Reading {
+        self.0.get(&class).copied().unwrap_or_default()
+    }
+
+    /// Moves a class's mark forward; never back. Says where it was.
+    pub(super) fn reach(&mut self, class: u16, reading: Reading) -> Reading {
+        let mark = self.0.entry(class).or_default();
+        let was = *mark;
+        *mark = reading.max(was);
+        was
+    }
+
+    /// Forgets classes that nobody is in.
+    pub(super) fn keep(&mut self, used: impl Fn(u16) -> bool) {
+        self.0.retain(|class, _| used(*class));
+    }
+}

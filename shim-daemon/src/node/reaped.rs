@@ -1,0 +1,156 @@
+//! The dead of a tenant, through restarts of the daemon: what they still hold counts against its limit, whichever daemon saw them die.
+//!
+//! Those that the brain knows are written down with the tenant's registration, once a round and only when they changed: most are gone
+//! before that. A process that dies while there is no daemon leaves a row in the usage page.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use gpushare_core::{ContainerId, DeviceId, Event, Nanos, ProcessId};
+use gpushare_protocol::page::UNIT;
+use gpushare_protocol::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::Node;
+use super::container::index;
+
+/// A dead process that still held memory when it was written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reaped {
+    /// Its pid in the daemon's namespace: what NVML lists it by.
+    pub pid: u32,
+    /// The device's UUID.
+    pub device: [u8; 16],
+    /// What it held there, in bytes.
+    pub bytes: u64,
+    /// The part of that which was charged.
+    pub charged: u64,
+}
+
+/// A row of a usage page whose process died unseen: its pid, and what it had charged, by column.
+#[derive(Clone, Debug)]
+pub(super) struct Unseen {
+    pub(super) pid: u64,
+    pub(super) charged: Vec<u32>,
+}
+
+/// Whether a process has this pid now: then what NVML lists under it may be that one's.
+fn is_taken(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+impl Node {
+    /// Writes down the dead of all containers, where they are others than before.
+    pub(super) fn write_down_dead(&mut self) {
+        let pids: BTreeMap<ProcessId, u32> = self
+            .graves
+            .iter()
+            .map(|(pid, process)| (*process, *pid))
+            .collect();
+        let mut reaped: BTreeMap<ContainerId, Vec<Reaped>> = BTreeMap::new();
+        for dead in self.world.dead() {
+            let device = index(dead.device).and_then(|at| self.devices.get(at));
+            if let (Some(container), Some(pid), Some(device)) =
+                (dead.container, pids.get(&dead.process), device)
+            {
+                reaped.entry(container).or_default().push(Reaped {
+                    pid: *pid,
+                    device: device.uuid,
+                    bytes: dead.bytes.0,
+                    charged: dead.charged.0,
+                });
+            }
+        }
+        for container in self.containers.keys().copied().collect::<Vec<_>>() {
+            let now = reaped.remove(&container).unwrap_or_default();
+            let Some(known) = self.containers.get_mut(&container) else {
+                continue;
+            };
+            if known.registration.dead != now {
+                known.registration.dead = now;
+                if known.admitted {
+                    self.write_down(container);
+                }
+            }
+        }
+    }
+
+    /// What a previous daemon wrote down of a container's dead counts again, until a look shows otherwise.
+    pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Reaped]) {
+        for reaped in dead {
+            let device = self
+                .devices
+                .iter()
+                .position(|device| device.uuid == reaped.device);
+            if let Some(device) = device {
+                let (bytes, charged) = (Bytes(reaped.bytes), Bytes(reaped.charged));
+                self.remember(now, container, (reaped.pid, device), bytes, charged);
+            }
+        }
+    }
+
+    /// A process died while there was no daemon.
+    pub(super) fn reap_unseen(&mut self, now: Nanos, container: ContainerId, unseen: &Unseen) {
+        let columns = self.containers.get(&container).map(|known| &known.columns);
+        let devices: Vec<Option<usize>> = columns
+            .into_iter()
+            .flatten()
+            .map(|device| index(*device))
+            .collect();
+        let Ok(pid) = u32::try_from(unseen.pid) else {
+            return;
+        };
+        for (device, charged) in devices.into_iter().zip(&unseen.charged) {
+            if let Some(device) = device.filter(|_| *charged > 0) {
+                let charged = Bytes(u64::from(*charged) * UNIT);
+                self.remember(now, container, (pid, device), charged, charged);
+            }
+        }
+    }
+
+    /// The pid may be a tenant's lie. It is believed only where no process has it, so nobody else's memory is taken for that process's;
+    /// what is not there is forgotten at the next look.
+    fn remember(
+        &mut self,
+        now: Nanos,
+        container: ContainerId,
+        (pid, device): (u32, usize),
+        bytes: Bytes,
+        charged: Bytes,
+    ) {
+        if pid == 0 || is_taken(pid) {
+            return;
+        }
+        let process = match self.graves.get(&pid) {
+            Some(process) => *process,
+            None => {
+                let process = ProcessId(self.fresh_id());
+                self.graves.insert(pid, process);
+                process
+            }
+        };
+        // Until this device has been looked at, a look at another must not forget it.
+        let looked = self.looking.entry(device).or_default();
+        looked.shown.insert(process, bytes);
+        let event = Event::Remembered {
+            process,
+            container,
+            device: DeviceId(device as u64),
+            bytes,
+            charged,
+        };
+        self.happened(now, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_is_taken_while_its_process_lives() {
+        assert!(is_taken(std::process::id()));
+        // Above the highest pid that Linux gives.
+        assert!(!is_taken(1 << 30));
+    }
+}
