@@ -1,27 +1,32 @@
-//! A container's hard cap, kept by its processes alone: without a daemon, or while it is silent.
+//! A tenant's hard cap, kept by its processes alone: without a daemon, or while it is silent.
 //!
-//! A bucket of time that all processes share, in two words of the usage page. It fills with `cap` nanoseconds a nanosecond; who holds
-//! the device empties it. There is no lock: [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part
-//! it moved, so that time which several held together is paid once, and a process that dies or stops at any point neither takes
-//! time from the others nor gives them any.
+//! A bucket of time that all processes share, in two words of the usage page. It fills at `cap`
+//! nanoseconds a nanosecond; processes that hold the device empty it. There is no lock:
+//! [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part it
+//! moved. So time that several processes held together is paid once, and a process that dies or
+//! stops at any point neither takes time from the others nor gives them any.
 //!
-//! The level is not stored. What is, is when the bucket was, or will be, empty: the level is what has flowed in since then.
+//! The level is not stored. The stored time is when the bucket was, or will be, empty: the level is
+//! the inflow since then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-/// The most time that collects (ns): how much more than its share a container can have in any stretch of time. As the daemon has it.
+/// The most time that collects (ns): how much more than its share a tenant can have in any
+/// stretch of time. As the daemon has it.
 const BRIM: u64 = 18_000_000;
-/// How long a container that always has work is on and off together (ns), if a turn takes no more than `MOST` out of it. As the daemon has it.
+/// The on and off time together (ns) of a tenant that always has work, if a turn takes no more than
+/// `MOST` from the bucket. The daemon uses the same value.
 const CYCLE: u64 = 100_000_000;
 /// The most an empty bucket waits for (ns).
 const MOST: u64 = 12_500_000;
 /// No turn after an empty bucket is shorter (ns).
 const SHORTEST: u64 = 2_000_000;
-/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
+/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any
+/// second's window anyway.
 const MOST_DEBT: u64 = 60_000_000_000;
-/// A time that lies so far in the future was written by nobody who reads this clock (ns).
+/// A time this far in the future was not written by this clock (ns).
 const ABSURD: u64 = 3_600_000_000_000;
 /// Most un-drained work (ns).
 const WINDOW: u64 = 2_000_000;
@@ -48,7 +53,7 @@ impl Bucket<'_> {
         level.saturating_mul(WHOLE) / self.cap.clamp(1, WHOLE)
     }
 
-    /// The level from which a closed gate opens again: what a turn takes out of it.
+    /// The level from which a closed gate opens again: the cost of a turn.
     fn start(&self) -> u64 {
         let turn = (CYCLE * self.cap / WHOLE).max(SHORTEST);
         (turn - turn * self.cap.min(WHOLE - 1) / WHOLE).min(MOST)
@@ -66,13 +71,13 @@ impl Bucket<'_> {
         emptied.saturating_add(self.filling(level))
     }
 
-    /// What is in it; 0 for debt.
+    /// The level; 0 for debt.
     fn level(&self, now: u64) -> u64 {
         let emptied = self.emptied(self.empty_at.load(Ordering::Acquire), now);
         now.saturating_sub(emptied).saturating_mul(self.cap) / WHOLE
     }
 
-    /// The device was held from `from` to `to`: pays for what nobody has paid for.
+    /// The device was held from `from` to `to`: pays for the unpaid part.
     pub(super) fn pay(&self, from: u64, to: u64, now: u64) {
         let to = to.min(now);
         let moved = self
@@ -103,7 +108,8 @@ pub(super) struct Duty {
 }
 
 impl Duty {
-    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in the last one.
+    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in
+    /// the last one.
     pub(super) fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
         if self.open && (level == 0 || landed) {
