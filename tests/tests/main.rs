@@ -65,6 +65,7 @@ mod pending_seen;
 mod percent_limits;
 mod pid_namespaces;
 mod plumbing;
+mod pointers;
 mod pool_storm;
 mod pools;
 mod procaddr;

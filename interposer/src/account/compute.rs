@@ -2,15 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::pending::PendingWord;
+use gpushare_protocol::units::Permille;
 
 use super::backend::Backend;
 use super::join::Membership;
 use crate::driver::mps;
 use crate::session::Session;
-
-/// All of a device, in thousandths: a cap that does not bind.
-const WHOLE: u32 = 1000;
 
 /// A process's place in its container, as far as its time on devices goes.
 #[derive(Clone, Copy, Debug)]
@@ -44,20 +43,21 @@ impl Compute {
         last.map_or(0, |last| last + 1)
     }
 
-    fn cap(&self, column: usize, said: Option<u32>) -> Option<u64> {
+    fn cap(&self, column: usize, said: Option<u32>) -> Option<Cap> {
         let device = self.member.page.devices.get(column)?;
         let cap = said.unwrap_or_else(|| device.cap.load(Ordering::Relaxed));
-        let cap = (1..WHOLE).contains(&cap).then_some(u64::from(cap));
-        cap.filter(|cap| !mps::keeps(*cap))
+        let part = u16::try_from(cap).ok().and_then(Permille::new);
+        let part = part.filter(|part| *part != Permille::WHOLE && !mps::keeps(part.get().into()));
+        part.map(Cap::new)
     }
 
-    /// The container's bucket on a device: paid until, empty at, cap in thousandths. `None` without a cap; `said` is what the daemon last said
+    /// The container's bucket on a device: paid until, empty at, cap. `None` without a cap; `said` is what the daemon last said
     /// of that.
     pub(crate) fn bucket(
         &self,
         column: usize,
         said: Option<u32>,
-    ) -> Option<(&'static AtomicU64, &'static AtomicU64, u64)> {
+    ) -> Option<(&'static AtomicU64, &'static AtomicU64, Cap)> {
         let cap = self.cap(column, said)?;
         let device = self.member.page.devices.get(column)?;
         Some((&device.paid_until, &device.empty_at, cap))

@@ -8,8 +8,10 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_with
 use crate::guest::background::Uncancelled;
 use crate::session::Deadline;
 
-use super::backend::{Patience, Short};
 use super::join::Membership;
+use super::limbo::Short;
+pub(crate) use super::room::Asking;
+use super::room::{self, Patience};
 use super::{Refused, killpoint, lock};
 
 /// Largest step of credit: 64 MiB, in units.
@@ -19,17 +21,6 @@ const STEPS: u64 = 64;
 
 /// How long a release waits for the lock: a free is not held up by who keeps it.
 const BRIEFLY: Duration = Duration::from_millis(10);
-
-/// How far a charge goes for a larger grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// Not at all: the caller holds a lock.
-    Never,
-    /// The daemon is asked for what can be had at once. A container's own request is waited for.
-    Now,
-    /// The thread waits as the container's limits say.
-    Waiting,
-}
 
 /// Charges `units` that the credit at hand does not cover; returns what was charged.
 #[cold]
@@ -73,7 +64,7 @@ pub(crate) fn grow(
                 own: u64::from(line.word.load().charged),
                 units,
             };
-            if member.backend.make_room(member, short, &mut patience) {
+            if room::make(member, short, &mut patience) {
                 continue;
             }
         }

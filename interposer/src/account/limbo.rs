@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use gpushare_protocol::page::UNIT;
 
-use super::backend::Short;
 use super::join::Membership;
 use super::lock;
 use super::nvml::{Listed, Watch};
@@ -23,6 +22,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// A charge that did not fit, in units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    pub(super) column: usize,
+    /// The limit; what is above it fits never.
+    pub(super) limit: u64,
+    /// What was charged by all.
+    pub(super) charged: u64,
+    /// What of it was charged by this process.
+    pub(super) own: u64,
+    /// What was wanted.
+    pub(super) units: u32,
+}
+
+impl Short {
+    /// Whether it would fit if other processes held nothing: one of them may have died, which only
+    /// the daemon knows.
+    pub(super) fn may_be_the_deads(&self) -> bool {
+        self.own + u64::from(self.units) <= self.limit
+    }
+}
 
 /// Gives back what the dead held on a device, as far as the driver has. Returns whether anything was.
 /// The container's lock is waited for as long as `patience`.

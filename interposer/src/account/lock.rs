@@ -4,12 +4,27 @@
 //! processes in line, and the kernel frees it when its holder dies. A holder that was *stopped* keeps it: then growth fails after
 //! [`PATIENCE`], while charges within credit and all frees go on.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::backend::Lockable;
-use super::file::FileLock;
+use super::file::{FileLock, UsageFile};
 use crate::guest::frames::Undisturbed;
+
+/// Something with a container lock.
+pub(crate) trait Lockable {
+    /// Tries to take it, without waiting. `None` if another process or thread holds it.
+    ///
+    /// # Errors
+    /// If what it lies on is gone.
+    fn try_lock(&self) -> io::Result<Option<FileLock>>;
+}
+
+impl Lockable for UsageFile {
+    fn try_lock(&self) -> io::Result<Option<FileLock>> {
+        Self::try_lock(self)
+    }
+}
 
 /// Longest wait for the lock.
 pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
@@ -32,7 +47,7 @@ pub(crate) enum Unavailable {
     /// Somebody kept it for the whole of [`PATIENCE`].
     Busy,
     /// The usage file is gone or was replaced.
-    Lost(std::io::Error),
+    Lost(io::Error),
 }
 
 /// Takes the container lock of `file`, among the threads by `threads`.

@@ -19,11 +19,13 @@ pub(crate) mod killpoint;
 mod limbo;
 mod lock;
 pub(crate) mod members;
+mod membership;
 pub(crate) mod nvml;
 mod others;
 pub(crate) mod peek;
 mod pinned;
 mod process;
+mod room;
 mod slots;
 mod stale;
 #[cfg(test)]
@@ -176,7 +178,7 @@ fn locked(body: &mut dyn FnMut()) {
 pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
     match member().map(|member| &member.backend) {
         Some(Backend::Daemon(session))
-            if !session.open(device.index(), backend::here(Waiting::Guaranteed), call) =>
+            if !session.open(device.index(), room::here(Waiting::Guaranteed), call) =>
         {
             Err(Refused)
         }
@@ -219,7 +221,7 @@ impl<'a> OomRetry<'a> {
         };
         Some(Self {
             session,
-            bound: session.bound(backend::here(waiting), call.began()),
+            bound: session.bound(room::here(waiting), call.began()),
             call,
             device,
             bytes,

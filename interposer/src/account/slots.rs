@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, Page, Word};
 
-use super::join::Membership;
 use super::killpoint;
+use super::membership::Membership;
 use super::process::{self, Identity};
 
 /// A process that died with bytes charged.

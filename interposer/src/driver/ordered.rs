@@ -1,16 +1,12 @@
-//! A stream as stream-ordered functions understand it: whether it records, where it is, and an event behind its work.
+//! A stream as stream-ordered functions understand it: whether it records, and an event behind its
+//! work. Where it is, the tracker knows (`tracker/place.rs`).
 
-use core::cell::Cell;
 use core::ops::RangeInclusive;
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls::{self, Asked};
-use crate::driver::contexts::{self, Here};
-use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
-use crate::driver::streams;
-use crate::guest::sys;
 
 /// What the driver answers where a capture forbids something.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
@@ -21,30 +17,6 @@ const CAPTURE_ERRORS: RangeInclusive<u32> =
 pub(crate) struct Ordered {
     stream: CUstream,
     per_thread: bool,
-}
-
-/// Which stream it is, whatever it is called: stream 0 is another one in each context, the thread's own in each thread, and a handle
-/// may be another stream's once its own is destroyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamId {
-    /// The driver's number, which it never gives twice.
-    Number(u64),
-    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
-    Handle(usize, bool, usize, i64),
-}
-
-/// A stream that the program made, and what the driver said of it.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    epoch: u64,
-    stream: CUstream,
-    here: Here,
-    id: StreamId,
-}
-
-thread_local! {
-    // Const and without a destructor: memory is freed in other libraries' destructors too.
-    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
 impl Ordered {
@@ -95,63 +67,6 @@ impl Ordered {
 
     fn capture_status(self) -> Asked<CUstreamCaptureStatus> {
         calls::capture_status(self.stream, self.per_thread)
-    }
-
-    /// The stream's context: the current one for the default streams.
-    pub(crate) fn place(self) -> Option<Here> {
-        if self.stream.is_null()
-            || self.stream == CU_STREAM_LEGACY
-            || self.stream == CU_STREAM_PER_THREAD
-        {
-            return contexts::here();
-        }
-        let epoch = streams::epoch();
-        if let Some(last) = LAST.get()
-            && (last.epoch, last.stream) == (epoch, self.stream)
-        {
-            return Some(last.here);
-        }
-        let Ok(context) = calls::stream_context(self.stream) else {
-            return contexts::here();
-        };
-        let here = contexts::of(context)?;
-        // Only what a hook will see destroyed is remembered.
-        if streams::knows(self.stream) {
-            LAST.set(Some(Last {
-                epoch,
-                stream: self.stream,
-                here,
-                id: self.ask_id(Some(here)),
-            }));
-        }
-        Some(here)
-    }
-
-    /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
-    pub(crate) fn device(self) -> Option<DeviceKey> {
-        self.place()
-            .map(|here| here.device)
-            .or_else(|| device::of_ordinal(0))
-    }
-
-    /// Which stream it is. `here` is its place.
-    pub(crate) fn id(self, here: Option<Here>) -> StreamId {
-        if let Some(last) = LAST.get()
-            && (last.epoch, last.stream) == (streams::epoch(), self.stream)
-        {
-            return last.id;
-        }
-        self.ask_id(here)
-    }
-
-    fn ask_id(self, here: Option<Here>) -> StreamId {
-        if let Ok(number) = calls::stream_number(self.stream, self.per_thread) {
-            return StreamId::Number(number);
-        }
-        let own = self.is_own();
-        let thread = own.then(sys::this_thread);
-        let context = here.map_or(0, |here| here.handle.0.addr());
-        StreamId::Handle(self.stream.0.addr(), own, context, thread.unwrap_or(0))
     }
 
     /// Frees an allocation of ours in the stream's order.

@@ -9,11 +9,34 @@
 //! says itself how much of it is unused.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
 use crate::account::{self, Charge, Refused, Units};
 use crate::driver::device::DeviceKey;
+
+/// Whether memory was freed since the last synchronisation that was followed: the driver may give it back when it synchronises.
+static FREED: AtomicBool = AtomicBool::new(false);
+
+/// Notes a free that needs no event.
+#[inline]
+pub(crate) fn freed() {
+    if !FREED.load(Ordering::Relaxed) {
+        FREED.store(true, Ordering::Release);
+    }
+}
+
+/// Whether a synchronisation is to be followed.
+#[inline(always)]
+pub(crate) fn pending() -> bool {
+    FREED.load(Ordering::Relaxed)
+}
+
+/// All arenas are followed now.
+pub(crate) fn follows() {
+    FREED.store(false, Ordering::Release);
+}
 
 /// What is charged for one arena. The lock orders readings of what is reserved; it is held for one question to the driver.
 #[derive(Debug, Default)]

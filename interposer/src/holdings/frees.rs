@@ -7,7 +7,6 @@
 //! The list is locked for moments, never while the driver is called: a thread that records or asks has the lane to itself (`busy`), and
 //! takes only copies of its events with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::holdings::pools;
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
+pub(crate) use crate::holdings::arena::{freed, pending};
 pub(crate) use crate::holdings::lanes::Freed;
 
 /// Streams whose frees are remembered before the completed ones are looked for.
@@ -68,23 +68,6 @@ fn under_way() -> MutexGuard<'static, Lanes> {
     Shared::get().lock()
 }
 
-/// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.
-static FREED: AtomicBool = AtomicBool::new(false);
-
-/// Notes a free that needs no event.
-#[inline]
-pub(crate) fn freed() {
-    if !FREED.load(Ordering::Relaxed) {
-        FREED.store(true, Ordering::Release);
-    }
-}
-
-/// Whether a synchronisation is to be followed.
-#[inline(always)]
-pub(crate) fn pending() -> bool {
-    FREED.load(Ordering::Relaxed)
-}
-
 /// Follows all arenas after the driver has synchronised, if anything was freed.
 #[inline]
 pub(crate) fn synchronised() {
@@ -95,7 +78,7 @@ pub(crate) fn synchronised() {
 
 #[cold]
 fn follow_all() {
-    FREED.store(false, Ordering::Release);
+    arena::follows();
     settle();
     if !under_way().all.is_empty() {
         freed();

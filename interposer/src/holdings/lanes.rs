@@ -7,8 +7,9 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::{Ordered, StreamId};
+use crate::driver::ordered::Ordered;
 use crate::driver::streams;
+use crate::driver::tracker::StreamId;
 use crate::holdings::pools::Pool;
 
 /// Something freed in a stream's order.

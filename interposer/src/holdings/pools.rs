@@ -12,7 +12,6 @@ use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
 use crate::holdings::arena::{self, Arena, Held};
-use crate::holdings::frees;
 
 /// A pool whose memory is a device's.
 #[derive(Debug)]
@@ -110,7 +109,7 @@ impl Pool {
     pub(crate) fn one_less(&self) {
         self.live.fetch_sub(1, Ordering::AcqRel);
         self.credit_if_gone();
-        frees::freed();
+        arena::freed();
     }
 
     /// A destroyed pool's memory goes with the last thing in it.

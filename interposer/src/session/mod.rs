@@ -15,6 +15,7 @@
 
 mod apart;
 mod asks;
+mod callbacks;
 mod control_thread;
 mod deadline;
 mod pages;
@@ -37,6 +38,7 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
+pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
@@ -178,19 +180,8 @@ pub(crate) fn after_fork_in_child() {
     BELL.iter().for_each(ParentsOnly::close);
 }
 
-/// Functions of the layers above that the session calls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Callbacks {
-    /// The capabilities that this process reports to the daemon (`Hello::capabilities`).
-    pub(crate) capabilities: fn() -> u64,
-    /// Does something under the tenant lock, or not at all if that cannot be had.
-    pub(crate) locked: fn(&mut dyn FnMut()),
-    /// Looks at the turns anew: the daemon that gave them has gone, or another one has come.
-    pub(crate) turns_change: fn(),
-}
-
-/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`]
-/// for it, and starts the control thread.
+/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
+/// thread.
 ///
 /// # Errors
 /// [`Unreachable`], one line.

@@ -12,6 +12,7 @@
 pub(crate) mod captures;
 pub(crate) mod contexts;
 mod marking;
+mod place;
 pub(crate) mod streams;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
 use crate::guest::fork::ForkLocal;
 use captures::Capture;
 use contexts::{ContextId, Here};
+pub(crate) use place::StreamId;
 
 /// How long a destruction or the begin of a capture waits for a mark that is being made: far longer
 /// than the driver takes, unless the stream's queue is full of work that does not end.
