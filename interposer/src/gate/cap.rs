@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
+/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any
+/// second's window anyway.
 const MOST_DEBT: u64 = 60_000_000_000;
 /// A time this far in the future was not written by this clock (ns).
 const ABSURD: u64 = 3_600_000_000_000;
@@ -30,7 +31,7 @@ pub(super) struct Bucket<'a> {
     pub(super) paid_until: &'a AtomicU64,
     /// `CLOCK_MONOTONIC` nanoseconds at which the bucket was or will be empty.
     pub(super) empty_at: &'a AtomicU64,
-    /// What it fills by.
+    /// Its rate of inflow.
     pub(super) cap: Cap,
 }
 

@@ -180,8 +180,8 @@ pub(crate) fn after_fork_in_child() {
     BELL.iter().for_each(ParentsOnly::close);
 }
 
-/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
-/// thread.
+/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`]
+/// for it, and starts the control thread.
 ///
 /// # Errors
 /// [`Unreachable`], one line.
