@@ -1,7 +1,7 @@
-//! What a container's page stands on: a file among processes of one user, or a daemon.
+//! The backend of a tenant's page: a file among processes of one user, or a daemon.
 //!
-//! Here the two differ: who is alive, and what credit may be had in all. What can still be done before
-//! a charge is refused is in [`room`](super::room).
+//! The two differ in which processes count as live, and in how much credit may be had in all. The
+//! steps before a charge is refused are in [`room`](super::room).
 
 use std::io;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::session::{Deadline, Session};
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    /// A file; its locks say who lives.
+    /// A file; its locks show the live processes.
     File(UsageFile),
-    /// A daemon, which says who lives, clears the slots of the dead and grants what may be held.
+    /// A daemon, which knows the live processes, clears the slots of dead ones and grants memory.
     Daemon(&'static Session),
 }
 
@@ -56,7 +56,7 @@ impl Backend {
         }
     }
 
-    /// What the container's charges could come to if it asked now.
+    /// How much the tenant's charges could come to if it asked now.
     pub(crate) fn reach(&self, column: usize) -> Option<u64> {
         match self {
             Self::File(_) => None,
@@ -64,14 +64,14 @@ impl Backend {
         }
     }
 
-    /// Whether giving back is somebody's business beside the page's.
+    /// Whether a release must be reported beyond the page.
     pub(super) fn freed(&self, column: usize) {
         if let Self::Daemon(session) = self {
             session.freed(column);
         }
     }
 
-    /// How long one call may wait for the container's lock.
+    /// How long one call may wait for the tenant's lock.
     pub(super) fn lock_patience(&self, call: &Deadline) -> Duration {
         call.lock_patience(match self {
             Self::File(_) => Duration::MAX,

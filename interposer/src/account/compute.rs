@@ -1,4 +1,5 @@
-//! What the gate needs of the account: who gives turns, and the words in which processes keep a cap by themselves.
+//! The gate's view of the account: the source of turns, and the words in which processes keep a cap
+//! by themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use super::join::Membership;
 use crate::driver::mps;
 use crate::session::Session;
 
-/// A process's place in its container, as far as its time on devices goes.
+/// A process's place in its tenant, as far as its time on devices goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compute {
     /// The daemon, if it gives turns to this process.
@@ -19,7 +20,7 @@ pub(crate) struct Compute {
     member: &'static Membership,
 }
 
-/// This process's, once it has joined a container.
+/// This process's, once it has joined a tenant.
 pub(crate) fn compute() -> Option<Compute> {
     let member = super::member()?;
     let session = match member.backend {
@@ -30,7 +31,7 @@ pub(crate) fn compute() -> Option<Compute> {
 }
 
 impl Compute {
-    /// Whether the container may ever have to wait for its turn.
+    /// Whether the tenant may ever have to wait for its turn.
     pub(crate) fn may_bind(&self) -> bool {
         // The gate's thread tells the daemon that the process works, also where no turn binds it.
         matches!(self.member.backend, Backend::Daemon(_))
@@ -51,8 +52,8 @@ impl Compute {
         part.map(Cap::new)
     }
 
-    /// The container's bucket on a device: paid until, empty at, cap. `None` without a cap; `said` is what the daemon last said
-    /// of that.
+    /// The tenant's bucket on a device: paid until, empty at, cap. `None` without a cap; `said` is
+    /// the daemon's last value of the cap.
     pub(crate) fn bucket(
         &self,
         column: usize,
@@ -70,7 +71,7 @@ impl Compute {
         }
     }
 
-    /// Shows what was completed, and for how long some was pending.
+    /// Publishes how much was completed, and for how long some was pending.
     pub(crate) fn reports(&self, column: usize, service: u64, busy: u64, pending: PendingWord) {
         if let Some(line) = self.member.row.get(column) {
             line.service.store(service, Ordering::Relaxed);

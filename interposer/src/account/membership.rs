@@ -1,4 +1,4 @@
-//! A process's place in its container.
+//! A process's place in its tenant.
 
 use std::sync::Mutex;
 
@@ -8,12 +8,12 @@ use gpushare_protocol::paths::ContainerName;
 use super::backend::Backend;
 use super::views::Shown;
 
-/// A process's place in its container.
+/// A process's place in its tenant.
 #[derive(Debug)]
 pub(crate) struct Membership {
-    /// The container's name.
+    /// The tenant's name.
     pub(crate) name: ContainerName,
-    /// Where its page lives and who says what it may hold.
+    /// The backend: where its page lives and which component grants memory.
     pub(crate) backend: Backend,
     /// Its page.
     pub(crate) page: &'static Page,
@@ -23,24 +23,24 @@ pub(crate) struct Membership {
     pub(crate) mark: Mark,
     /// Its lines, by column.
     pub(crate) row: &'static [Line; MAX_DEVICES],
-    /// Keeps our threads in line before they poll the container lock.
+    /// Keeps our threads in line before they poll the tenant lock.
     pub(crate) threads: Mutex<()>,
     /// Column of each device the program sees.
     pub(crate) columns: Vec<usize>,
-    /// By column: what this process's own environment lowers.
+    /// By column: the limits that this process's own environment lowers.
     pub(crate) own: [Own; MAX_DEVICES],
-    /// By column: what has been shown as free.
+    /// By column: the free memory shown so far.
     pub(crate) shown: [Shown; MAX_DEVICES],
 }
 
-/// What one process's environment makes of its container's limits on a device: it may lower them. Bytes.
+/// A process's own limits on a device, from its environment: they may lower the tenant's. Bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
-    /// Ceiling, [`NO_LIMIT`] for the container's.
+    /// Ceiling, [`NO_LIMIT`] for the tenant's.
     pub(crate) limit: u64,
     /// Most that is shown as the total.
     pub(crate) view_total: u64,
-    /// It is told the request.
+    /// Its view shows the request.
     pub(crate) by_request: bool,
 }
 

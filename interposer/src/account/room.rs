@@ -1,4 +1,4 @@
-//! What can still be done before a charge is refused: waiting for the dead, or asking the daemon.
+//! The steps before a charge is refused: waiting for dead processes' memory, or asking the daemon.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use crate::session::{Bound, Deadline, Waiting};
 pub(crate) enum Asking {
     /// Not at all: the caller holds a lock.
     Never,
-    /// The daemon is asked for what can be had at once. A container's own request is waited for.
+    /// The daemon is asked for memory that can be had at once. Memory within the tenant's own
+    /// request is waited for.
     Now,
-    /// The thread waits as the container's limits say.
+    /// The thread waits as the tenant's limits say.
     Waiting,
 }
 
-/// What is left of a charge's ways to wait.
+/// The remaining waits of a charge.
 #[derive(Debug)]
 pub(super) struct Patience<'a> {
     asking: Asking,
@@ -31,7 +32,7 @@ pub(super) struct Patience<'a> {
     beyond: u8,
 }
 
-/// The most of these times: who dies meanwhile is rare.
+/// The most of these times: processes rarely die meanwhile.
 const BEYOND: u8 = 3;
 
 impl<'a> Patience<'a> {
@@ -44,10 +45,10 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// How long the next attempt may wait for the container's lock.
+    /// How long the next attempt may wait for the tenant's lock.
     pub(super) fn for_lock(&self, member: &Membership) -> Duration {
         match self.asking {
-            // The caller keeps others waiting itself.
+            // The caller holds up other threads itself.
             Asking::Never => self.call.lock_patience(Duration::ZERO),
             Asking::Now | Asking::Waiting => member.backend.lock_patience(self.call),
         }
@@ -63,7 +64,8 @@ pub(super) fn here(waiting: Waiting) -> Waiting {
     }
 }
 
-/// Does what can be done, and waits as long as that takes. `true` if it is worth trying again. Not under the container lock.
+/// Takes the possible steps, and waits as long as they take. Returns `true` if it is worth trying
+/// again. Not under the tenant lock.
 pub(super) fn make(member: &Membership, short: Short, patience: &mut Patience<'_>) -> bool {
     let wanted = short.charged + u64::from(short.units);
     match &member.backend {
@@ -79,7 +81,8 @@ pub(super) fn make(member: &Membership, short: Short, patience: &mut Patience<'_
                     return false;
                 }
             }
-            // Within its request a container is served by taking back what others borrowed: that is waited for at once.
+            // Within its request a tenant is served by taking back borrowed memory: that is waited
+            // for from the start.
             let guaranteed = wanted <= units_within(member.request(short.column));
             let waiting = match patience.asking {
                 _ if guaranteed => Waiting::Guaranteed,

@@ -8,11 +8,12 @@ use gpushare_cuda_abi::cuda::*;
 use crate::driver::calls::{self, Asked};
 use crate::driver::green;
 
-/// What the driver answers where a capture forbids something.
+/// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
     CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
-/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
+/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the
+/// thread's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ordered {
     stream: CUstream,
@@ -36,8 +37,9 @@ impl Ordered {
         }
     }
 
-    /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
-    /// else the driver answers means no: what is not known to be recorded is charged.
+    /// Whether calls on the stream are recorded into a graph instead of executed, or forbidden
+    /// because of another stream's capture. Any other answer of the driver means no: calls not
+    /// known to be recorded are charged.
     pub(crate) fn records(self) -> bool {
         match self.capture_status() {
             Ok(status) => status != CUstreamCaptureStatus::NONE,
@@ -45,8 +47,8 @@ impl Ordered {
         }
     }
 
-    /// Whether a launch in the stream is one the driver would run: it is known, and does not record. A host callback may ask nothing,
-    /// so that in one the answer is no.
+    /// Whether a launch in the stream is one the driver would run: it is known, and does not
+    /// record. A host callback may ask nothing, so that in one the answer is no.
     pub(crate) fn runs(self) -> bool {
         match self.capture_status() {
             Ok(status) => status == CUstreamCaptureStatus::NONE,
@@ -55,9 +57,9 @@ impl Ordered {
         }
     }
 
-    /// What the driver has against any call on the stream, if it says: the handle is none, there is
-    /// no context, its work has failed. A capture is no fault, and a driver that cannot be asked
-    /// has found none.
+    /// The driver's error for any call on the stream, if it reports one: the handle is invalid,
+    /// there is no context, its work has failed. A capture is no error, and a driver that cannot be
+    /// asked reports none.
     pub(crate) fn fault(self) -> Option<CUresult> {
         match self.capture_status() {
             Ok(_) | Err(CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED) => None,

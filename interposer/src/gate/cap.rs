@@ -1,20 +1,23 @@
-//! A container's hard cap, kept by its processes alone: without a daemon, or while it is silent.
+//! A tenant's hard cap, kept by its processes alone: without a daemon, or while it is silent.
 //!
-//! A bucket of time that all processes share, in two words of the usage page. It fills with `cap` nanoseconds a nanosecond; who holds
-//! the device empties it. There is no lock: [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part
-//! it moved, so that time which several held together is paid once, and a process that dies or stops at any point neither takes
-//! time from the others nor gives them any.
+//! A bucket of time that all processes share, in two words of the usage page. It fills at `cap`
+//! nanoseconds a nanosecond; processes that hold the device empty it. There is no lock:
+//! [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part it
+//! moved. So time that several processes held together is paid once, and a process that dies or
+//! stops at any point neither takes time from the others nor gives them any.
 //!
-//! The level is not stored. What is, is when the bucket was, or will be, empty: the level is what has flowed in since then.
+//! The level is not stored. The stored time is when the bucket was, or will be, empty: the level is
+//! the inflow since then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
+/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any
+/// second's window anyway.
 const MOST_DEBT: u64 = 60_000_000_000;
-/// A time that lies so far in the future was written by nobody who reads this clock (ns).
+/// A time this far in the future was not written by this clock (ns).
 const ABSURD: u64 = 3_600_000_000_000;
 /// Most un-drained work (ns).
 const WINDOW: u64 = 2_000_000;
@@ -28,7 +31,7 @@ pub(super) struct Bucket<'a> {
     pub(super) paid_until: &'a AtomicU64,
     /// `CLOCK_MONOTONIC` nanoseconds at which the bucket was or will be empty.
     pub(super) empty_at: &'a AtomicU64,
-    /// What it fills by.
+    /// Its rate of inflow.
     pub(super) cap: Cap,
 }
 
@@ -49,7 +52,7 @@ impl Bucket<'_> {
         self.cap.level_at(self.empty_at(now), now)
     }
 
-    /// The device was held from `from` to `to`: pays for what nobody has paid for.
+    /// The device was held from `from` to `to`: pays for the unpaid part.
     pub(super) fn pay(&self, from: u64, to: u64, now: u64) {
         let to = to.min(now);
         let moved = self
@@ -81,7 +84,8 @@ pub(super) struct Duty {
 }
 
 impl Duty {
-    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in the last one.
+    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in
+    /// the last one.
     pub(super) fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
         if self.open && (level == 0 || landed) {

@@ -1,4 +1,5 @@
-//! Memory of other interfaces (Vulkan, Direct3D, dma-buf): allocated and paid for there, so it is not charged.
+//! Memory of other interfaces (Vulkan, Direct3D, dma-buf): allocated and paid for there, so it is
+//! not charged.
 //!
 //! The calls are watched so that a log shows why a program's use is larger than its charges.
 

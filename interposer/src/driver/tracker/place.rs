@@ -11,17 +11,19 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::ordered::Ordered;
 use crate::guest::sys;
 
-/// Which stream it is, whatever it is called: stream 0 is another one in each context, the thread's own in each thread, and a handle
-/// may be another stream's once its own is destroyed.
+/// The identity of a stream, whatever its handle: stream 0 is another one in each context, the
+/// per-thread default stream in each thread, and a handle may be reused once its stream is
+/// destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamId {
     /// The driver's number, which it never gives twice.
     Number(u64),
-    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
+    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the
+    /// thread where it matters.
     Handle(usize, bool, usize, i64),
 }
 
-/// A stream that the program made, and what the driver said of it.
+/// A stream that the program made, and the driver's facts about it.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     epoch: u64,
@@ -51,7 +53,7 @@ impl Ordered {
             return contexts::here();
         };
         let here = contexts::of(context)?;
-        // Only what a hook will see destroyed is remembered.
+        // Only streams whose destruction a hook will see are cached.
         if streams::knows(self.handle()) {
             LAST.set(Some(Last {
                 epoch,
@@ -63,7 +65,8 @@ impl Ordered {
         Some(here)
     }
 
-    /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
+    /// The device of the stream's context; the first device where that is unknown, so that every
+    /// allocation is charged.
     pub(crate) fn device(self) -> Option<DeviceKey> {
         self.place()
             .map(|here| here.device)
