@@ -56,7 +56,8 @@ fn a_gate_that_closes_in_the_midst_of_known_launches_waits_for_all() {
     let dealer = Dealer::start(&gpu);
     let mut guest = known(&dealer);
     for epoch in 1..40 {
-        launches(&mut guest, 3 + (7 * epoch as u32) % 120);
+        let many = u32::try_from(epoch).unwrap();
+        launches(&mut guest, 3 + (7 * many) % 120);
         is_drained(&gpu, &dealer, &mut guest, epoch);
     }
     guest.finish().silently();
