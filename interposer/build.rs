@@ -6,11 +6,13 @@ use std::process::Command;
 
 fn main() {
     for argument in [
-        // Our own references bind to our own functions, even where the program or an earlier preload exports the same names.
+        // Our own references bind to our own functions, even where the program or an earlier
+        // preload exports the same names.
         bind_locally(),
-        // Hooks are handed out as plain addresses: the code behind them must stay mapped whatever is closed.
+        // Hooks are handed out as plain addresses: the code behind them must stay mapped whatever
+        // is closed.
         "-Wl,-z,nodelete",
-        // A symbol that nothing provides is a build error, not a crash in somebody's container.
+        // A symbol without a definition is a build error, not a crash in a tenant's process.
         "-Wl,-z,defs",
         "-Wl,-soname,libgpushare.so",
     ] {
@@ -22,9 +24,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// The standard library asks for the unwinder as libgcc_s, a shared library that every program would then load and relocate.
-/// Returns a folder in which that name stands for gcc's archives of the same code, so that it is linked in, as it is in packages,
-/// where zig does the same. `None` where the compiler has no such archives: then it is loaded.
+/// The standard library asks for the unwinder as libgcc_s, a shared library that every program
+/// would then load and relocate. Returns a folder in which that name stands for gcc's archives of
+/// the same code, so that it is linked in, as it is in packages, where zig does the same. `None`
+/// where the compiler has no such archives: then it is loaded.
 fn unwinder_inside() -> Option<PathBuf> {
     println!("cargo:rerun-if-env-changed=CC");
     let is_gnu = std::env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "gnu");
@@ -49,7 +52,7 @@ fn archive(name: &str) -> Option<String> {
         .ok()?;
     let path = String::from_utf8(output.stdout).ok()?;
     let path = path.trim();
-    // A name that is not found comes back as it was. The linker's scripts have no way to quote what is more than plain.
+    // An unknown name is returned unchanged. The linker's scripts cannot quote special characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
     (path.starts_with('/') && path.bytes().all(is_plain)).then(|| path.to_owned())
 }
@@ -59,8 +62,9 @@ fn is_zig() -> bool {
     std::env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zig"))
 }
 
-/// zig's linker, which packages are built with, knows only the form that also marks the file as `SYMBOLIC`. That mark would make
-/// the dynamic linker search us first for our own lookups, wherever we stand; scripts/package.sh takes it out again.
+/// zig's linker, which packages are built with, knows only the form that also marks the file as
+/// `SYMBOLIC`. That mark would make the dynamic linker search us first for our own lookups,
+/// wherever we stand; scripts/package.sh takes it out again.
 fn bind_locally() -> &'static str {
     if is_zig() {
         "-Wl,-Bsymbolic"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What the library and the daemon cost: prints nanoseconds a call without and with it, above a driver that does nothing, and what a process pays to
-# have it loaded. Nothing is asserted here: machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test
-# main instructions::`. Takes a few minutes.
+# Measures the cost of the library and the daemon: prints nanoseconds a call without and with the
+# library, above a driver that does nothing, and the cost of loading it. Nothing is asserted here:
+# machines differ; instruction counts are checked by `cargo test -p gpushare-tests --test main
+# instructions::`. Takes a few minutes.
 #
 #   scripts/bench.sh [FOLDER]    FOLDER holds libgpushare.so; default: target/release, built first
 source "$(dirname "$0")/common.sh"
@@ -31,5 +32,5 @@ cargo build --release --quiet --locked -p gpushare -p gpushared -p softgpu-cuda 
 say "the daemon: asks of 1,000 connected clients, then nothing to do"
 cargo build --release --quiet --locked -p gpushared --example load
 "$CARGO_TARGET_DIR/release/examples/load"
-say "the same, where grants have to be taken back from others"
+say "the same, where grants have to be taken back from other tenants"
 "$CARGO_TARGET_DIR/release/examples/load" --most 1500

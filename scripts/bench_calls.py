@@ -70,7 +70,7 @@ def added_a_call(calls, kind, extra, rounds, bare, hooked):
     def each(environment):
         def run(count):
             return instructions([calls, kind, str(count), live], environment)
-        # The neighbours are counted by nobody, so that they need not run under callgrind.
+        # The neighbours' instructions are not counted, so they need not run under callgrind.
         beside = subprocess.Popen([calls, "hold", "0", "1", neighbours], env=environment,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         beside.stdout.readline()

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# What sharing costs beside the bare driver, with real processes: each experiment without gpushare and with it, in three pairs of runs, of each figure
-# the middle pair. By hand, on a quiet machine: 10 seconds take about an hour. Writes a page and the raw figures into docs/results/.
+# What sharing costs beside the bare driver, with real processes: each experiment without gpushare
+# and with it, in three pairs of runs, of each figure the middle pair. By hand, on a quiet machine:
+# 10 seconds take about an hour. Writes a page and the raw figures into docs/results/.
 #
 #   scripts/bench_together.sh [SECONDS]     how long each run is measured; default 10
 #   GPU=soft:slice=1ms,switch=50us          the GPU, as --gpu takes it; default soft. Experiments with two GPUs take a soft one with count=2
 #   PAIRS=3                                 pairs of runs
-#   GROUPS_OF="together curve"              which presets or groups; default: all that concern sharing without idling
+#   GROUPS_OF="together curve"              presets or groups; default: all about sharing without idling
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help) sed -n '2,9p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo
@@ -34,7 +35,7 @@ measure() {
         --markdown "$XDG_RUNTIME_DIR/$part.md" --json "$name-$part.json" "$@" >&2
 }
 
-# Written again after each part, so that what was measured is kept when a later part fails.
+# Written again after each part, so that measurements are kept when a later part fails.
 page() {
     {
         printf '# Sharing beside the bare driver, %s, %s\n\n' "$gpu" "$(date +%F)"

@@ -10,12 +10,12 @@ import re
 import subprocess
 import sys
 
-# What is glibc, under its own names.
+# The libraries of glibc, under their own names.
 GLIBC = re.compile(r"^(libc|libm|libdl|libpthread|librt|libutil)\.so\.\d+$|^ld-linux.*\.so\.\d+$")
 
 
 def readelf(option, path):
-    # Some readelf print a warning for what they do not know; only the table matters.
+    # Some readelf print a warning for unknown entries; only the table matters.
     return subprocess.run(["readelf", "-W", option, path], check=True, capture_output=True, text=True).stdout
 
 

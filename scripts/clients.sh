@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The unmodified CUDA programs of the tests, versions pinned, from PyPI into a virtual environment under the target
-# folder, made once. Prints the environment's folder; status 3 if PyPI cannot be reached.
+# The unmodified CUDA programs of the tests, versions pinned, from PyPI into a virtual environment
+# under the target folder, made once. Prints the environment's folder; status 3 if PyPI cannot be
+# reached.
 #
 #   scripts/clients.sh            cuda-bindings, cuda-core, nvidia-ml-py, numba-cuda, gpustat, nvitop
 #   scripts/clients.sh pycuda     PyCUDA, built here against NVIDIA's headers from PyPI (minutes)
 source "$(dirname "$0")/common.sh"
 need python3
 mkdir -p "$CARGO_TARGET_DIR/venv"
-# Several tests ask at once; one installs, the others wait for it.
+# Several tests may call this at once; one installs, the others wait for it.
 exec 9>"$CARGO_TARGET_DIR/venv/.lock-${1:-clients}"
 flock 9
 

@@ -1,4 +1,4 @@
-# Sourced by the other scripts: where things are, and how they talk.
+# Sourced by the other scripts: paths and output functions.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
@@ -14,8 +14,8 @@ need() {
     done
 }
 
-# venv NAME REQUIREMENT...: a Python environment of exactly these packages, made once. Prints its folder.
-# Fails with status 3 if the packages cannot be had, after saying why.
+# venv NAME REQUIREMENT...: a Python environment of exactly these packages, made once. Prints its
+# folder. Fails with status 3 if the packages cannot be had, after saying why.
 venv() {
     local name=$1 folder="$CARGO_TARGET_DIR/venv/$1" wanted log
     shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Unpacks a Debian release's dash, bash and C library into a folder under the target folder, made once, and prints it.
-# Nothing is installed. Needs apt-get and dpkg-deb (any Debian or Ubuntu) and the network; status 3 without them.
+# Unpacks a Debian release's dash, bash and C library into a folder under the target folder, made
+# once, and prints it. Nothing is installed. Needs apt-get and dpkg-deb (any Debian or Ubuntu) and
+# the network; status 3 without them.
 #
 #   scripts/debian_root.sh bullseye|bookworm|trixie
 source "$(dirname "$0")/common.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The differential fuzzer for a while: calls of a seed, bare and under gpushare, must answer the same
-# but for what a quota must change. What fails is shrunk, printed and kept in tests/data/fuzz.txt:
-# commit it with the mend.
+# Runs the differential fuzzer for a while: the calls of a seed, bare and under gpushare, must
+# answer the same, except for the effects of a quota. A failing case is shrunk, printed and kept in
+# tests/data/fuzz.txt: commit it with the fix.
 #
-#   scripts/fuzz.sh [--seconds N] [--seed S]    N seconds for each of the five modes (60); seeds from S on
+#   scripts/fuzz.sh [--seconds N] [--seed S]    N seconds for each of the five modes (60); first seed S
 source "$(dirname "$0")/common.sh"
 need cargo gcc
 export GPUSHARE_FUZZ_SECONDS=60

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Compiles every kernel of the tree with NVIDIA's own compilers, without a GPU: the CUDA C++ in tests/kernels/, and the PTX written by hand, which drivers
-# compile where it runs, for the oldest devices it is for and the newest. The compilers come from PyPI into virtual environments under the target folder.
-# Status 3 if they cannot be had.
+# Compiles every kernel of the tree with NVIDIA's own compilers, without a GPU: the CUDA C++ in
+# tests/kernels/, and the PTX written by hand, which drivers compile where it runs, for the oldest
+# devices it is for and the newest. The compilers come from PyPI into virtual environments under the
+# target folder. Status 3 if they cannot be had.
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
     "") ;;
@@ -30,7 +31,7 @@ assemble() {
 # embedded SOURCE VARIABLE: the PTX that a C file has as a string.
 embedded() {
     printf '#define main unused\n#include "%s"\n#undef main\nint main(void) { fputs(%s, stdout); return 0; }\n' "$PWD/$1" "$2" >"$work/$2.c"
-    # What is not used is left out, and so is what it would call.
+    # Unused functions are left out, with their callees.
     cc -ffunction-sections -Wl,--gc-sections -o "$work/$2" "$work/$2.c" -ldl
     "$work/$2" >"$work/$2.ptx"
     assemble "$2"

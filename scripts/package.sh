@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any container since 2014,
-# and checks that they really need nothing newer. Installs zig (as a cross linker) and cargo-zigbuild from PyPI.
+# Makes dist/: the command line and the library, built against glibc 2.17 so that they load in any
+# container since 2014, and checks that they need nothing newer. Installs zig (as a cross linker)
+# and cargo-zigbuild from PyPI.
 #
 #   dist/gpushare            the command line, and dist/gpushared, the daemon
 #   dist/gpushared.service   its systemd unit, for /usr/bin/gpushared
@@ -26,7 +27,7 @@ if have rustup && ! rustup target list --installed | grep -qx "$target"; then
 fi
 
 say "building against glibc $glibc"
-# Paths of the machine that builds have no place in what is shipped.
+# Paths of the build machine must not be in the shipped files.
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=gpushare --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export PATH="$tools/bin:$PATH"
 build="$CARGO_TARGET_DIR/package"
@@ -46,7 +47,7 @@ python3 scripts/unset_symbolic.py dist/lib/libgpushare.so
 have strip && strip --strip-debug dist/gpushare dist/gpushared dist/lib/libgpushare.so
 install -m 644 LICENSE README.md packaging/gpushared.service dist/
 if have systemd-analyze; then
-    # The unit names the daemon where it will be installed; what is checked is this one.
+    # The unit names the daemon's install path; the check uses this build.
     checked=$(mktemp -d)
     sed "s|^ExecStart=.*|ExecStart=$PWD/dist/gpushared|" packaging/gpushared.service >"$checked/gpushared.service"
     systemd-analyze verify "$checked/gpushared.service" || die "systemd does not accept packaging/gpushared.service"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the daemon and the library of an earlier commit into a folder under the target folder, made once, and prints it.
-# For tests of versions with each other. Status 3 where this repository does not have the commit (a shallow clone).
+# Builds the daemon and the library of an earlier commit into a folder under the target folder, made
+# once, and prints it. For tests of versions with each other. Status 3 where this repository does
+# not have the commit (a shallow clone).
 #
 #   scripts/previous.sh COMMIT
 source "$(dirname "$0")/common.sh"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds gpushare and shows its main job: two unmodified CUDA programs, one in C and one in Python, share one GPU under
-# different quotas; one reaches its limit and gets CUDA's out-of-memory, its neighbour is untouched.
+# Builds gpushare and shows its main job: two unmodified CUDA programs, one in C and one in Python,
+# share one GPU under different quotas. One reaches its limit and gets CUDA's out-of-memory error;
+# its neighbour is unaffected.
 #
-# Needs Rust, gcc and Python 3. Uses a real GPU if there is one, else the software GPU built here. Installs cuda-bindings
-# from PyPI into a virtual environment under the target folder; without PyPI both programs are in C.
+# Needs Rust, gcc and Python 3. Uses a real GPU if there is one, else the software GPU built here.
+# Installs cuda-bindings from PyPI into a virtual environment under the target folder; without PyPI
+# both programs are in C.
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in
     "") ;;

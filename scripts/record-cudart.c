@@ -1,8 +1,10 @@
-// Writes down how libcudart binds the driver: an auditor (rtld-audit(7)) that sees every symbol looked up in libcuda.so.1, and stands
-// in front of cuGetProcAddress and cuGetExportTable to see what is asked there. It changes no answer. See record-cudart.py.
+// Records how libcudart binds the driver: an auditor (rtld-audit(7)) that sees every symbol looked
+// up in libcuda.so.1. It wraps cuGetProcAddress and cuGetExportTable to record the lookups through
+// them. It changes no answer. See record-cudart.py.
 //
-// One line a question, columns separated by tabs: door, name, version, flags, result (CUresult), status (second answer of
-// cuGetProcAddress_v2, - at the other doors), found (1 if a function came back). The file is named by RECORD_CUDART.
+// One line a question, columns separated by tabs: door, name, version, flags, result (CUresult),
+// status (second answer of cuGetProcAddress_v2, - at the other doors), found (1 if a function came
+// back). The file is named by RECORD_CUDART.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <link.h>

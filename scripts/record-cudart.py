@@ -17,8 +17,8 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# (distribution, version, version of the driver it is started on). A driver of CUDA 11.2 has no cuGetProcAddress: there the names of
-# the exported functions are looked up.
+# (distribution, version, version of the driver it is started on). A driver of CUDA 11.2 has no
+# cuGetProcAddress: there the names of the exported functions are looked up.
 RUNTIMES = [
     ("nvidia-cuda-runtime-cu11", "11.8.89", 11020),
     ("nvidia-cuda-runtime-cu11", "11.8.89", 11080),
@@ -28,7 +28,7 @@ RUNTIMES = [
     ("nvidia-cuda-runtime", "13.5.37", 13050),
 ]
 
-# What a program does first, and what it is told where the runtime cannot start.
+# A program's first lookups, and the answers where the runtime cannot start.
 START = """
 import ctypes, sys
 runtime = ctypes.CDLL(sys.argv[1])

@@ -10,7 +10,8 @@ MASK = (1 << 64) - 1
 LOOKS = 2000  # what has not ended by then is not let run on
 COMPARE = {"ge": int.__ge__, "gt": int.__gt__, "lt": int.__lt__, "le": int.__le__, "eq": int.__eq__, "ne": int.__ne__}
 ARITHMETIC = {"add": int.__add__, "sub": int.__sub__, "shl": int.__lshift__}
-# Steps of the timer (ns): alone; others in between; the bound between the two; a timer too coarse for it; one that stands still.
+# Steps of the timer (ns): alone; with other programs; the bound between the two; a timer too coarse
+# for it; a timer that stands still.
 CLOCKS = ((32, 1000), (1000, 3000000), (0, 99999, 100000, 100001), (1048576,), (0,))
 LENGTHS = (0, 1, 1000, 50000, 300000)
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The long tier of the brain's tests: a large node for a virtual day, and thousands of random histories. Hours on two cores;
-# what fails is printed and kept (shim-daemon/core/tests/seeds.txt, shim-daemon/core/tests/regressions.txt): commit it with the mend.
+# The long tier of the brain's tests: a large node for a virtual day, and thousands of random
+# histories. Hours on two cores; what fails is printed and kept (shim-daemon/core/tests/seeds.txt,
+# shim-daemon/core/tests/regressions.txt): commit it with the mend.
 #
-#   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: one seed nobody tried before
+#   scripts/soak.sh [SEED...]        also runs the node with these seeds; default: a new seed
 #   GPUSHARE_SIM_MINUTES=1440        how long the node lives
 #   PROPTEST_CASES=80000             random histories a property; the tests take a quarter of it
-#   PROPTEST_RNG_SEED=N              where they begin; the tests always begin at the same, this at the time of day
+#   PROPTEST_RNG_SEED=N              the first seed; the tests have a fixed one, this script takes the time of day
 source "$(dirname "$0")/common.sh"
 case "${1:-}" in -h | --help) sed -n '2,8p' "$0" | sed 's/^# \?//'; exit 0 ;; esac
 need cargo

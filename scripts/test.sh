@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All checks, the quickest first; under 15 minutes on two cores from nothing. Each runs even if one before it failed.
-# Ends with each step's time, the test runner's own summary and a line `N run, M not runnable here`, by name.
+# All checks, the quickest first; under 15 minutes on two cores from nothing. Each runs even if one
+# before it failed. Ends with each step's time, the test runner's own summary and a line `N run, M
+# not runnable here`, by name.
 #
 #   scripts/test.sh          what CI runs
 #   scripts/test.sh --quick  what to run while editing: format, words, clippy, unit tests, and the brain in virtual time with a
@@ -36,7 +37,8 @@ step() {
 
 not_here() { echo "$1: $2" >>"$GPUSHARE_TESTS_NOT_RUNNABLE"; note "$1: not runnable here: $2"; }
 
-# Beside it the builds of the library that tests of kills and of instructions need: a test that builds keeps others waiting.
+# Beside it the builds of the library that the tests of kills and of instructions need: a test that
+# builds would delay others.
 build() {
     local answer=0 builds=()
     cargo build --locked --quiet -p gpushare-interposer --features killpoints \
@@ -57,8 +59,8 @@ quick_tests() {
         --status-level slow --final-status-level fail -E "$chosen" 2>&1 | tee "$log"
 }
 
-# With them a node of 1,000 containers and 16 devices for ten minutes of its own time, in the long tier for an hour;
-# scripts/soak.sh runs a day.
+# With them a node of 1,000 tenants and 16 devices for ten minutes of its own time, in the long tier
+# for an hour; scripts/soak.sh runs a day.
 tests() {
     local ignored=() minutes=10
     ! $all || minutes=60
@@ -81,7 +83,8 @@ begin_package() {
     packaging=$!
 }
 
-# The shipped library is another build by another linker: it passes the same tests of how programs get at it.
+# The shipped library is another build by another linker: it passes the same tests of how programs
+# get at it.
 package() {
     local answer=0
     wait "$packaging" || answer=1
@@ -99,7 +102,8 @@ kernels() {
     return $answer
 }
 
-# Every order in which threads can touch the usage page's words, and launches and closings the gate's.
+# Every order in which threads can touch the usage page's words, and launches and closings the
+# gate's.
 models() {
     local -x RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$CARGO_TARGET_DIR/loom"
     cargo test -p gpushare-protocol --profile sim --lib --locked model &&
@@ -111,9 +115,10 @@ documentation() {
     cargo test --workspace --doc --locked --quiet
 }
 
-# cargo-deny comes as source only, and takes minutes to build: without it a lock file that was checked before is not
-# checked again. `.ci/deny.sum` names the lock file and the rules of the last check that passed; commit it with them.
-# The version is pinned so that a new release cannot break this run.
+# cargo-deny comes as source only, and takes minutes to build: without it a lock file that was
+# checked before is not checked again. `.ci/deny.sum` names the lock file and the rules of the last
+# check that passed; commit it with them. The version is pinned so that a new release cannot break
+# this run.
 licences() {
     local answer=0 version=0.20.2
     if ! have cargo-deny && ! $all && sha256sum --check --status .ci/deny.sum 2>/dev/null; then
@@ -140,6 +145,7 @@ licences() {
 
 step "format" cargo fmt --all --check
 step "words" scripts/check_words.py
+step "links" scripts/check_links.py
 step "files of tests" scripts/check_tests.py
 step "files with unsafe" scripts/check_unsafe.py
 if $quick; then

@@ -9,7 +9,8 @@ import sys
 
 PT_DYNAMIC = 2
 DT_NULL, DT_SYMBOLIC, DT_FLAGS, DF_SYMBOLIC = 0, 16, 30, 2
-# A tag nothing reads, in the range left to the operating system, so that the table keeps its length.
+# A tag nothing reads, in the range left to the operating system, so that the table keeps its
+# length.
 UNREAD = 0x6FFFFEF0
 
 

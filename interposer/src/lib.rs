@@ -1,5 +1,6 @@
-//! libgpushare.so: loaded in front of a program (`LD_PRELOAD`), it charges every allocation of GPU
-//! memory to the program's tenant before the driver is asked, and refuses what does not fit.
+//! libgpushare.so: preloaded into a program (`LD_PRELOAD`), it charges every allocation of GPU
+//! memory to the program's tenant before the driver is called, and refuses allocations that do not
+//! fit.
 //!
 //! The layers, from the top; each imports only from those below it:
 //!

@@ -1,4 +1,5 @@
-//! Programs that have nothing to do with CUDA run as if the library were not there: same output, status, threads, descriptors.
+//! Programs that have nothing to do with CUDA run as if the library were not there: same output,
+//! status, threads, descriptors.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -11,8 +12,8 @@ use crate::support::{compile, driver_in, folder, library, skipped, text, with_pr
 /// Bare runs looked at before a difference is the library's.
 const MORE: u32 = 5;
 
-/// Runs the same command without and with the library and compares everything that can be seen; nothing of ours may appear in the
-/// runtime folder.
+/// Runs the same command without and with the library and compares everything that can be seen;
+/// nothing of ours may appear in the runtime folder.
 fn unchanged(program: &str, arguments: &[&str]) {
     let runtime = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runtime");
     fs::create_dir_all(&runtime).expect("writable");
@@ -27,8 +28,8 @@ fn unchanged(program: &str, arguments: &[&str]) {
         return;
     };
     let preloaded = run(&[&library()]).expect("it ran a moment ago");
-    // Some programs do not always do the same by themselves, such as count a descriptor that a busy machine closes late: what is
-    // asked is that the library shows nothing that the bare program never shows.
+    // Some programs vary by themselves, such as counting a descriptor that a busy machine closes
+    // late. The check is that the library shows nothing that the bare program never shows.
     let alike = |bare: &Output| bare.status == preloaded.status && text(bare) == text(&preloaded);
     let seen = alike(&bare) || (0..MORE).any(|_| run(&[]).is_ok_and(|bare| alike(&bare)));
     if !seen {
@@ -124,8 +125,9 @@ fn a_static_program_does_not_see_us() {
     unchanged(client.to_str().expect("text"), &[]);
 }
 
-/// musl refuses to start a program whose preload needs glibc, but passes over a preload that does not exist. `$LIB` in the path is
-/// such a preload there, and the library's folder under glibc: the form in which programs of unknown kind get the preload.
+/// musl refuses to start a program whose preload needs glibc, but passes over a preload that does
+/// not exist. `$LIB` in the path is such a preload there, and the library's folder under glibc: the
+/// form in which programs of unknown kind get the preload.
 #[test]
 fn a_musl_program_is_unchanged_by_a_preload_path_that_only_glibc_can_read() {
     let folder = folder("musl");
@@ -177,8 +179,9 @@ fn for_glibc_only(folder: &Path) -> PathBuf {
     folder.join("$LIB/libgpushare.so")
 }
 
-/// In a privileged program (here one with a file capability, run by an ordinary user) the dynamic linker ignores `LD_PRELOAD`, but
-/// not a library that the program needs or that /etc/ld.so.preload names.
+/// In a privileged program (here one with a file capability, run by an ordinary user) the dynamic
+/// linker ignores `LD_PRELOAD`, but not a library that the program needs or that /etc/ld.so.preload
+/// names.
 #[test]
 fn a_privileged_program_gets_the_drivers_own_functions() {
     let folder = folder("secure");

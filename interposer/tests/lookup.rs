@@ -1,4 +1,5 @@
-//! What programs get from `dlsym`: hooks for the driver's own functions, and otherwise what they would get without us.
+//! The results of `dlsym` for programs: hooks for the driver's own functions, and otherwise the
+//! same result as without the library.
 
 use crate::support::{compile, driver_in, folder, library, run};
 
@@ -173,7 +174,8 @@ fn a_plug_in_that_looks_beside_itself_finds_hooks_too() {
     );
 }
 
-/// `RTLD_DEEPBIND` puts a plug-in's own libraries first, the C library with its `dlsym` among them. docs/OPERATIONS.md lists it.
+/// `RTLD_DEEPBIND` puts a plug-in's own libraries first, the C library with its `dlsym` among them.
+/// docs/OPERATIONS.md lists it.
 #[test]
 fn a_deep_bound_plug_in_goes_past_us_and_works() {
     let (host, plugin) = plugin("deepbound");
@@ -183,7 +185,8 @@ fn a_deep_bound_plug_in_goes_past_us_and_works() {
         run(&host, &arguments, &[]),
         format!("{past_us}missing: null\n")
     );
-    // Its dlsym is the C library's, which cannot know that our exports stand for what this driver lacks: they answer NOT_FOUND.
+    // Its dlsym is the C library's, which cannot know that our exports stand for what this driver
+    // lacks: they answer NOT_FOUND.
     assert_eq!(
         run(&host, &arguments, &[&library()]),
         format!("{past_us}missing: libgpushare.so\n")

@@ -135,7 +135,8 @@ fn a_dynamic_sanitizer_before_us_works() {
     );
 }
 
-/// As LLVM's OpenMP runtime looks for a tool: by `RTLD_DEFAULT`, and from inside its own weak definition by `RTLD_NEXT`.
+/// As LLVM's OpenMP runtime looks for a tool: by `RTLD_DEFAULT`, and from inside its own weak
+/// definition by `RTLD_NEXT`.
 #[test]
 fn the_probe_of_openmp_tools_ends_as_without_us() {
     let folder = folder("ompt");

@@ -39,6 +39,11 @@ impl Cap {
         Self(part)
     }
 
+    /// The part of the time.
+    pub const fn part(self) -> Permille {
+        self.0
+    }
+
     /// What flows in during `time`, rounded down.
     pub const fn inflow(self, time: u64) -> u64 {
         self.0.of(time)

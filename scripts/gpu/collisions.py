@@ -139,17 +139,17 @@ for process in found[:count.value]:
 
 
 def books(machine):
-    """What the daemon says a process takes, beside what NVML says."""
+    """The daemon's figure of a process's memory, beside NVML's."""
     home = Home(machine)
     guest = home.guest([])
     assert guest.ask(f"alloc {GIB}") == "alloc 0", "the guest does not get its part"
-    assert guest.line(3) is None, "an answer nobody asked for"  # The daemon looks once a second.
+    assert guest.line(3) is None, "an unexpected answer"  # The daemon looks once a second.
     (row,) = [row for row in home.ps() if row["charged"]]
     ours = row["charged"] + row["overhead"]
     pids = {process["pid"] for process in row["processes"]}
     listed = machine.run([sys.executable, "-c", NVML, HERE])
     theirs = sum(int(used) for pid, used in map(str.split, listed.splitlines()) if int(pid) in pids)
-    assert theirs, f"NVML does not list {sorted(pids)}: {listed.strip() or 'nobody'}"
+    assert theirs, f"NVML does not list {sorted(pids)}: {listed.strip() or 'no process'}"
     off = abs(ours - theirs) / theirs
     said = f"charged {row['charged'] // MIB} + overhead {row['overhead'] // MIB} MiB, NVML {theirs // MIB} MiB: {off * 100:.2f} % off (goal 5)"
     assert off <= 0.05, said
@@ -167,9 +167,9 @@ def restart(machine):
     for _ in range(50):
         for guest in guests:
             # Grants come in steps of 64 MiB, so this is granted already.
-            assert guest.ask(f"alloc {8 * MIB}") == "alloc 0", "what was granted is gone"
+            assert guest.ask(f"alloc {8 * MIB}") == "alloc 0", "the granted memory is gone"
             assert guest.ask("free 1") == "free 0", "a guest cannot free"
-            assert guest.ask("check") == "check 1", "a guest lost what it holds"
+            assert guest.ask("check") == "check 1", "a guest lost its memory"
     after = home.guest([])
     assert after.ask(f"alloc {piece}") == "alloc 0", "nothing is granted after the restart"
     end, known = time.monotonic() + WAIT, []

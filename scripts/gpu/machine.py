@@ -29,7 +29,8 @@ class Machine:
         self.gpushare, self.soft, self.work = gpushare, soft, work
         self.gpu = f"soft:name=verify-{os.getpid()},mem=16GiB" if soft else "auto"
         self.base, self.started, self.rows, self.made, self.note = dict(os.environ), [], 0, 0, lambda _: None
-        # An open device file keeps the driver from shutting the device down between two programs; it is no setting.
+        # An open device file keeps the driver from shutting the device down between two programs;
+        # it is no setting.
         self.kept = [] if soft else [file for file in map(opened, sorted(glob.glob("/dev/nvidia[0-9]*"))) if file is not None]
         if soft:
             links = work / "links"
@@ -46,7 +47,7 @@ class Machine:
         self.bare = self.base | {"XDG_RUNTIME_DIR": str(self.folder)}
 
     def runtime(self):
-        """A new runtime folder: who is given it has a daemon of its own. Short, because sockets' names are."""
+        """A new runtime folder: its users share a daemon of their own. Short, because sockets' names are."""
         self.made += 1
         folder = self.work / f"r{self.made}"
         folder.mkdir(mode=0o700)
@@ -58,7 +59,7 @@ class Machine:
         return process
 
     def clear(self, hard):
-        """Ends what is still there of this row: programs, with all they started, and daemons."""
+        """Ends the processes that are left of this row: programs, with their children, and daemons."""
         left, self.started = self.started, []
         for process in left:
             if hard or process.poll() is None:
@@ -101,7 +102,7 @@ class Machine:
         return [self.gpushare, "run", "--gpu", self.gpu, "--mem-limit", limit, *named, "--", *command]
 
     def run(self, command, environment=None, stdin=None, patience=None):
-        """What it writes; a failure if its status is not 0."""
+        """Its output; a failure if its status is not 0."""
         return self.runs([command], environment, stdin, patience)[0]
 
     def runs(self, commands, environment=None, stdin=None, patience=None):
@@ -138,7 +139,7 @@ def opened(path):
 
 
 def system(number):
-    """What a system call answers, as yes or the error's name."""
+    """The result of a system call, as yes or the error's name."""
     def ask(*arguments):
         answer = ctypes.CDLL(None, use_errno=True).syscall(number, *arguments)
         return "yes" if answer >= 0 else errno.errorcode.get(ctypes.get_errno(), "no")

@@ -14,7 +14,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 BINDINGS = ("dlsym", "v1", "v2", "twins", "v2-per-thread")
 PATHS = ("linear", "pitch", "managed", "async", "pool", "vmm", "array", "mipmap", "graph")
 MOST = 64  # pieces of 8 MiB a program takes even if no limit holds: half a GiB, managed memory too
-# The programs that answer PyTorch's rows: the modes of torch_quota.py, and the allocator's settings.
+# The programs that answer PyTorch's rows: the modes of torch_quota.py, and the allocator's
+# settings.
 TORCH = {"plain": ("info smi limit graphs", None), "expandable": ("limit", "expandable_segments:True"), "cudamallocasync": ("limit", "backend:cudaMallocAsync")}
 PAIR = (512, 1024)  # MiB
 
@@ -73,7 +74,7 @@ def calls(machine):
 
 
 def costs(machine):
-    """What the driver takes by itself, in a program without the library."""
+    """The driver's own memory, in a program without the library."""
     facts = json.loads(machine.run([machine.compile("scripts/gpu/costs.c")]))
     return ", ".join(f"{name} {value / MIB:.1f} MiB" for name, value in facts.items()), facts
 
@@ -147,7 +148,7 @@ def rows(transcript, why_no_torch):
     found = [Row("conformance transcript", lambda machine: conformance(machine, transcript), limit=90),
              Row("quota: two C programs", pair, limit=40)]
     found += [Row(f"quota: {name}", lambda machine, name=name: path(machine, name)) for name in PATHS]
-    found += [Row("ns a call, without and with the library", calls, limit=40), Row("what the driver takes by itself", costs),
+    found += [Row("ns a call, without and with the library", calls, limit=40), Row("memory that the driver takes by itself", costs),
               Row("the driver's limits for cgroups", fence, limit=40)]
     first = [Row(f"PyTorch: {mode}", lambda machine, mode=mode: torch.row(machine, mode), limit=60, least=20)
              for mode in ("limit", "info", "smi", "graphs", "expandable", "cudamallocasync")]

@@ -7,13 +7,14 @@ import signal
 import time
 import traceback
 
-# `work` takes the machine and answers what was seen, or (what was seen, figures for the JSON). `limit`: seconds after which the row is a failure,
-# some three times what it should take. `least`: how much of that is worth beginning with.
+# `work` takes the machine and returns the observation, or (observation, figures for the JSON).
+# `limit`: seconds after which the row is a failure, about three times its expected time. `least`:
+# the least remaining time worth starting with.
 Row = collections.namedtuple("Row", "name work limit least", defaults=(30, 5))
 
 
 class NotAvailable(Exception):
-    """This machine lacks what the row needs, or the run's time is used up."""
+    """This machine lacks a prerequisite of the row, or the run's time is used up."""
 
 
 class Hang(BaseException):

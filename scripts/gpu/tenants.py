@@ -25,7 +25,7 @@ BESIDE = (("without gpushare", None, None), ("equal", (), ()), ("above", ("--pri
 
 
 class Tenant:
-    """One program, ready to work. `flags` are `gpushare run`'s; None: without gpushare. Whoever shares `folder` has the same daemon."""
+    """One program, ready to work. `flags` are `gpushare run`'s; None: without gpushare. Programs with the same `folder` have the same daemon."""
 
     def __init__(self, machine, what, flags, folder):
         machine.made += 1
@@ -71,7 +71,7 @@ def latency(fact):
 
 
 class Rows:
-    """What one row finds out and others stand on."""
+    """Results of one row that other rows use."""
 
     def __init__(self, why_not):
         self.why_not, self.bare = why_not, None
@@ -82,7 +82,7 @@ class Rows:
         return self.bare
 
     def baseline(self, machine):
-        """Each alone without gpushare: what the other rows are parts of."""
+        """Each alone without gpushare: the baseline of the other rows."""
         bare = {tenant.what: work([tenant], ALONE)[0] for (tenant,) in prepare(machine, *([(what, None)] for what in KINDS))}
         assert all(fact["rate"] > 0 for fact in bare.values()), bare
         self.bare = bare
@@ -96,16 +96,17 @@ class Rows:
         return f"{', '.join(said)} of the rate without gpushare (goal: 1 % less at most); serve: {latency(bare['serve'])} -> {latency(found['serve'])}", found
 
     def share(self, machine, wanted):
-        """What each gets of what it does alone, against its share of what all get."""
+        """Each tenant's throughput relative to running alone, against its share of the total."""
         bare = self.alone()
         (tenants,) = prepare(machine, [(what, ("--sm-request", share)) for what, share in wanted])
         parts = [fact["rate"] / bare[tenant.what]["rate"] for tenant, fact in zip(tenants, work(tenants, SECONDS))]
-        assert sum(parts) > 0, "nobody did anything"
+        assert sum(parts) > 0, "no tenant did any work"
         got = [part / sum(parts) * 100 for part in parts]
         said = "; ".join(f"{what} {share} %: {part:.1f} % ({part - share:+.2f} pp, goal 1)" for (what, share), part in zip(wanted, got))
         said += f"; together {sum(parts) * 100:.1f} % of what one has alone (goal: 97)"
         assert max(abs(part - share) for (_, share), part in zip(wanted, got)) < WIDE, said
-        # Who launches small kernels leaves the device idle by itself, and others may have that time.
+        # A tenant that launches small kernels leaves the device idle by itself, and other tenants
+        # may use that time.
         assert sum(parts) < 1.15 or any(what == "small" for what, _ in wanted), f"{said}: they did not share one device"
         return said, {"wanted": wanted, "parts_of_alone": parts}
 
@@ -130,7 +131,7 @@ class Rows:
         return "; ".join(said), figures
 
     def pair(self, machine, kinds):
-        """Two together, without and with gpushare: the driver's own sharing is what nobody may fall below."""
+        """Two together, without and with gpushare: the driver's own sharing is the lower bound for each tenant."""
         groups = prepare(machine, *([(what, flags) for what in kinds] for flags in (None, ())))
         bare, ours = (work(group, SECONDS) for group in groups)
         said = []
@@ -147,7 +148,7 @@ class Rows:
 
 
 def rows(why_no_torch):
-    """The one the others stand on first."""
+    """The row that other rows use comes first."""
     found = Rows(why_no_torch)
     named = [("alone, without gpushare", found.baseline, 75, 30), ("an inference loop beside training", found.beside, 75, 30)]
     named += [(name, lambda machine, wanted=wanted: found.share(machine, wanted), 45, 15) for name, wanted in SHARES]

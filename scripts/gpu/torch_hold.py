@@ -1,4 +1,4 @@
-"""PyTorch that holds what it is told to, line by line as tests/clients/quota.c does; knows nothing of gpushare."""
+"""PyTorch that holds as much memory as it is told to, line by line as tests/clients/quota.c does; knows nothing of gpushare."""
 
 import sys
 

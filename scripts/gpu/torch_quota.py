@@ -95,7 +95,7 @@ def hold():
 
 
 def rest():
-    """What a second process of the container gets beside the one that holds half."""
+    """How much a second process of the tenant gets beside a process that holds half."""
     held = fill()
     assert PIECE * (len(held) + 16) <= LIMIT, f"{len(held)} x 64 MiB beside 16 x 64 MiB under 2 GiB"
     assert len(held) >= 8, f"only {len(held)} x 64 MiB beside 16 x 64 MiB"

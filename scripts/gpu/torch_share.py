@@ -42,7 +42,7 @@ def graph():
     with torch.cuda.graph(captured):
         for _ in range(20):
             y = x @ x
-    # What the graph reads and writes lives as long as it can be replayed.
+    # The graph's inputs and outputs live as long as it can be replayed.
     return lambda kept=(x, y): captured.replay()
 
 

@@ -69,7 +69,7 @@ def capabilities(machine, report, devices):
 
 
 def plan(transcript, why_no_torch):
-    """All rows, what others stand on and what says most first: what the time does not suffice for is at the end."""
+    """All rows. Rows that others use and the most important ones come first, since the time may end."""
     ground, torch_memory = memory.rows(transcript, why_no_torch)
     collide, torch_collide = collisions.rows(why_no_torch)
     driver, bench = compute.rows()
@@ -77,7 +77,7 @@ def plan(transcript, why_no_torch):
 
 
 def commit():
-    """What was checked, if git knows."""
+    """The checked commit, if git knows it."""
     try:
         asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=machines.ROOT, capture_output=True, text=True, timeout=10)
         return asked.stdout.strip() or "unknown"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Everything only a real GPU can show, in one command of under 8 minutes, without the network: what the machine is, then one row a fact, written to a
-# report as each finishes, so that a run that is cut short has still said what it found. Changes none of the card's settings.
+# Checks everything that only a real GPU can show, in one command of under 8 minutes, without the
+# network: first the machine's description, then one row a fact. Each row is written to a report as
+# it finishes, so that an interrupted run keeps its results. Changes none of the card's settings.
 #
 #   scripts/gpu/verify.sh                  on the GPU; DATE-verify-GPU.{md,log,json} and .transcript.tsv go to $OUT if that is set, else to docs/results/
 #   scripts/gpu/verify.sh --only REGEX     only the rows whose names match, such as 'PyTorch time'
 #   scripts/gpu/verify.sh --soft           a rehearsal on the software GPU, which proves only this script; goes to the target folder
 #
-# Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8 minutes' work) or dist/, a C compiler and Python 3.9; PyTorch
-# rows need a python3 that has torch, and say "not available" otherwise. Never asks for more managed memory than the device has free.
+# Needs what `cargo build --release` leaves (built here if there is a cargo, in addition to the 8
+# minutes' work) or dist/, a C compiler and Python 3.9; PyTorch rows need a python3 that has torch,
+# and say "not available" otherwise. Never asks for more managed memory than the device has free.
 source "$(dirname "$0")/../common.sh"
 soft=false only=
 while [ $# -gt 0 ]; do
@@ -26,7 +28,7 @@ if have cargo; then
     say "building"
     packages=(-p gpushare -p gpushare-interposer -p gpushared)
     $soft && packages+=(-p softgpu-cuda -p softgpu-nvml)
-    timeout 240 cargo build --release --locked --offline "${packages[@]}" >&2 || note "cargo cannot build here; using what is there"
+    timeout 240 cargo build --release --locked --offline "${packages[@]}" >&2 || note "cargo cannot build here; using the existing build"
 fi
 [ -x "$binaries/gpushare" ] || binaries="$PWD/dist"
 [ -x "$binaries/gpushare" ] || die "neither $CARGO_TARGET_DIR/release nor dist/ has gpushare; run scripts/package.sh where there is a network"

@@ -1,7 +1,9 @@
-//! How long a turn takes to change hands: from one process's word that it has drained until the other sees its turn.
+//! How long a turn takes to change hands: from one process's word that it has drained until the
+//! other sees its turn.
 //!
-//! Two processes of two containers, played by hand, pass a device to and fro as fast as the daemon lets them; the daemon
-//! runs in a process of its own, on a device made of facts. Nothing is asserted; it prints what it measured.
+//! Two processes of two tenants, driven by this program, hand a device to and fro as fast as the
+//! daemon lets them. The daemon runs in a process of its own, on a fake device. Nothing is
+//! asserted; it prints its measurements.
 #![allow(
     clippy::unwrap_used,
     reason = "a measurement that cannot go on has failed"
@@ -11,7 +13,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "it prints what it measured; its numbers are small and positive"
+    reason = "it prints its measurements; its numbers are small and positive"
 )]
 
 #[path = "../tests/support/mod.rs"]
@@ -82,7 +84,8 @@ fn main() {
     daemon.wait().unwrap();
 }
 
-/// Takes turns and gives each back at once. How long each took to come, in nanoseconds, since the other gave its own back.
+/// Takes turns and gives each back at once. How long each took to come, in nanoseconds, since the
+/// other gave its own back.
 fn play(gate: &mut Gated, ends: &AtomicBool, given: &AtomicU64, turns: usize) -> Vec<u64> {
     let (mut last, mut taken) = (0, Vec::new());
     while taken.len() < turns {
@@ -94,7 +97,7 @@ fn play(gate: &mut Gated, ends: &AtomicBool, given: &AtomicU64, turns: usize) ->
             taken.push(now().saturating_sub(since));
         }
         last = turn.word.epoch();
-        // The other must have asked before this one is over, or there is nobody to hand it to.
+        // The other process must have asked before this turn ends, or the turn is not handed on.
         gate.until(|turn| turn.contended || ends.load(Ordering::Relaxed));
         gate.want(last);
         given.store(now(), Ordering::Relaxed);

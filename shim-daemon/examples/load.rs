@@ -1,8 +1,9 @@
-//! How long asks take and what the daemon costs: many connected clients, an open loop of asks, then nothing.
+//! Measures the latency of asks and the daemon's cost: many connected clients, an open loop of
+//! asks, then an idle phase.
 //!
-//! The daemon runs in a process of its own, on a device made of facts. The load runs on one thread that never sleeps, so that it is
-//! not late itself. An ask's time counts from when it was *due*: one that had to wait because those before it were slow
-//! shows that. Nothing is asserted; `scripts/bench.sh` prints what this prints.
+//! The daemon runs in a process of its own, on a fake device. The load runs on one thread that
+//! never sleeps, so that it is not late itself. An ask's time counts from its *due* time, so it
+//! includes the wait behind slow asks. Nothing is asserted; `scripts/bench.sh` prints this output.
 #![allow(
     clippy::unwrap_used,
     reason = "a measurement that cannot go on has failed"
@@ -12,7 +13,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "it prints what it measured; its numbers are small and positive"
+    reason = "it prints its measurements; its numbers are small and positive"
 )]
 
 #[path = "../tests/support/mod.rs"]
@@ -36,13 +37,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use support::gate::Gated;
 use support::{Client, Daemon, Wire, create};
 
-/// Asks of a daemon by many clients, and what they cost.
+/// Asks of a daemon by many clients, and their cost.
 #[derive(Debug, Parser)]
 struct Args {
     /// Connected processes
     #[arg(long, default_value_t = 1000)]
     clients: usize,
-    /// Containers they are in; the device has 16 GiB
+    /// Tenants they are in; the device has 16 GiB
     #[arg(long, default_value_t = 20)]
     containers: usize,
     /// Asks a second, all clients together
@@ -51,16 +52,17 @@ struct Args {
     /// How long they ask, and how long they then do nothing
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// MiB of the largest ask; if all containers at that size do not fit, grants have to be taken back from others
+    /// MiB of the largest ask; if all tenants at that size do not fit, grants have to be taken
+    /// back from others
     #[arg(long, default_value_t = 96)]
     most: u64,
-    /// Containers beside them that take turns on the device all the time
+    /// Tenants beside them that take turns on the device all the time
     #[arg(long, default_value_t = 2)]
     turns: usize,
     /// The daemon's part, in this folder
     #[arg(long, hide = true)]
     serve: Option<std::path::PathBuf>,
-    /// The part of those that take turns, with the daemon in this folder
+    /// Act as the clients that take turns, with the daemon in this folder
     #[arg(long, hide = true)]
     play: Option<std::path::PathBuf>,
 }
@@ -80,7 +82,7 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(folder.path());
     let pid = daemon.id();
-    idle("idle, nobody connected", pid, args.seconds);
+    idle("idle, no client connected", pid, args.seconds);
     let (_owner, clients) = connect(folder.path(), &args);
     let players = part(
         "--play",
@@ -146,7 +148,7 @@ fn stop(mut part: Child) {
     part.wait().unwrap();
 }
 
-/// Programs that always have work, a container each, until this process's input ends.
+/// Programs that always have work, a tenant each, until this process's input ends.
 fn play(folder: &Path, containers: usize) {
     let mut owner = Wire::connect(&folder.join(CONTROL));
     let ends = AtomicBool::new(false);
@@ -188,13 +190,14 @@ fn show_turns(folder: &Path) {
     }
 }
 
-/// Nearly all of it is a burst, so grants move. A context of each is promised too: more containers do not fit the device.
+/// Nearly all of it is a burst, so grants move. A context of each is promised too: more tenants
+/// do not fit the device.
 const LIMITS: [(&str, &str); 2] = [
     ("GPUSHARE_MEM_REQUEST", "1MiB"),
     ("GPUSHARE_MEM_LIMIT", "8GiB"),
 ];
 
-/// Registers the containers and then the clients, each with a connection of its own.
+/// Registers the tenants and then the clients, each with a connection of its own.
 fn connect(folder: &Path, args: &Args) -> (Wire, Vec<Client>) {
     let mut owner = Wire::connect(&folder.join(CONTROL));
     let sockets: Vec<_> = (0..args.containers)
@@ -211,7 +214,8 @@ fn connect(folder: &Path, args: &Args) -> (Wire, Vec<Client>) {
     (owner, clients.collect())
 }
 
-/// The open loop. Returns the times of those answered, and how many were not within ten seconds of the end.
+/// The open loop. Returns the times of those answered, and how many were not within ten seconds of
+/// the end.
 fn load(clients: &[Client], args: &Args) -> (Vec<Duration>, usize) {
     let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
     for (number, client) in (0..).zip(clients) {
@@ -272,7 +276,7 @@ fn ask(mut socket: &UnixStream, id: u32, bytes: u64) {
     socket.write_all(&frame).unwrap();
 }
 
-/// Which asks were answered by what has arrived.
+/// The asks that the received data answers.
 fn answers(mut socket: &UnixStream, decoder: &mut Decoder) -> Vec<u32> {
     let mut buffer = [0; 4096];
     let read = socket.read(&mut buffer).unwrap();

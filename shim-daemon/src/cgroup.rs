@@ -1,4 +1,5 @@
-//! Which cgroup is a container's: of a process's path, the part a container runtime made.
+//! Finds the cgroup of a container: the part of a process's cgroup path that a container runtime
+//! made.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,35 +11,39 @@ const ID_DIGITS: usize = 64;
 
 /// The cgroup of the outermost container in a path of `/proc/<pid>/cgroup`, if a runtime made one.
 ///
-/// The outermost, because what is below it may be made by the container itself. Known by the 64 hex digits of its id, behind the name of
-/// its runtime or not (`/docker/<id>`, `…/cri-containerd-<id>.scope`); a session's, a service's or a pod's cgroup has none. A path that leads
-/// out of the daemon's own cgroup namespace (`/../…`) cannot be found below the mount and has none either.
+/// The outermost, because the container itself may make cgroups below its own. It is recognised by
+/// the 64 hex digits of the container's id, with or without the name of its runtime before them
+/// (`/docker/<id>`, `…/cri-containerd-<id>.scope`). The cgroup of a session, a service or a pod has
+/// no such id. A path that leads out of the daemon's own cgroup namespace (`/../…`) cannot be found
+/// below the mount and is ignored too.
 #[must_use]
 pub(crate) fn of_container(path: &str) -> Option<&str> {
     let end = outermost(path)?;
     (!path.split('/').any(|part| part == "..")).then(|| &path[..end])
 }
 
-/// The cgroup of the outermost container in a path, for telling processes of that container from all others: only one that
-/// a user of the machine cannot have made.
+/// The cgroup of the outermost container in a path, used to tell that container's processes from
+/// all others. Only a cgroup that a user of the machine cannot have made counts.
 ///
-/// Below the cgroup of a user's session a user makes cgroups of any name. A path that leads out of the daemon's own cgroup
-/// namespace is taken: it is compared, not opened.
+/// Below the cgroup of a user's session a user makes cgroups of any name. A path that leads out of
+/// the daemon's own cgroup namespace is taken: it is compared, not opened.
 #[must_use]
 pub(crate) fn of_machine(path: &str) -> Option<&str> {
     let group = &path[..outermost(path)?];
     (!group.split('/').any(is_users)).then_some(group)
 }
 
-/// Whether a user may make cgroups below one of this name: a session of theirs, or what `pam_cgfs` makes for them.
+/// Whether a user may make cgroups below one of this name: a session of theirs, or what `pam_cgfs`
+/// makes for them.
 fn is_users(part: &str) -> bool {
     let of = |start: &str, end: &str| part.strip_prefix(start)?.strip_suffix(end);
     let user = of("user-", ".slice").or_else(|| of("user@", ".service"));
     part == "user" || user.is_some_and(|user| user != "0")
 }
 
-/// Whether only root can have put a process into a cgroup of [`of_machine`]: the folder it lies in below `mount` is root's.
-/// A service may be given a subtree to make cgroups in. A folder that is not found there tells nothing against it.
+/// Whether only root can have put a process into a cgroup of [`of_machine`]: its parent folder
+/// below `mount` belongs to root. A service may have been given a subtree to make cgroups in. A
+/// folder that is not found there does not count as a user's.
 #[must_use]
 pub(crate) fn is_roots(mount: &Path, group: &str) -> bool {
     let folder = mount.join(group.trim_start_matches('/'));
@@ -46,7 +51,7 @@ pub(crate) fn is_roots(mount: &Path, group: &str) -> bool {
     !matches!(above, Some(Ok(found)) if found.uid() != 0)
 }
 
-/// Where the outermost part of a path that names a container ends.
+/// The end of the outermost part of a path that names a container.
 fn outermost(path: &str) -> Option<usize> {
     let mut end = 0;
     for part in path.split('/') {
@@ -62,7 +67,7 @@ fn outermost(path: &str) -> Option<usize> {
 fn names_container(part: &str) -> bool {
     let bare = part.strip_suffix(".scope").unwrap_or(part);
     let (runtime, id) = bare.rsplit_once(['-', ':']).unwrap_or(("", bare));
-    // The monitor of a container has its id, too, and lives beside it.
+    // The monitor of a container has the container's id in its cgroup too.
     !runtime.ends_with("conmon")
         && id.len() == ID_DIGITS
         && id
@@ -70,7 +75,8 @@ fn names_container(part: &str) -> bool {
             .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Where cgroup v2 is mounted, if it is the machine's only hierarchy: beside another one a process's path may be the other's.
+/// Where cgroup v2 is mounted, if it is the machine's only hierarchy: beside another one a
+/// process's path may be the other's.
 #[must_use]
 pub(crate) fn unified() -> Option<PathBuf> {
     let mount = Path::new(MOUNT);

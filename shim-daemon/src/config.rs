@@ -1,4 +1,4 @@
-//! What people write, as what the brain is told: a container's limits, the daemon's own file.
+//! Translates configuration into the brain's terms: a tenant's limits, and the daemon's own file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use toml::Spanned;
 use crate::cgroup;
 use crate::node::{Settings, Unmanaged};
 
-/// The brain's terms of a container's limits.
+/// The brain's terms of a tenant's limits.
 #[must_use]
 pub fn spec_of(
     limits: &Limits,
@@ -56,7 +56,7 @@ fn nanos(span: Duration) -> Nanos {
     Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The daemon's file, `config.toml`: a node's settings and what containers get that do not say otherwise.
+/// The daemon's file, `config.toml`: the node's settings, and the defaults for tenants.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
@@ -69,25 +69,25 @@ struct File {
     step: Option<Amount>,
     /// From SIGTERM to SIGKILL.
     term_grace: Option<Span>,
-    /// How long what a container that was ended held counts as on its way.
+    /// How long the memory of an ended tenant counts as about to be freed.
     victim_grace: Option<Span>,
-    /// How long before an idle end or a run limit a container is warned.
+    /// How long before an idle end or a run limit a tenant is warned.
     end_warning: Option<Span>,
     /// How long a restart waits for running programs to say what they hold.
     recovery: Option<Span>,
-    /// What becomes of processes on the devices that are in no container.
+    /// How to treat processes on the devices that belong to no tenant.
     unmanaged: Option<Strangers>,
     /// Whether `end` ends root's processes too.
     unmanaged_root: bool,
     /// How long such a process is listed before it is ended.
     unmanaged_grace: Option<Span>,
-    /// Whether the driver is asked to limit containers' cgroups, too.
+    /// Whether the driver limits the tenants' cgroups too.
     driver_fence: Fence,
     /// How turns on devices are dealt.
     compute: Turns,
-    /// Limits of containers that do not say otherwise, by the names of the variables.
+    /// Default limits of tenants, by the names of the variables.
     defaults: Table,
-    /// The most any container may ask for, by the names of the variables.
+    /// The maxima of tenants' limits, by the names of the variables.
     maxima: Table,
 }
 
@@ -107,7 +107,8 @@ struct Turns {
     slice: Option<Slice>,
     /// How long they are.
     profile: Length,
-    /// How long a container may take to finish what it submitted before the next is let in beside it.
+    /// How long a tenant may take to finish its submitted work before the next tenant starts beside
+    /// it.
     overrun: Option<Span>,
 }
 
@@ -130,7 +131,7 @@ enum Length {
     Batch,
 }
 
-/// What becomes of processes on the devices that are in no container.
+/// How to treat processes on the devices that belong to no tenant.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Strangers {
@@ -195,7 +196,7 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// What is taken for a driver's time slice.
+/// The shortest accepted value of a driver's time slice.
 const SHORTEST_SLICE: Nanos = Nanos::millis(1);
 const LONGEST_SLICE: Nanos = Nanos::millis(100);
 

@@ -1,7 +1,7 @@
 //! One connection: bytes and descriptors in, frames out, bounded in both directions.
 //!
-//! A peer that sends garbage is cut off, one that does not read is cut off when its backlog is full; neither holds
-//! anything of others. All sockets are non-blocking.
+//! A peer that sends garbage is disconnected, and so is a peer that does not read once its backlog
+//! is full. Neither holds resources of other peers. All sockets are non-blocking.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,7 +16,7 @@ use serde::Serialize;
 /// Most bytes a peer may leave unread before it is cut off.
 pub const BACKLOG: usize = 1 << 20;
 
-/// Room for replies that is kept when none waits.
+/// Buffer capacity for replies that is kept while no reply waits.
 const KEPT: usize = 16 << 10;
 
 /// Most descriptors taken from a peer and not yet used: one usage page is all a client ever sends.
@@ -31,7 +31,7 @@ pub enum Closed {
     /// The peer closed it within a frame.
     #[error("closed by the peer within a message")]
     Truncated,
-    /// What it sent is not the protocol.
+    /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] FrameError),
     /// It sent more descriptors than the protocol has use for.
@@ -85,7 +85,7 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Reads what has arrived, at most `at_most` bytes, so that one busy peer cannot keep the loop.
+    /// Reads received data, at most `at_most` bytes, so that one busy peer cannot occupy the loop.
     ///
     /// # Errors
     /// [`Closed`] when the connection is over.
@@ -130,7 +130,7 @@ impl Connection {
         self.descriptors.pop_front()
     }
 
-    /// Queues a frame and sends what the socket takes. `descriptors` go with it.
+    /// Queues a frame and sends as much as the socket accepts. `descriptors` are sent with it.
     ///
     /// # Errors
     /// [`Closed::SlowReader`] if the peer's backlog is full, [`Closed::Io`] if the socket failed.
@@ -151,7 +151,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of memory that its messages take: what came of one that is not whole, and what was not read of replies.
+    /// Bytes of memory that its messages take: the received part of an incomplete message, and
+    /// unread replies.
     pub fn held(&mut self) -> usize {
         if self.unsent.is_empty() {
             self.unsent.shrink_to(KEPT);
@@ -165,7 +166,7 @@ impl Connection {
         !self.unsent.is_empty()
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
     /// [`Closed::Io`] if the socket failed.
@@ -218,7 +219,8 @@ fn read(socket: &UnixStream, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>),
     let mut descriptors = Vec::new();
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(numbers) = part {
-            // SAFETY: the kernel installed these descriptors for us with this very message; nobody else knows them.
+            // SAFETY: the kernel installed these descriptors for us with this very message; no
+            // other owner exists.
             descriptors.extend(
                 numbers
                     .into_iter()

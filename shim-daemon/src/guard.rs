@@ -1,7 +1,9 @@
-//! One daemon for a GPU, also among daemons of several users on a machine that has none of its own ([ADR 51](../../docs/adr/0051-one-daemon-for-a-gpu.md)).
+//! One daemon for a GPU, even among the daemons of several users on a machine without a daemon of
+//! its own ([ADR 51](../../docs/adr/0051-one-daemon-for-a-gpu.md)).
 //!
-//! A daemon that shares out a GPU listens on an abstract socket named by the GPU's UUID. The kernel gives such a name to one socket at a
-//! time, in each network namespace, frees it with the process, and tells who has it.
+//! A daemon that shares a GPU listens on an abstract socket named by the GPU's UUID. Within a
+//! network namespace, the kernel gives such a name to one socket at a time. It frees the name with
+//! the process and reports the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,10 +18,10 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-/// Askers let go at a time: each only looked who listens.
+/// Connections closed at a time. Each only asked for the owner.
 const ASKERS: usize = 256;
 
-/// Whose daemons must not serve the same GPU.
+/// The set of daemons among which only one may serve a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
     /// All users': GPUs of the machine.
@@ -45,7 +47,8 @@ impl Guard {
         }
     }
 
-    /// Takes a GPU, unless another daemon has it. Where names cannot be had at all, it goes without.
+    /// Takes a GPU, unless another daemon has it. Where abstract names are unavailable, the GPU is
+    /// served without one.
     ///
     /// # Errors
     /// A sentence that names the other daemon.
@@ -74,7 +77,7 @@ impl Guard {
         self.held.retain(|uuid, _| used.contains(uuid));
     }
 
-    /// Lets go who asked.
+    /// Closes the connections of daemons that asked for the owner.
     pub fn tend(&self) {
         for listener in self.held.values() {
             let _ = (0..ASKERS).try_for_each(|_| listener.accept().map(drop));
@@ -96,10 +99,10 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Who listens under a name, in words.
+/// Describes the owner of a name.
 fn whose(name: &str) -> String {
     let Ok(credentials) = ask(name) else {
-        return "is taken by a process that does not say who it is".to_owned();
+        return "is taken by a process that does not identify itself".to_owned();
     };
     let (user, pid) = (credentials.uid(), credentials.pid());
     let next = "two would each promise all of its memory";
@@ -115,7 +118,7 @@ fn whose(name: &str) -> String {
     )
 }
 
-/// Without waiting: one that does not take its callers may be full of them.
+/// Does not wait: a listener that does not accept may have a full backlog.
 fn ask(name: &str) -> nix::Result<nix::sys::socket::UnixCredentials> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let asker = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -175,7 +178,7 @@ mod tests {
         let name = first.name(own);
         while ask(&name).is_ok() {}
         let refused = second.claim(own).unwrap_err();
-        assert!(refused.contains("does not say who it is"), "{refused}");
+        assert!(refused.contains("does not identify itself"), "{refused}");
         first.tend();
         assert!(named(second.claim(own).unwrap_err()));
     }

@@ -1,4 +1,5 @@
-//! The node daemon's hands: sockets, shared pages, processes, devices. What to do is decided in `gpushare-core`.
+//! The node daemon's hands: sockets, shared pages, processes, devices. What to do is decided in
+//! `gpushare-core`.
 #![deny(unsafe_code)]
 
 mod cgroup;

@@ -1,10 +1,11 @@
-//! What the kernel lets this process have.
+//! Resource limits that the kernel sets for this process.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the number of descriptors to the most allowed: each client takes three, and the usual limit is 1,024.
+/// Raises the number of descriptors to the most allowed: each client takes three, and the usual
+/// limit is 1,024.
 ///
 /// # Errors
 /// If the kernel refuses; the limit is then as it was.

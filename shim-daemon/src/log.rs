@@ -1,5 +1,5 @@
-//! A log file of bounded size: when it is full it becomes the old one, `<name>.1`, and a new one begins. Standard error leads there,
-//! too, for what is said past the log.
+//! A log file of bounded size. When it is full it is renamed to `<name>.1` and a new file begins.
+//! Standard error is redirected there too, for output that bypasses the log.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -41,7 +41,8 @@ impl Log {
         })
     }
 
-    /// Begins a new file. Where the old one cannot be moved away, it is emptied: the log stays bounded.
+    /// Begins a new file. Where the old one cannot be moved away, it is emptied: the log stays
+    /// bounded.
     fn turn(&mut self) -> io::Result<()> {
         let old = self.path.with_added_extension("1");
         if fs::rename(&self.path, old).is_ok() {

@@ -19,11 +19,13 @@ use gpushared::server::{Folder, Reload, Server, Start};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// One truth about the node's GPU memory: guarantees requests, lends what is unused, settles collisions.
+/// Accounts for the node's GPU memory: guarantees requests, lends unused memory, resolves
+/// collisions.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Settings and defaults; read again on SIGHUP [default: /etc/gpushare/config.toml, if it is there]
+    /// Settings and defaults; read again on SIGHUP [default: /etc/gpushare/config.toml, if it is
+    /// there]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where sockets and registrations lie [default: /run/gpushare]
@@ -32,16 +34,19 @@ struct Args {
     /// Serve one user only: sockets that others cannot reach
     #[arg(long)]
     private: bool,
-    /// Leave when the last container and command have gone; if none has come yet, when standard input (a pipe) is hung up
+    /// Leave when the last tenant and command have gone; if none has come yet, when standard
+    /// input (a pipe) is hung up
     #[arg(long)]
     transient: bool,
-    /// With --private: the devices are this user's alone, as software GPUs are; other users' daemons have others, whatever their UUIDs
+    /// With --private: the devices are this user's alone, as software GPUs are; other users'
+    /// daemons have others, whatever their UUIDs
     #[arg(long)]
     own_devices: bool,
     /// With --transient: remove the runtime folder when leaving
     #[arg(long)]
     sweep: bool,
-    /// Write the log to this file, and to a new one when it is full; the one before is kept [default: standard error]
+    /// Write the log to this file, and to a new one when it is full; the one before is kept
+    /// [default: standard error]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Bytes of each device that are never given out, such as 512MiB
@@ -59,10 +64,10 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// What it ends with when its settings are wrong, so that who started it can tell that from a machine on which no daemon can run:
-/// `EX_CONFIG` of sysexits.h.
+/// The exit status for wrong settings, so that the starter can tell them from a machine on which no
+/// daemon can run: `EX_CONFIG` of sysexits.h.
 const WRONG_SETTINGS: u8 = 78;
-/// What it ends with when another daemon has its folder: `EX_TEMPFAIL`.
+/// The exit status when another daemon owns the folder: `EX_TEMPFAIL`.
 const TAKEN: u8 = 75;
 
 /// Why it does not serve.
@@ -165,7 +170,8 @@ fn start_log(file: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// Standard input, if it is a pipe that whoever started a transient daemon holds until they have connected.
+/// Standard input, if it is a pipe. The starter of a transient daemon holds the other end until its
+/// clients have connected.
 fn starter(transient: bool) -> std::io::Result<Option<OwnedFd>> {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let is_pipe = File::from(input.try_clone()?)
@@ -193,7 +199,7 @@ fn reload(file: PathBuf) -> Result<Reload, String> {
         .try_clone_to_owned()
         .map_err(|error| error.to_string())?;
     let read = move || {
-        // More than one that came meanwhile are one.
+        // Several signals that arrived meanwhile count as one.
         while let Ok(Some(_)) = hang_up.read_signal() {}
         settings_of(&file, Settings::default())
     };

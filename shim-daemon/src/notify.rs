@@ -1,5 +1,5 @@
-//! What a service manager is told (`sd_notify`): that the daemon serves, reads its file again, stops, and that its loop
-//! still turns. Where nobody listens (no `NOTIFY_SOCKET`) nothing is sent.
+//! Notifications to a service manager (`sd_notify`): the daemon serves, reloads its file, stops,
+//! and its loop still runs. Without `NOTIFY_SOCKET` nothing is sent.
 
 use sd_notify::NotifyState;
 
@@ -12,7 +12,8 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// A `transient` daemon tells nobody: the socket it inherits belongs to the service whose program started it.
+    /// A `transient` daemon sends no notification: the socket it inherits belongs to the service
+    /// whose program started it.
     pub(crate) fn new(transient: bool) -> Self {
         Self {
             listens: !transient,

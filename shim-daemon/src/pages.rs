@@ -1,8 +1,9 @@
-//! Shared pages: sealed memfds that the daemon makes, maps and hands to a container's processes.
+//! Shared pages: sealed memfds that the daemon makes, maps and hands to a tenant's processes.
 //!
 //! # Safety
-//! A mapping of `Mapped` is as long as its file, whose size the seals fix before anybody else gets the descriptor, so
-//! no access to it can fault. What is mapped is only ever viewed through the protocol's pages of atomics.
+//! A mapping of `Mapped` is as long as its file. The seals fix the file's size before the
+//! descriptor is passed on, so no access can fault. Mapped memory is viewed only through the
+//! protocol's pages of atomics.
 #![allow(
     unsafe_code,
     reason = "maps shared memory and views it as the protocol's pages"
@@ -24,7 +25,7 @@ use nix::unistd::ftruncate;
 /// Why a page could not be made or a presented one is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PagesError {
-    /// The kernel refused; the first field says what it was asked.
+    /// The kernel refused; the first field names the operation.
     #[error("cannot {0}: {1}")]
     System(&'static str, #[source] Errno),
     /// The descriptor is not a memfd sealed as ours are: its owner could shrink it under us.
@@ -35,7 +36,7 @@ pub enum PagesError {
     Size {
         /// Its size.
         found: i64,
-        /// What it must be.
+        /// The required size.
         expected: usize,
     },
     /// The bytes are no page of this protocol.
@@ -55,7 +56,8 @@ struct Mapped {
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// Makes a memfd of `bytes` zero bytes, all of them allocated now so that a full host shows here and not as SIGBUS.
+    /// Makes a memfd of `bytes` zero bytes, all of them allocated now so that a full host shows
+    /// here and not as SIGBUS.
     fn create(name: &std::ffi::CStr, bytes: NonZeroUsize) -> Result<Self, PagesError> {
         let file = memfd(name).map_err(failed("make shared memory"))?;
         let length = i64::try_from(bytes.get()).map_err(|_| PagesError::Size {
@@ -90,7 +92,8 @@ impl Mapped {
 
     fn map(file: OwnedFd, bytes: NonZeroUsize) -> Result<Self, PagesError> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long as the mapping.
+        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long as the
+        // mapping.
         let base = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, &file, 0) }
             .map_err(failed("map shared memory"))?
             .cast::<u8>();
@@ -106,12 +109,14 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, made in `map`; views of it borrow this value. It cannot fail for a whole mapping.
+        // SAFETY: the whole mapping, made in `map`; views of it borrow this value. It cannot fail
+        // for a whole mapping.
         let _ = unsafe { munmap(self.base.cast(), self.bytes.get()) };
     }
 }
 
-/// A sealable memfd. By number, because glibc has the function only since 2.27 and the shipped daemon needs no more than 2.17.
+/// A sealable memfd. By number, because glibc has the function only since 2.27 and the shipped
+/// daemon needs no more than 2.17.
 fn memfd(name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string that outlives the call.
@@ -136,7 +141,7 @@ const fn size(bytes: usize) -> NonZeroUsize {
     }
 }
 
-/// A container's usage page: its processes write it, the daemon reads it as hostile input.
+/// A tenant's usage page: its processes write it, the daemon reads it as hostile input.
 #[derive(Debug)]
 pub struct UsagePage(Mapped);
 
@@ -154,7 +159,8 @@ impl UsagePage {
     /// Takes a page that a client of an earlier daemon presents.
     ///
     /// # Errors
-    /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents* stay untrusted.
+    /// If it is not sealed and sized as ours, or its header is not a usage page's. Its *contents*
+    /// stay untrusted.
     pub fn adopt(file: OwnedFd) -> Result<Self, PagesError> {
         let mapped = Mapped::adopt(file, size(PAGE_BYTES.next_multiple_of(4096)))?;
         let page = Self(mapped);
@@ -171,10 +177,12 @@ impl UsagePage {
         }
     }
 
-    /// Does something while nobody of the page's processes raises its credit: holds the lock that they raise it under, byte 0 of the
-    /// file. Tries so often, a tenth of a millisecond apart; `false` if it could not be had, or the page not be opened again.
+    /// Calls `body` while no process of the page raises its credit: holds the lock under which they
+    /// raise it, byte 0 of the file. Tries this often, at intervals of 0.1 ms. Returns `false` if
+    /// the lock was not free, or the page could not be reopened.
     ///
-    /// By a description of its own: one that processes share would keep the lock when this daemon is killed.
+    /// Uses an open file description of its own: one that processes share would keep the lock when
+    /// this daemon is killed.
     pub fn locked_within(&self, tries: u32, body: impl FnOnce()) -> bool {
         use std::os::fd::AsRawFd;
         let path = format!("/proc/self/fd/{}", self.0.file.as_raw_fd());
@@ -193,7 +201,7 @@ impl UsagePage {
         };
         for left in (0..tries).rev() {
             if fcntl(&own, FcntlArg::F_OFD_SETLK(&lock)).is_ok() {
-                // Closing the description lets go.
+                // Closing the description releases the lock.
                 body();
                 return true;
             }
@@ -206,7 +214,8 @@ impl UsagePage {
 
     /// The page.
     pub fn view(&self) -> &Page {
-        // SAFETY: the mapping is page-aligned, at least as long as the page, and lives as long as `self`.
+        // SAFETY: the mapping is page-aligned, at least as long as the page, and lives as long as
+        // `self`.
         unsafe { Page::from_mapping(self.0.base) }
     }
 
@@ -216,7 +225,7 @@ impl UsagePage {
     }
 }
 
-/// A container's control page: the daemon writes it, clients can only read it.
+/// A tenant's control page: the daemon writes it, clients can only read it.
 #[derive(Debug)]
 pub struct ControlPages(Mapped);
 
@@ -239,12 +248,13 @@ impl ControlPages {
         unsafe { ControlPage::from_mapping(self.0.base) }
     }
 
-    /// Lets everybody who waits for the page know that it changed. After the stores it is about.
+    /// Wakes all waiters of the page after a change. Call it after the stores of that change.
     pub fn announce(&self) {
         let changes = &self.view().header.changes;
         changes.fetch_add(1, Ordering::Release);
-        // SAFETY: the word lies in a mapping that lives as long as `self`. Not private: the waiters are other processes.
-        // Waking nobody is no failure, and the call has no other for an address that is mapped.
+        // SAFETY: the word lies in a mapping that lives as long as `self`. Not private: the waiters
+        // are other processes. Waking no waiter is no failure, and the call has no other failure
+        // for a mapped address.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -325,7 +335,8 @@ mod tests {
                 while seen.header.changes.load(Ordering::Acquire) == before {
                     let word = seen.header.changes.as_ptr();
                     let forever = std::ptr::null::<libc::timespec>();
-                    // SAFETY: the word stays mapped; the wait ends when it is woken or holds another value.
+                    // SAFETY: the word stays mapped; the wait ends when it is woken or holds
+                    // another value.
                     unsafe {
                         libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, before, forever)
                     };
@@ -345,7 +356,7 @@ mod tests {
         assert_eq!(ftruncate(control.descriptor(), 0), Err(Errno::EPERM));
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let length = size(CONTROL_BYTES);
-        // SAFETY: a new mapping, if it were to succeed, that nobody uses.
+        // SAFETY: a new mapping that is not used, if the call succeeds at all.
         let writable = unsafe {
             mmap(
                 None,

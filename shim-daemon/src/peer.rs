@@ -1,7 +1,8 @@
-//! Who is at the other end of a socket: what the kernel says, never what the peer says.
+//! The process at the other end of a socket, according to the kernel, never according to the peer.
 //!
 //! # Safety
-//! One `getsockopt` nix does not wrap (`SO_PEERPIDFD`); the result is a descriptor the kernel made for us.
+//! One `getsockopt` nix does not wrap (`SO_PEERPIDFD`); the result is a descriptor the kernel made
+//! for us.
 #![allow(
     unsafe_code,
     reason = "SO_PEERPIDFD and pidfd_open have no safe wrapper"
@@ -24,7 +25,7 @@ pub struct Peer {
     pub pid: i32,
     /// Its effective user when it connected.
     pub uid: u32,
-    /// Tells its death, and signals this very process, whatever became of its pid.
+    /// The pidfd: reports the death of this very process and signals it, even if its pid is reused.
     pub pidfd: OwnedFd,
     /// Its cgroup, as `/proc/<pid>/cgroup` has it.
     pub cgroup: String,
@@ -33,7 +34,8 @@ pub struct Peer {
 /// Identifies the process that connected `socket`.
 ///
 /// # Errors
-/// If it is already gone, or lives outside the daemon's pid namespace so that its death could not be seen.
+/// If it is already gone, or lives outside the daemon's pid namespace so that its death could not
+/// be seen.
 pub fn identify(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let credentials = getsockopt(&socket, PeerCredentials)?;
     if credentials.pid() <= 0 {
@@ -70,7 +72,7 @@ pub fn user_of(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// A process that has not connected.
 #[derive(Debug)]
 pub struct Stranger {
-    /// Signals this very process, whatever becomes of its pid.
+    /// Signals this very process, even if its pid is reused.
     pub pidfd: OwnedFd,
     /// Its real, effective, saved and file-system user.
     pub uids: Vec<u32>,
@@ -78,7 +80,7 @@ pub struct Stranger {
     pub cgroup: String,
 }
 
-/// What the kernel says of the process that has this pid now.
+/// The kernel's facts about the process that has this pid now.
 ///
 /// # Errors
 /// If it is gone or may not be looked at.
@@ -105,7 +107,7 @@ pub fn cgroup_of(pid: u32) -> io::Result<String> {
     Ok(own_cgroup(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?).to_owned())
 }
 
-/// The users of a `/proc/<pid>/status`; none if it does not say all four.
+/// The users of a `/proc/<pid>/status`, or `None` if it does not name all four.
 fn uids(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let all: Option<Vec<u32>> = line.and_then(|line| {
@@ -116,8 +118,9 @@ fn uids(status: &str) -> Vec<u32> {
     all.filter(|all| all.len() == 4).unwrap_or_default()
 }
 
-/// The path that names the container: the unified hierarchy's, else the first; where beside others one that a container
-/// runtime made, that one (a runtime need not put its containers into every hierarchy).
+/// The path that names the container: the unified hierarchy's, else the first. If a container
+/// runtime made another path in the table, that path (a runtime need not put its containers into
+/// every hierarchy).
 fn own_cgroup(table: &str) -> &str {
     fn path(line: &str) -> &str {
         line.splitn(3, ':').nth(2).unwrap_or("")

@@ -1,4 +1,4 @@
-//! Two containers and a device that is too small for both: over real sockets and pages.
+//! Two tenants and a device that is too small for both: over real sockets and pages.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Client, Daemon};
@@ -103,6 +103,6 @@ fn within_its_request_a_container_is_never_refused() {
         );
         fits.then(|| a.charge(GIB / 2)).is_some()
     });
-    assert!(took.count() > 1, "it may borrow what nobody was promised");
+    assert!(took.count() > 1, "it may borrow unreserved memory");
     assert!(granted(&b.grow(0, 8 * GIB)) >= 8 * GIB);
 }

@@ -1,4 +1,5 @@
-//! A node's `[defaults]` hold for containers that do not say otherwise, in whatever variables they say it.
+//! A node's `[defaults]` apply to variables that a tenant leaves unset, whichever variables it
+//! sets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Daemon, FakeDevices};
@@ -6,7 +7,7 @@ use gpushare_protocol::units::GIB;
 use gpushare_protocol::wire::*;
 use gpushared::node::Settings;
 
-/// The limit of a container with these variables where the node's default is 8 GiB.
+/// The limit of a tenant with these variables where the node's default is 8 GiB.
 fn limit(environment: &[(&str, &str)]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! The sockets people connect to: what becomes of those that are removed, cannot be made, or have more callers than descriptors.
+//! The listening sockets: removed, impossible to make, or with more clients than descriptors.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use nix::sys::eventfd::EventFd;
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 
-/// Waits for what the daemon does at its next tick.
+/// Waits for an effect of the daemon's next tick.
 fn until(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -150,7 +150,7 @@ fn callers_beyond_the_descriptors_are_heard_when_others_leave() {
     let before = used(daemon.child.id());
     std::thread::sleep(Duration::from_secs(2));
     let spent = used(daemon.child.id()) - before;
-    assert!(spent < 30, "{spent} of 200 ticks, for nobody");
+    assert!(spent < 30, "{spent} of 200 ticks, without a client");
     assert!(matches!(
         greeted.call(&Control::Devices),
         ControlReply::Devices(_)

@@ -1,4 +1,4 @@
-//! What an order to fence a cgroup does to the driver, under both of its ways to keep limits.
+//! The driver calls that carry out a fence order, under both of the driver's mechanisms for limits.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The driver's own limits around containers' cgroups: when they are set, how high, and when they are taken away. The driver is a double
-//! (`support/driver.rs`), the processes' cgroups are made up; the books, the brain and the looks are real.
+//! The driver's own limits around tenants' cgroups: when they are set, how high, and when they
+//! are taken away. The driver is a double (`support/driver.rs`), the processes' cgroups are made
+//! up; the books, the brain and the looks are real.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use gpushared::devices::{Devices, carry_out};
 use gpushared::node::{Client, ConnId, Effect, Node, Registration, Settings};
 use gpushared::peer::{Peer, inspect};
 
-/// A path as Docker makes it, of container `n`.
+/// A path as Docker makes it, of tenant `n`.
 fn docker(n: u8) -> String {
     format!("/system.slice/docker-{}.scope", n.to_string().repeat(64))
 }
@@ -39,7 +40,7 @@ impl Bench {
         Self::after(driver, &[])
     }
 
-    /// A daemon that follows one which remembered these.
+    /// A daemon that follows another and finds these stored registrations.
     fn after(mut driver: Driver, remembered: &[Registration]) -> Self {
         let settings = Settings {
             fences: Some("/cg".into()),
@@ -103,7 +104,7 @@ impl Bench {
         self.work();
     }
 
-    /// Registers a container from a command in this cgroup; returns the command's connection.
+    /// Registers a tenant from a command in this cgroup; returns the command's connection.
     fn create(&mut self, name: &str, limit: &str, cgroup: &str) -> ConnId {
         let from = self.connection();
         self.node.command_came(from, cgroup, None);
@@ -244,7 +245,7 @@ fn what_a_program_holds_past_the_library_is_no_reason_for_a_higher_fence() {
     bench.shows(5 * GIB);
     bench.tick();
     assert_eq!(bench.hard(1), Some(fence));
-    // And never below what is held.
+    // And never below the memory held.
     bench.shows(20 * GIB);
     bench.tick();
     assert!(bench.hard(1).unwrap() >= Bytes(20 * GIB));
@@ -283,7 +284,7 @@ fn sessions_shared_containers_and_our_own_are_never_fenced() {
     bench.create("inside", "4GiB", &docker(1));
     bench.join("inside", &docker(1));
     assert_eq!(bench.driver.calls(), 0);
-    // Two containers of ours in one of the runtime's: the first was fenced until the second came.
+    // Two tenants of ours in one of the runtime's: the first was fenced until the second came.
     bench.create("a", "4GiB", SESSION);
     bench.join("a", &docker(2));
     assert!(bench.hard(2).is_some());
@@ -342,7 +343,7 @@ fn the_next_daemon_knows_the_fences_for_its_own() {
     next.tick();
     assert_eq!(next.hard(1), stood);
     drop(next);
-    // With its fence, and nobody claims the container: what is left of it is cleared.
+    // It has a fence, and no command claims the tenant: the remaining fence is removed.
     let mut last = Bench::after(driver, &[remembered]);
     last.node.recovered(last.now);
     last.node.forget_unclaimed(last.now);

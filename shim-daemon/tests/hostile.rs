@@ -1,4 +1,4 @@
-//! A hostile or broken client costs itself its connection, and others nothing.
+//! A hostile or broken client loses its own connection and affects no other client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::Write;
@@ -13,7 +13,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 const LIMIT: [(&str, &str); 1] = [("GPUSHARE_MEM_LIMIT", "4GiB")];
 
-/// Runs `attack` against the socket of one container while a client of another works before, between and after.
+/// Runs `attack` against the socket of one tenant while a client of another works before,
+/// between and after.
 fn while_another_works(attack: impl Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path());
@@ -128,7 +129,7 @@ fn charges_that_are_zeroed_do_not_free_what_the_device_still_shows() {
     );
     assert!(
         matches!(good.grow(0, 4 * GIB), Reply::Granted { .. }),
-        "what is truly free is there"
+        "all memory that is free can be had"
     );
 }
 

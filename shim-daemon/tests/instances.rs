@@ -1,5 +1,5 @@
-//! MIG: each instance is a device of its own, and the GPU it is part of is none. The daemon is real, NVML is a C double
-//! (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
+//! MIG: each instance is a device of its own, and the GPU it is part of is none. The daemon is
+//! real, NVML is a C double (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::binary::Binary;
@@ -36,7 +36,7 @@ fn instances_are_devices_and_the_gpu_they_are_part_of_is_none() {
             )
         })
         .collect();
-    // What NVML keeps for itself is nobody's.
+    // NVML's reserved memory is not unmanaged.
     let wanted = [(SMALL, 9, true), (LARGE, 40, true), (WHOLE, 79, false)];
     assert_eq!(shown, wanted.map(|(text, gib, mig)| (uuid(text), gib, mig)));
 }
@@ -55,7 +55,7 @@ fn an_older_driver_is_asked_by_the_functions_it_has() {
         .map(|row| row.capacity / GIB)
         .collect();
     assert_eq!(capacities, [10, 40, 80]);
-    // It counts what it keeps itself as used.
+    // NVML counts its reserved memory as used.
     assert_eq!(unmanaged(&daemon, |first| first > GIB), [2 * GIB, 0, GIB]);
     let capabilities = &devices(&daemon)[0].capabilities;
     assert!(
@@ -64,7 +64,8 @@ fn an_older_driver_is_asked_by_the_functions_it_has() {
     );
 }
 
-/// What nobody of ours holds on each device, once it is as wanted on the first: the first look is under way when the daemon serves.
+/// The unmanaged memory on each device, once the first device's is as wanted: the first look is
+/// under way when the daemon serves.
 fn unmanaged(daemon: &Binary, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {

@@ -1,5 +1,6 @@
-//! Which processes join a container: of a user's, that user's; of the machine's own, root's and whoever is in its own cgroup. The
-//! cgroups are as machines have them: sessions, services, and what container runtimes make.
+//! Which processes may join a tenant. A user's tenant accepts that user's processes. A tenant of
+//! the machine accepts root's, and all processes in the tenant's own cgroup. The cgroups are those
+//! of real machines: sessions, services, and containers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::driver::{Backend, Driver, FIRST};
@@ -17,7 +18,8 @@ const ROOTS_SESSION: &str = "/user.slice/user-0.slice/session-1.scope";
 const A: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const B: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
 
-/// What runtimes make of a container's id: Docker with either driver, containerd, CRI-O, Podman, and as a daemon in a pod sees it.
+/// The cgroup paths that runtimes make from a container's id: Docker with either driver,
+/// containerd, CRI-O, Podman, and the path as a daemon in a pod sees it.
 const TREES: [&str; 7] = [
     "/docker/ID",
     "/system.slice/docker-ID.scope",
@@ -47,7 +49,7 @@ impl Machine {
         ConnId(self.last)
     }
 
-    /// A container that a command of this user in this cgroup registers; `None` may do everything.
+    /// A tenant that a command of this user in this cgroup registers; `None` is unrestricted.
     fn container(&mut self, user: Option<u32>, cgroup: &str) -> ContainerId {
         let from = self.connection();
         self.node.command_came(from, cgroup, user);
@@ -61,7 +63,8 @@ impl Machine {
         self.made.last().unwrap().0
     }
 
-    /// Carries nothing out; notes what is to be remembered. Whether somebody was forbidden something, in which words.
+    /// Takes the effects without carrying them out; keeps the registrations to store. Returns the
+    /// text of a refusal, if there is one.
     fn drain(&mut self) -> Option<String> {
         let mut forbidden = None;
         while let Some(effect) = self.node.poll_effect() {
@@ -110,7 +113,8 @@ impl Machine {
         let joined = self.node.register(now, client, (1, &register), peer, None);
         let forbidden = self.drain();
         assert_eq!(joined.is_none(), forbidden.is_some());
-        // Others' tests of one pid meet here: each ends before the next comes.
+        // Tests that use the same pid must not overlap: each process ends before the next
+        // registers.
         if let Some(process) = joined {
             self.node.process_ended(now, process);
             self.drain();
@@ -129,7 +133,8 @@ fn a_user_of_the_machine_does_not_join_roots_container() {
     let roots = machine.container(None, ROOTS_SESSION);
     for cgroup in [
         SESSION,
-        // A program that root started and that changed its user: who else is in that session nobody knows.
+        // A program that root started and that changed its user: other users may be in that
+        // session.
         ROOTS_SESSION,
         "/",
         "",

@@ -1,5 +1,5 @@
-//! Lists longer than a frame: page by page, each container, device and process once, whatever comes and goes meanwhile; and who follows
-//! is told all of the past.
+//! Lists longer than a frame: page by page, each tenant, device and process once, whatever
+//! registers or ends meanwhile. A follower gets all past events.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -55,7 +55,8 @@ impl Crowd {
 
     fn process(&mut self, container: ContainerId) {
         self.last += 1;
-        // A process has one registration: each has a pid of its own, and all the one pidfd there is.
+        // A process has one registration: each has a pid of its own, and all the one pidfd there
+        // is.
         let pid = 1_000_000 + u32::try_from(self.last).unwrap();
         let client = Client {
             connection: ConnId(self.last),
@@ -106,7 +107,7 @@ impl Crowd {
     }
 }
 
-/// How many processes each container's row has on each device, all pages together.
+/// How many processes each tenant's row has on each device, all pages together.
 fn processes(pages: &[Rows]) -> BTreeMap<(String, [u8; 16]), usize> {
     let mut all = BTreeMap::new();
     for rows in pages {
@@ -231,7 +232,7 @@ fn a_cursor_that_means_nothing_ends_the_list() {
     }
 }
 
-/// Variables that are as long as a container's may be.
+/// Variables that are as long as a tenant's may be.
 fn long(round: usize) -> Vec<(String, String)> {
     let name = |at: usize| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_4000_8000_000000000000");
     let value = format!("{}MiB", 1024 + round % 7);
@@ -257,7 +258,7 @@ fn who_follows_is_told_all_of_the_past_and_then_what_they_asked_next() {
     let mut follower = daemon.command();
     let follow = follower.ask(&Control::Follow { past: u32::MAX });
     let end = follower.ask(&Control::Devices);
-    // By the time this is answered the daemon has begun to tell the follower, who has read nothing.
+    // When this is answered, the daemon has begun to send to the follower, which has read nothing.
     let _: ControlReply = command.call(&Control::Devices);
     let (mut told, mut bytes) = (0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! A GPU that falls off the bus: what is asked there is refused, and nothing else ends for it.
+//! A GPU falls off the bus: asks for it are refused, and nothing else ends because of it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Client, Daemon, FakeDevices, GPU, SECOND, Wire, create};

@@ -1,4 +1,5 @@
-//! A node's `[maxima]`: no container gets more, whatever its environment says and in whatever variables, also not by `set`.
+//! A node's `[maxima]`: no tenant gets more, whatever its environment says and in whatever
+//! variables, also not by `set`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::fd::AsFd;
@@ -122,7 +123,11 @@ fn a_reloaded_file_holds_for_new_containers_unless_it_is_wrong() {
         daemon.devices.until_looked_at();
         assert_eq!(started(&format!("after{}", text.len())), most, "{text}");
     }
-    assert_eq!(limit(&daemon, "first"), 8 * GIB, "who runs is left alone");
+    assert_eq!(
+        limit(&daemon, "first"),
+        8 * GIB,
+        "a running tenant keeps its limit"
+    );
     let join = asks(&daemon, &create("first", &[]));
     assert!(matches!(join, ControlReply::Created { .. }), "{join:?}");
 }

@@ -1,5 +1,6 @@
-//! What hostile users can make the daemon keep: messages half sent, replies unread, events told to a crowd, long limits, many
-//! containers. The daemon is real; its own memory is read from `/proc`.
+//! The memory that hostile users can make the daemon keep: half-sent messages, unread replies,
+//! events for many followers, long limits, many tenants. The daemon is real; its own memory is read
+//! from `/proc`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support;
@@ -11,7 +12,8 @@ use crate::binary::Binary;
 use crate::support::Wire;
 use gpushare_protocol::wire::*;
 
-/// What connections may take together, and as much again for the program, its events and what the allocator keeps.
+/// The limit for all connections together, doubled for the program, its events and the allocator's
+/// overhead.
 const MOST: u64 = 128 << 20;
 /// Events of 4 KiB: not a megabyte.
 const EVENTS: u32 = 230;
@@ -67,7 +69,7 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
         stream
             .set_write_timeout(Some(std::time::Duration::from_secs(5)))
             .unwrap();
-        // One that is cut off meanwhile is as good.
+        // The daemon may close the connection meanwhile; that is fine too.
         let _ = stream.write_all(&half);
     }
     drop(crowd);
@@ -77,8 +79,8 @@ fn messages_that_never_end_take_a_bounded_part_of_memory() {
     assert!(peak < MOST, "{} MiB", peak >> 20);
 }
 
-/// A container whose every change makes an event as long as they come, and so many of them: together less than one connection may
-/// leave unread.
+/// A tenant whose every change makes an event of maximum length. Together they stay below the
+/// unread backlog of one connection.
 fn tell_much(owner: &mut Wire) {
     let device = |at: u32| format!("GPUSHARE_MEM_LIMIT_GPU_{at:08x}_0000_0000_0000_000000000000");
     let limits = (0..700).map(|at| (device(at), "1GiB".to_owned()));
@@ -116,10 +118,10 @@ fn replies_that_nobody_reads_take_a_bounded_part_of_memory() {
     serves(&daemon);
     let more = peak(&daemon) - before;
     println!("{} MiB, {} before", more >> 20, before >> 20);
-    // Each of them was to be told nearly a megabyte: they share it.
+    // Nearly a megabyte is queued for each of them: they share it.
     assert!(more < MOST / 8, "{} MiB more", more >> 20);
     let told = crowd.iter_mut().map(events_of).max();
-    assert_eq!(told, Some(EVENTS), "and who reads is told all");
+    assert_eq!(told, Some(EVENTS), "a follower that reads gets all events");
 }
 
 /// How many events there are to be read, until none has come for a while or the daemon has hung up.
@@ -153,7 +155,7 @@ fn one_connection_that_follows_ten_thousand_times_is_told_each_event_once() {
     let mut owner = daemon.command();
     let reply: ControlReply = owner.call(&support::create("one", &[]));
     assert!(matches!(reply, ControlReply::Created { .. }), "{reply:?}");
-    // All that it was told of this comes before the answer to a later question.
+    // All its events come before the answer to a later request.
     let last = follower.ask(&Control::Devices);
     let answer: ControlReply = follower.answer(last);
     assert!(matches!(answer, ControlReply::Devices(_)), "{answer:?}");

@@ -1,4 +1,4 @@
-//! Clients of an MPS control daemon: they take no turns, hold nobody up, and are listed.
+//! Clients of an MPS control daemon: they take no turns, delay no other tenant, and are listed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Client, Daemon};
@@ -6,7 +6,7 @@ use gpushare_protocol::wire::{
     Control, ControlReply, Cursor, ErrorCode, Hello, Listing, Reply, Rows,
 };
 
-/// Names of containers with MPS clients.
+/// Names of tenants with MPS clients.
 fn listed(daemon: &Daemon) -> Vec<String> {
     let ask = Control::Page {
         of: Listing::MpsClients,

@@ -1,5 +1,5 @@
-//! What a service manager hears of a daemon. The daemon is a child of this test, because it is its environment that says
-//! where the manager listens.
+//! The notifications that a service manager gets from a daemon. The daemon is a child of this test,
+//! because its environment names the manager's socket.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{Read, Write};

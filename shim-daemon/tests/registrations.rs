@@ -1,4 +1,5 @@
-//! One registration a process, whatever it says; what it reserves is measured at once, or given up.
+//! A process has one registration, whatever it sends. Memory that it reserves is measured at once,
+//! or released.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support;
@@ -66,7 +67,7 @@ fn registering_over_and_over_costs_the_daemon_no_descriptors() {
         drop(again(&mut process, &socket));
     }
     // Ends of connections are noticed a moment later.
-    support::until("what it took is given back", || open() < before + 20);
+    support::until("its descriptors are closed", || open() < before + 20);
 }
 
 #[test]
@@ -141,7 +142,8 @@ fn a_context_that_is_made_is_measured_before_the_next_tick() {
     let mut client = Client::register(&socket);
     assert!(matches!(client.opening(), Reply::Granted { .. }));
     let pid = client.process.pid();
-    // Half of it: it says nothing yet, and what the device shows is not believed.
+    // A half-made context: the process has not reported it, and the memory that the device shows is
+    // not counted.
     devices.0.lock().unwrap().processes = vec![(pid, Bytes(20 * MIB))];
     devices.until_looked_at();
     assert_eq!(row(&daemon, "one").overhead, 512 * MIB);
@@ -165,7 +167,7 @@ fn a_context_that_is_said_to_be_made_again_and_again_costs_one_look() {
         client.wire.ask(&Request::ContextMade { column: 0 });
     }
     assert!(matches!(client.open(), Reply::Granted { .. }));
-    // The looker is asked in order: none of these made it look.
+    // The looker carries out jobs in order: none of these caused a look.
     assert!(devices.0.lock().unwrap().looks < 100);
     drop(daemon);
 }
@@ -183,7 +185,7 @@ fn charges_of_a_sibling_that_just_died_are_not_held_against_a_process() {
         assert!(matches!(dying.open(), Reply::Granted { .. }));
         assert!(matches!(dying.grow(0, 3 * GIB), Reply::Granted { .. }));
         dying.charge(3 * GIB);
-        // It is dead and waited for when this returns; the daemon may not have heard of it.
+        // The process is dead and reaped when this returns; the daemon may not have noticed yet.
         drop(dying.process);
         let reply = survivor.grow(3 * GIB, 3 * GIB);
         assert!(matches!(reply, Reply::Granted { .. }), "{reply:?}");

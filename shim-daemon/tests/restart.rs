@@ -1,4 +1,4 @@
-//! A daemon that comes after another: the books are exact again, and nobody had to die for it.
+//! A daemon follows another: its accounts are exact again, and no program had to end.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support;

@@ -1,4 +1,4 @@
-//! What commands are told of how a device's time is shared.
+//! The shares of a device's time that commands are shown.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::unix::net::UnixStream;

@@ -19,7 +19,7 @@ use nix::sys::eventfd::EventFd;
 
 const HOUR: Nanos = Nanos::secs(3600);
 
-/// A daemon that waits this long for a container to drain.
+/// A daemon that waits this long for a tenant to drain.
 fn daemon(folder: &Path, overrun: Nanos) -> Daemon {
     let policy = LeasePolicy::turns();
     dealing(folder, LeasePolicy { overrun, ..policy })
@@ -52,7 +52,7 @@ fn shares(wire: &mut Wire) -> Vec<ShareRow> {
     }
 }
 
-/// Waits for an event of this kind about this container.
+/// Waits for an event of this kind about this tenant.
 fn event(daemon: &Daemon, kind: &str, container: &str) -> EventRow {
     let mut wire = daemon.command();
     let id = wire.ask(&Control::Follow { past: 1000 });
@@ -69,7 +69,8 @@ fn event(daemon: &Daemon, kind: &str, container: &str) -> EventRow {
     }
 }
 
-/// Set for ever when it is dropped, also by a panic: nobody goes on working for a test that has ended.
+/// Set for ever when it is dropped, also by a panic: no thread continues to work for a test that
+/// has ended.
 #[derive(Default)]
 struct Ends(Arc<AtomicBool>);
 
@@ -79,7 +80,8 @@ impl Drop for Ends {
     }
 }
 
-/// From when to when a program held the device, turn by turn: until it ends or has had so many turns.
+/// From when to when a program held the device, turn by turn: until it ends or has had so many
+/// turns.
 fn take_turns(gate: &mut Gated, ends: &AtomicBool, turns: usize) -> Vec<(u64, u64)> {
     let (mut last, mut held) = (0, Vec::new());
     while held.len() < turns
@@ -244,7 +246,7 @@ fn a_library_without_a_gate_takes_no_turns_and_holds_nobody_up() {
     assert!(matches!(old.open(), Reply::Granted { .. }));
     let mut gate = Gated::join(&b);
     event(&daemon, "ungated", "old");
-    // Alone among those who take turns, it is not held up.
+    // It is the only tenant that takes turns, so it is not delayed.
     gate.get_turn(0, &AtomicBool::new(false)).unwrap();
     let rows = shares(&mut daemon.command());
     assert_eq!(
@@ -269,7 +271,7 @@ fn a_drain_that_is_foretold_lets_nobody_in_before_it_ends() {
         epoch,
         left,
     });
-    // Answered after what was said before: the message is not a fault of the client's either.
+    // Answered after the earlier report: that message is no protocol violation either.
     assert!(matches!(a.client.open(), Reply::Granted { .. }));
     assert!(!is_open(&b.turn(), waits));
     a.drained(epoch);
@@ -358,7 +360,7 @@ fn turns_of_a_new_daemon_are_above_those_of_the_old_one() {
     // New processes come once the old ones have had their time.
     let (_d, d) = second.container("d", &PLAIN);
     let mut newcomer = Gated::join_after_recovery(&d);
-    // What was said of an old turn moves nothing.
+    // A report about an old turn has no effect.
     gate.drained(old);
     gate.until(|turn| turn.word.state() != LeaseState::Free);
     assert!(gate.turn().word.epoch() > old);
@@ -411,7 +413,7 @@ impl Keeper {
     }
 }
 
-/// Set for a child: where its container's socket is.
+/// Set for a child: where its tenant's socket is.
 const CHILD: &str = "GPUSHARE_TEST_TURNS_CHILD";
 
 /// The child: a process that takes one turn, says so, and never gives it back.

@@ -1,4 +1,5 @@
-//! Processes on a device that are in no container: told of, and ended only where the settings say so. The processes are real.
+//! Processes on a device that belong to no tenant: reported, and ended only where the settings say
+//! so. The processes are real.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::Read;
@@ -109,8 +110,8 @@ fn the_daemon_itself_and_the_first_process_are_spared() {
     next(&mut events, "unmanaged-spared");
 }
 
-/// What the books say is (unmanaged, overhead) once a client has charged 4 GiB and the device lists
-/// 64 MiB more, for `pid`, or for the client itself.
+/// The accounts (unmanaged, overhead) once a client has charged 4 GiB and the device lists 64 MiB
+/// more, for `pid`, or for the client itself.
 fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let devices = FakeDevices::default();
@@ -137,10 +138,7 @@ fn beside_a_client(own_pids: bool, pid: Option<u32>) -> (u64, u64) {
 fn pids_of_another_namespace_make_no_stranger_of_our_processes() {
     let foreign = Some(4_000_000);
     let reserved = beside_a_client(false, foreign);
-    assert_eq!(
-        reserved.0, 0,
-        "what is used is explained by what is charged"
-    );
+    assert_eq!(reserved.0, 0, "the charges explain the memory in use");
     assert_eq!(beside_a_client(true, foreign).0, 4 * GIB + 64 * MIB);
     assert_eq!(
         beside_a_client(false, None),

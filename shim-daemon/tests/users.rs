@@ -1,4 +1,5 @@
-//! One daemon for all users of a machine: everybody registers and sees, each changes what is theirs, and nobody takes what is root's to give.
+//! One daemon for all users of a machine: every user registers and lists tenants, each changes its
+//! own, and privileges of root are refused.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::driver::{Backend, Driver, FIRST};
@@ -12,7 +13,7 @@ const ALICE: Option<u32> = Some(1001);
 const BOB: Option<u32> = Some(1002);
 const ROOT: Option<u32> = None;
 
-/// A node whose commands are told apart by user.
+/// A node that distinguishes commands by user.
 struct Machine {
     node: Node,
     last: u64,
@@ -32,7 +33,7 @@ impl Machine {
         ConnId(self.last)
     }
 
-    /// What a command of this user is answered.
+    /// The reply to a command of this user.
     fn ask(&mut self, user: Option<u32>, request: &Control) -> ControlReply {
         let from = self.connection();
         self.node.command_came(from, "/user.slice", user);
@@ -72,7 +73,7 @@ impl Machine {
         self.ask(user, &set)
     }
 
-    /// Whether a process of this user may join the container.
+    /// Whether a process of this user may join the tenant.
     fn joins(&mut self, uid: u32) -> bool {
         let pid = std::process::id();
         let client = Client {
@@ -183,7 +184,7 @@ fn a_user_may_have_so_many_containers_and_others_still_have_theirs() {
             environment: vec![],
             devices: vec![FIRST],
         };
-        // The connection stays: it keeps the container.
+        // The connection stays: it keeps the tenant.
         machine.ask(user, &create)
     };
     for at in 0..256 {

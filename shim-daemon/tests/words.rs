@@ -1,4 +1,4 @@
-//! What people are told names devices as they know them.
+//! Messages name devices as users know them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::support::{Daemon, create};

@@ -1,4 +1,5 @@
-//! A container without a daemon, in a runtime folder of its own: its processes keep its limits together, in a usage page that tests read.
+//! A tenant without a daemon, in a runtime folder of its own: its processes keep its limits
+//! together, in a usage page that tests read.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +16,7 @@ const FIRST_EPOCH: u64 = 1 << 61;
 /// Its name.
 const NAME: &str = "alone";
 
-/// The container.
+/// The tenant.
 #[derive(Debug)]
 pub struct Alone<'a> {
     gpu: &'a Gpu,
@@ -46,7 +47,7 @@ impl<'a> Alone<'a> {
         Guest::start(self.command(flags, &clients::compile(name, &[])))
     }
 
-    /// What its usage page says.
+    /// The content of its usage page.
     #[track_caller]
     pub fn page(&self) -> Snapshot {
         let page = self
@@ -59,7 +60,8 @@ impl<'a> Alone<'a> {
         Snapshot::parse(&page).expect("a page")
     }
 
-    /// How often the gates of its processes have closed under its cap, and all that had passed them was done.
+    /// How often the gates of its processes have closed under its cap, and all that had passed them
+    /// was done.
     #[track_caller]
     pub fn closes(&self) -> u64 {
         let processes = self.page().processes;

@@ -1,11 +1,12 @@
-//! What the workspace builds, made current before the first use.
+//! The workspace's build products, brought up to date before the first use.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Set by whoever has just built everything, such as `scripts/test.sh`, to spare each test a look.
+/// Set by a caller that has just built everything, such as `scripts/test.sh`: tests then skip the
+/// build.
 const BUILT: &str = "GPUSHARE_TESTS_BUILT";
 const PACKAGES: [&str; 5] = [
     "gpushare",
@@ -20,8 +21,9 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The folder this test's profile is built in, such as `target/debug`. Cargo does not rebuild libraries a test loads
-/// at run time, so the first call builds them: a test never sees yesterday's.
+/// The folder this test's profile is built in, such as `target/debug`. Cargo does not rebuild
+/// libraries a test loads at run time, so the first call builds them: a test never sees
+/// yesterday's.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `tests/clients/<name>.c` with `cc -O1 -Wall -Werror -pthread` and the `flags`, unless just that was compiled before.
+/// Compiles `tests/clients/<name>.c` with `cc -O1 -Wall -Werror -pthread` and the `flags`, unless
+/// just that was compiled before.
 pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let source = artefacts::repository()
         .join("tests/clients")
@@ -27,7 +28,8 @@ pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Compiles beside the final name and renames, because several tests may want the same client at once.
+/// Compiles beside the final name and renames, because several tests may want the same client at
+/// once.
 fn build(source: &Path, program: &Path, flags: &[&str]) {
     let fresh = tempfile::Builder::new()
         .tempfile_in(artefacts::cache())

@@ -1,4 +1,5 @@
-//! A daemon of a test's own, the containers it registers, and programs in them under a plain preload.
+//! A daemon of a test's own, the tenants it registers, and programs in them under a plain
+//! preload.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,7 @@ pub struct Daemon {
     child: Option<Child>,
 }
 
-/// A registered container; it is kept as long as this lives or a process is in it.
+/// A registered tenant; it is kept as long as this lives or a process is in it.
 #[derive(Debug)]
 pub struct Container {
     _owner: Commands,
@@ -55,7 +56,7 @@ impl Daemon {
         Self::with(gpu, &[])
     }
 
-    /// Starts one with further flags.
+    /// Starts a daemon with further flags.
     pub fn with(gpu: &Gpu, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let flags = flags.iter().map(ToString::to_string).collect();
@@ -81,7 +82,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts one that hears all users, as the machine's does.
+    /// Starts a daemon that serves all users, as the machine's does.
     pub fn of_all_users(gpu: &Gpu) -> Self {
         let everybody = std::fs::Permissions::from_mode(0o755);
         let folder = tempfile::Builder::new().permissions(everybody).tempdir();
@@ -89,7 +90,7 @@ impl Daemon {
         Self::new(gpu, folder, Vec::new(), artefacts::gpushared(), false)
     }
 
-    /// Starts one with this `config.toml`.
+    /// Starts a daemon with this `config.toml`.
     pub fn configured(gpu: &Gpu, text: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("config.toml");
@@ -98,7 +99,7 @@ impl Daemon {
         Self::new(gpu, folder, flags, artefacts::gpushared(), true)
     }
 
-    /// Starts one that deals devices in exclusive turns.
+    /// Starts a daemon that gives devices in exclusive turns.
     pub fn in_turns(gpu: &Gpu) -> Self {
         Self::configured(gpu, "[compute]\nsharing = \"turns\"\n")
     }
@@ -128,7 +129,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the next one in the same folder and waits until it serves.
+    /// Starts the next daemon in the same folder and waits until it serves.
     pub fn restart(&mut self) {
         self.kill();
         let mut command = clean(&self.program);
@@ -173,12 +174,13 @@ impl Daemon {
         self.folder.path().join("control.sock")
     }
 
-    /// Registers a container with these variables and all devices, and waits for its admission.
+    /// Registers a tenant with these variables and all devices, and waits for its admission.
     pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> Container {
         self.container_on(name, environment, &[])
     }
 
-    /// Registers a container with these variables and devices, in this order, and waits for its admission.
+    /// Registers a tenant with these variables and devices, in this order, and waits for its
+    /// admission.
     pub fn container_on(
         &self,
         name: &str,
@@ -202,14 +204,14 @@ impl Daemon {
         }
     }
 
-    /// What `ps` shows of a container on its first device.
+    /// What `ps` shows of a tenant on its first device.
     pub fn row(&self, name: &str) -> ContainerRow {
         let mut rows = self.rows(name);
         assert!(!rows.is_empty(), "no container {name}");
         rows.swap_remove(0)
     }
 
-    /// What `ps` shows of a container, device by device in its order.
+    /// What `ps` shows of a tenant, device by device in its order.
     pub fn rows(&self, name: &str) -> Vec<ContainerRow> {
         match self.commands().ask(&Control::List) {
             ControlReply::Containers(rows) => {
@@ -219,7 +221,7 @@ impl Daemon {
         }
     }
 
-    /// Each container's part of each device's time.
+    /// Each tenant's part of each device's time.
     pub fn shares(&self) -> Vec<ShareRow> {
         match self.commands().ask(&Control::Shares) {
             ControlReply::Shares(rows) => rows,
@@ -227,7 +229,7 @@ impl Daemon {
         }
     }
 
-    /// A container's part of its first device's time.
+    /// A tenant's part of its first device's time.
     pub fn share(&self, name: &str) -> ShareRow {
         let rows = self.shares();
         let row = rows.iter().find(|row| row.name == name);
@@ -235,7 +237,8 @@ impl Daemon {
             .clone()
     }
 
-    /// Waits until each of these containers has had so many turns more. What all their rows then are.
+    /// Waits until each of these tenants has had so many turns more. What all their rows then
+    /// are.
     #[track_caller]
     pub fn turns_go_round(&self, names: &[&str], more: u64) -> Vec<ShareRow> {
         let rows = || {
@@ -267,13 +270,13 @@ impl Daemon {
         }
     }
 
-    /// Waits until a process of the container waits for memory of its first device.
+    /// Waits until a process of the tenant waits for memory of its first device.
     #[track_caller]
     pub fn until_one_waits(&self, name: &str) {
         self.until(name, waits);
     }
 
-    /// Waits until a container's row is as wanted.
+    /// Waits until a tenant's row is as wanted.
     #[track_caller]
     pub fn until(&self, name: &str, wanted: impl Fn(&ContainerRow) -> bool) -> ContainerRow {
         let end = Instant::now() + PATIENCE;
@@ -395,12 +398,12 @@ impl Commands {
         while self.frame().0 != self.last {}
     }
 
-    /// What has happened so far, as far as the daemon remembers it.
+    /// The past events that the daemon still remembers.
     pub fn past(mut self) -> Vec<EventRow> {
         self.last += 1;
         let follows = self.last;
         self.send(follows, &Control::Follow { past: u32::MAX });
-        // An answer to what is asked behind it ends the list.
+        // The answer to a later request ends the list.
         self.last += 1;
         self.send(self.last, &Control::Devices);
         let mut past = Vec::new();

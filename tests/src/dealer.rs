@@ -1,5 +1,5 @@
-//! A daemon played by hand: it takes every process into one container, grants all memory there is, and deals the turns a test has
-//! it deal, forged ones among them.
+//! A daemon played by hand: it takes every process into one tenant, grants all memory there is,
+//! and deals the turns a test has it deal, forged ones among them.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -27,10 +27,10 @@ use crate::{GIB, artefacts, clients};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the threads look whether they shall end, in milliseconds.
 const LOOK: u8 = 50;
-/// What the container may hold.
+/// The tenant's grant.
 const GRANT: u64 = 8 * GIB;
 
-/// What a test answers to a question for memory; `None`: nothing.
+/// A test's answer to an ask for memory; `None`: no answer.
 pub type Banker = Box<dyn FnMut(&Request) -> Option<Reply> + Send>;
 
 /// The test's banker, if it has one: without, all is granted.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Bank {
     }
 }
 
-/// The daemon, and its container.
+/// The daemon, and its tenant.
 #[derive(Debug)]
 pub struct Dealer {
     folder: tempfile::TempDir,
@@ -83,7 +83,7 @@ struct Desk {
 }
 
 impl Dealer {
-    /// Begins to serve one container on the first device of `gpu`, whose turn is free.
+    /// Begins to serve one tenant on the first device of `gpu`, with an open turn.
     pub fn start(gpu: &Gpu) -> Self {
         let spec = gpu.spec().parse().expect("a valid SPEC");
         let observer = Observer::open(&spec).expect("a machine");
@@ -113,14 +113,14 @@ impl Dealer {
         dealer
     }
 
-    /// The C client `name` in its container.
+    /// The C client `name` in its tenant.
     pub fn client(&self, name: &str) -> Guest {
         let mut command = self.command(&clients::compile(name, &[]));
         command.env("LD_LIBRARY_PATH", links());
         Guest::start(command)
     }
 
-    /// A program in its container, on whatever driver the system has.
+    /// A program in its tenant, on whatever driver the system has.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = clean(program);
         command
@@ -149,7 +149,7 @@ impl Dealer {
         &self.serving.as_ref().expect("it serves").control
     }
 
-    /// Those who wait for the page look at it.
+    /// Wakes the waiters of the page.
     pub fn announce(&self) {
         self.control().announce();
     }
@@ -160,7 +160,7 @@ impl Dealer {
         self.announce();
     }
 
-    /// Opens this epoch, for as long as nobody closes it.
+    /// Opens this epoch, until it is closed.
     pub fn open(&self, epoch: u64) {
         self.deal(&turn(epoch, LeaseState::Open));
     }
@@ -170,7 +170,7 @@ impl Dealer {
         self.deal(&turn(epoch, LeaseState::Closed));
     }
 
-    /// Says that it lives, for ever, or that it has not been heard of since the machine began.
+    /// Writes a daemon's heartbeat: alive for ever, or last seen when the machine booted.
     pub fn beat(&self, lives: bool) {
         let heartbeat = if lives { u64::MAX / 2 } else { 0 };
         self.page()
@@ -180,7 +180,7 @@ impl Dealer {
         self.announce();
     }
 
-    /// Waits until a process says this. What was said before it is forgotten.
+    /// Waits until a process sends this. Earlier messages are dropped.
     #[track_caller]
     pub fn hears(&self, wanted: &Request) {
         let end = Instant::now() + PATIENCE;
@@ -194,13 +194,13 @@ impl Dealer {
                 Ok(said) if said == *wanted => return,
                 Ok(said) => others.push(said),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("nobody said {wanted:?}, only {others:?}")
+                    panic!("{wanted:?} was not sent, only {others:?}")
                 }
             }
         }
     }
 
-    /// What was said and not yet heard.
+    /// The messages sent and not yet read.
     pub fn said(&self) -> Vec<Request> {
         self.says.1.try_iter().collect()
     }
@@ -274,7 +274,7 @@ impl Drop for Serving {
     }
 }
 
-/// A turn without bounds while somebody else wants the device.
+/// A turn without a time limit while another tenant wants the device.
 pub fn turn(epoch: u64, state: LeaseState) -> Turn {
     Turn {
         word: LeaseWord::new(epoch, state),
@@ -360,7 +360,7 @@ fn answer(line: &mut Connection, desk: &Desk, id: u32, body: &[u8]) -> Option<()
         | Request::Busy { .. }
         | Request::Ending { .. }) => {
             let says = desk.says.lock().expect("nothing fails there");
-            // Nobody listens any more at the end of a test.
+            // The receiver is gone at the end of a test.
             let _ = says.send(said);
             return Some(());
         }

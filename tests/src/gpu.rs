@@ -65,7 +65,8 @@ impl Gpu {
     }
 }
 
-/// A folder with the four link names of the driver and NVML, for a library path without `gpushare run`.
+/// A folder with the four link names of the driver and NVML, for a library path without `gpushare
+/// run`.
 pub fn links() -> PathBuf {
     let folder = artefacts::cache().join("links");
     fs::create_dir_all(&folder).expect("the target folder is writable");

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
-/// A program under `gpushare run` whose standard streams are ours.
+/// A program under `gpushare run` whose standard streams are pipes of the test.
 #[derive(Debug)]
 pub struct Guest {
     child: Child,
@@ -15,20 +15,20 @@ pub struct Guest {
     stdout: BufReader<ChildStdout>,
 }
 
-/// What a guest left behind.
+/// The result of a guest that has ended.
 #[derive(Debug)]
 pub struct Ended {
     /// The status of `gpushare run`.
     pub status: ExitStatus,
-    /// What was on standard output and not yet read.
+    /// The unread standard output.
     pub stdout: String,
     /// All of standard error.
     pub stderr: String,
 }
 
-/// `gpushare run --daemon off --gpu soft:… <flags> --`, ready for a program: the library keeps the limits by itself. (With a
-/// daemon: [`crate::Home`].) The environment is the test's own without anything of gpushare's, so that a developer's settings
-/// change no test.
+/// `gpushare run --daemon off --gpu soft:… <flags> --`, ready for a program: the library keeps the
+/// limits by itself. (With a daemon: [`crate::Home`].) The environment is the test's own without
+/// anything of gpushare's, so that a developer's settings change no test.
 pub fn command(gpu: &Gpu, flags: &[&str]) -> Command {
     let gpu = format!("soft:{}", gpu.spec());
     let mut command = gpushare(&["run", "--daemon", "off", "--gpu", &gpu]);
@@ -185,7 +185,8 @@ impl Guest {
 }
 
 impl Drop for Guest {
-    /// A failed test leaves no guest behind: its program sees the end of its input, and `run` follows it.
+    /// A failed test leaves no guest behind: its program sees the end of its input, and `run`
+    /// follows it.
     fn drop(&mut self) {
         self.hang_up();
         if matches!(self.child.try_wait(), Ok(None)) {

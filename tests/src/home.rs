@@ -1,5 +1,5 @@
-//! A user of their own: a runtime folder, a software GPU, and `gpushare` commands as that user would type them. The daemon is
-//! the one the first `run` starts.
+//! A user of their own: a runtime folder, a software GPU, and `gpushare` commands as that user
+//! would type them. The daemon is the one the first `run` starts.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use crate::{artefacts, clients};
 
 /// The longest a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at what tells nobody of its change.
+/// The interval of polling for state without a notification.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// See the module's page.
@@ -103,12 +103,12 @@ impl Home {
         serde_json::from_slice(&output.stdout).expect("a list")
     }
 
-    /// A container's row in `ps`.
+    /// A tenant's row in `ps`.
     pub fn row(&self, name: &str) -> Option<Value> {
         self.ps().into_iter().find(|row| row["name"] == name)
     }
 
-    /// Waits until a container's row is as wanted.
+    /// Waits until a tenant's row is as wanted.
     pub fn until(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -159,7 +159,7 @@ impl Home {
 }
 
 impl Events {
-    /// The next event of this kind about this container.
+    /// The next event of this kind about this tenant.
     #[track_caller]
     pub fn until(&mut self, kind: &str, container: &str) -> Value {
         loop {

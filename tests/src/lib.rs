@@ -1,8 +1,10 @@
-//! Helpers for the end-to-end tests: what was built, C clients compiled on the spot, guests that run under
-//! `gpushare run` and answer line by line, and the software GPU's own books to compare ours with.
+//! Helpers for the end-to-end tests: the build products, C clients compiled on demand, guests that
+//! run under `gpushare run` and answer line by line, and the software GPU's accounts to compare
+//! gpushare's with.
 //!
-//! A test reads: make a [`Gpu`], start [`Guest`]s on it, ask them things, look at the truth. A guest is waited for by
-//! reading its answer; only [`waiting`] sleeps, for what tells nobody.
+//! A test reads: make a [`Gpu`], start [`Guest`]s on it, send them commands, compare with the
+//! software GPU's accounts. A test waits for a guest by reading its answer. Only [`waiting`]
+//! sleeps, for state without a notification.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::missing_panics_doc,

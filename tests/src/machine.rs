@@ -1,5 +1,5 @@
-//! A machine of its own: root, other users, and an empty `/run` and `/dev/shm`, in a mount namespace. With a daemon for all users
-//! at `/run/gpushare`, or without.
+//! A machine of its own: root, other users, and an empty `/run` and `/dev/shm`, in a mount
+//! namespace. With a daemon for all users at `/run/gpushare`, or without.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub const ALICE: u32 = 65_534;
 /// Another.
 pub const BOB: u32 = 65_533;
 
-/// Mounts what is the machine's own, says so, and keeps it until standard input ends.
+/// Mounts the machine's own folders, reports it, and keeps them until standard input ends.
 const KEEP: &str = "mount -t tmpfs -o mode=0755 none /run && mount -t tmpfs -o mode=1777 none /dev/shm && echo kept && exec cat";
 
 /// See the module's page. All that it started and that still runs is killed when it is dropped.
@@ -32,14 +32,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One whose daemon serves; `None`, noted under `test`, where one cannot be made.
+    /// A machine whose daemon serves; `None`, noted under `test`, where none can be made.
     pub fn start(test: &str) -> Option<Self> {
         let mut machine = Self::bare(test)?;
         machine.start_daemon(&[]);
         Some(machine)
     }
 
-    /// One without a daemon.
+    /// A machine without a daemon.
     pub fn bare(test: &str) -> Option<Self> {
         if !geteuid().is_root() {
             not_runnable_here(test, "only root can be several users");
@@ -121,7 +121,7 @@ impl Machine {
         command
     }
 
-    /// A line of a shell, as a user types it; it has to succeed. What it printed.
+    /// Runs a line of a shell, as a user types it; it has to succeed. Returns its output.
     #[track_caller]
     pub fn sh(&self, user: u32, line: &str) -> String {
         let done = self.as_user(user, "sh").args(["-c", line]).output();
@@ -151,7 +151,7 @@ impl Machine {
         Guest::start(command)
     }
 
-    /// The quota client in the container of this name, as one that the library alone takes there.
+    /// The quota client in the tenant of this name, which it joins through the library alone.
     pub fn into_it(&self, user: u32, container: &str) -> Guest {
         Guest::start(self.quota_in(user, container))
     }
@@ -166,7 +166,7 @@ impl Machine {
         command
     }
 
-    /// A container's row in `gpushare ps --json` of this user.
+    /// A tenant's row in `gpushare ps --json` of this user.
     #[track_caller]
     pub fn row(&self, user: u32, name: &str) -> Option<Value> {
         let output = self.run(user, &["ps", "--json"]);
@@ -176,7 +176,7 @@ impl Machine {
     }
 }
 
-/// Waits until a daemon whose standard error is piped serves; else what it said.
+/// Waits until a daemon whose standard error is piped serves; otherwise returns its output.
 ///
 /// # Errors
 /// All that it said, if it ended before.
@@ -201,7 +201,7 @@ fn quota() -> PathBuf {
     clients::compile("quota", &[])
 }
 
-/// A cgroup as a container runtime makes one; removed when dropped.
+/// A cgroup as a container runtime makes it; removed when dropped.
 #[derive(Debug)]
 pub struct Cgroup(PathBuf);
 
@@ -246,7 +246,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Processes leave it when they are reaped; one that is not yet keeps it until the next boot.
+        // A process leaves the cgroup when it is reaped. An unreaped process keeps the cgroup until
+        // the next boot.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while std::fs::remove_dir(&self.0).is_err() && std::time::Instant::now() < end {
             std::thread::sleep(std::time::Duration::from_millis(10));

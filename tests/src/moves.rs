@@ -1,5 +1,5 @@
-//! The client `moves` under turns that a test deals: what a program sets, copies, records and asks,
-//! and what the library says of it.
+//! The client `moves` under turns that a test gives: the program sets, copies, records and queries,
+//! and the test reads the library's reports.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_protocol::wire::Request;
@@ -7,7 +7,7 @@ use gpushare_protocol::wire::Request;
 use crate::dealer::turn;
 use crate::{Dealer, Gpu, Guest, until};
 
-/// No look at what is idle comes before this (ns).
+/// No look at idle streams comes before this (ns).
 const LATE: u64 = 20_000_000_000;
 /// A window so large (ns) that no kernel of these tests gets a mark for its length, on a loaded
 /// machine either.
@@ -18,7 +18,7 @@ const WINDOW: u64 = 4_000_000_000;
 pub struct Scene {
     /// The software GPU.
     pub gpu: Gpu,
-    /// Who deals.
+    /// The dealer of the turns.
     pub dealer: Dealer,
     /// The client.
     pub guest: Guest,
@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    /// Opens this epoch, while nobody else works: then what is measured counts. What is at rest is
+    /// Opens this epoch while no other tenant works, so that measurements count. Idle streams are
     /// looked at late.
     pub fn opens(&self, epoch: u64) {
         self.dealer.deal(&Turn {
@@ -100,12 +100,12 @@ impl Scene {
     }
 }
 
-/// What is said when all work of an epoch is complete.
+/// The report that all work of an epoch is complete.
 pub fn drained(epoch: u64) -> Request {
     Request::Drained { column: 0, epoch }
 }
 
-/// What is said when a call waits at a closed gate.
+/// The report that a call waits at a closed gate.
 pub fn wanted(epoch: u64) -> Request {
     Request::Wanted { column: 0, epoch }
 }

@@ -1,5 +1,5 @@
-//! A double of the folder in which an MPS control daemon and its clients meet: the files that one
-//! leaves there, with the sockets listening. It knows nothing of what clients say.
+//! A double of the folder in which an MPS control daemon and its clients meet: the daemon's files,
+//! with listening sockets. It does not parse the clients' messages.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ pub struct Mps {
 }
 
 impl Mps {
-    /// Of one that runs.
+    /// The folder of a running MPS daemon.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let at = |name: &str| folder.path().join(name);
@@ -48,7 +48,7 @@ impl Mps {
         self.sockets.clear();
     }
 
-    /// What a program is given to be its client.
+    /// The variable that makes a program its client.
     pub fn variable(&self) -> (&'static str, &Path) {
         (PIPE_DIRECTORY, self.folder())
     }

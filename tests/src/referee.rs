@@ -1,11 +1,12 @@
-//! The differential fuzzer: one sequence of driver calls, made without gpushare and with it, must
-//! answer the same but for what a quota must change.
+//! The differential fuzzer: runs one sequence of driver calls without gpushare and with it. The
+//! answers must be the same, except for the effects of a quota.
 //!
-//! The sequence is `tests/clients/fuzz.c`'s, which a seed gives. Under a quota the hooked run goes
-//! first. Its calls that ran out of memory are then told to the bare run, which makes them, takes back
-//! what they got and tells them as out of memory too, or tells what else was wrong with them. After
-//! that the two transcripts must be equal: a quota may turn a success into out of memory, and nothing
-//! else. Where no quota binds they must be equal at once. A run that does not end is a difference.
+//! `tests/clients/fuzz.c` makes the sequence from a seed. Under a quota the hooked run goes first.
+//! Its calls that ran out of memory are passed to the bare run. The bare run makes these calls,
+//! undoes their allocations, and reports out of memory too, or reports the call's other error.
+//! After that the two transcripts must be equal: a quota may turn a success into out of memory, and
+//! nothing else. Where no quota binds they must be equal at once. A run that does not end is a
+//! difference.
 
 use std::fmt;
 use std::io::Read;
@@ -29,7 +30,7 @@ const LIMIT_FLAG: &str = "96MiB";
 const PAUSE: Duration = Duration::from_millis(2);
 /// Runs that shrinking may take.
 const SHRINKING: u32 = 120;
-/// Calls that a quota may refuse: those that take memory.
+/// Calls that a quota may refuse: those that allocate memory.
 const TAKES_MEMORY: [&str; 11] = [
     "alloc",
     "alloc_pitch",
@@ -44,7 +45,7 @@ const TAKES_MEMORY: [&str; 11] = [
     "context_use",
 ];
 
-/// What the hooked run is under.
+/// The limits of the hooked run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// A quota that binds, beside a neighbour, without a daemon.
@@ -58,7 +59,7 @@ pub enum Mode {
 /// One sequence of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What it runs under.
+    /// The mode of the run.
     pub mode: Mode,
     /// What gives the calls.
     pub seed: u64,
@@ -131,7 +132,7 @@ fn list(indices: &[usize]) -> String {
     words.join(",")
 }
 
-/// What a run said, line by line, sorted by thread.
+/// The output of a run, line by line, sorted by thread.
 type Transcript = Vec<String>;
 
 /// Why two runs differ, in one text.
@@ -151,7 +152,7 @@ impl Case {
         same(&hooked, &self.bare(&refused)?)
     }
 
-    /// Runs it both ways, and takes what a quota must change for a difference like any other.
+    /// Runs it both ways without the quota model: every effect of a quota counts as a difference.
     ///
     /// # Errors
     /// How they differ.
@@ -303,7 +304,7 @@ fn refusals(said: &Transcript) -> Vec<usize> {
     refused
 }
 
-/// Runs a command to its end and sorts what it said by thread.
+/// Runs a command to its end and sorts its output by thread.
 fn transcript(which: &str, mut command: Command) -> Result<Transcript, Difference> {
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = pipes.stderr(Stdio::piped()).spawn().expect("it starts");

@@ -25,7 +25,8 @@ pub fn not_runnable_here(test: &str, why: &str) {
     }
 }
 
-/// What a preparing script prints as its last line, usually a folder. `None`, noted under `test`, if it cannot get what it needs.
+/// The last output line of a preparing script, usually a folder. `None`, noted under `test`, if the
+/// script lacks its prerequisites.
 pub fn prepared(test: &str, script: &str, arguments: &[&str]) -> Option<PathBuf> {
     let target = artefacts::folder()
         .parent()

@@ -1,5 +1,5 @@
-//! What tests say to guests again and again. A guest answers a line with its first word and then numbers: what was asked for, or
-//! the driver's result, which is 0 where all went well.
+//! Common commands of tests to guests. A guest answers a line with its first word and then numbers:
+//! the requested values, or the driver's result, which is 0 for success.
 
 use nix::unistd::Pid;
 
@@ -7,7 +7,7 @@ use crate::Guest;
 use crate::waiting::until;
 
 impl Guest {
-    /// One that has made its context.
+    /// Starts a guest and waits until it has made its context.
     #[must_use]
     #[track_caller]
     pub fn started(mut self) -> Self {

@@ -1,4 +1,5 @@
-//! Whose turn it was, by the pages the daemon wrote, and who had the device meanwhile, by the software GPU's own books: on one clock.
+//! The turns according to the pages that the daemon wrote, and the use of the device according to
+//! the software GPU's accounts, on one clock.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -20,7 +21,8 @@ use softgpu::inspect::{Observer, Spell};
 
 use crate::{Container, Gpu};
 
-/// A daemon's settings: short turns, and nobody is let in beside another however long that takes to drain. The machine may be busy.
+/// A daemon's settings: short turns, and no tenant starts beside another however long that one
+/// drains. The machine may be busy.
 pub const STRICT: &str =
     "[compute]\nsharing = \"turns\"\nprofile = \"interactive\"\noverrun = \"1h\"\n";
 
@@ -38,7 +40,8 @@ pub fn now() -> u64 {
     u64::try_from(nanos).expect("it begins with the machine")
 }
 
-/// This test as one more process of a container, that never uses a device: it is not waited for, and sees the container's turns.
+/// This test as one more process of a tenant, that never uses a device: it is not waited for,
+/// and sees the tenant's turns.
 #[derive(Debug)]
 pub struct Onlooker {
     line: Connection,
@@ -70,7 +73,8 @@ impl Onlooker {
         }
     }
 
-    /// Opens a context on the first device, as far as the daemon knows: from now on its reports are waited for.
+    /// Opens a context on the first device, as far as the daemon knows: from now on its reports are
+    /// waited for.
     pub fn opens(&mut self) {
         let answer = call(&mut self.line, 2, &Request::Open { column: 0 });
         let answer = decode::<Reply>(2, &answer).expect("of this version");
@@ -82,7 +86,7 @@ impl Onlooker {
         self.line.send(3, request, Vec::new()).is_ok()
     }
 
-    /// The container's lease on its first device.
+    /// The tenant's lease on its first device.
     pub fn word(&self) -> LeaseWord {
         let place = offset_of!(ControlPage, devices) + offset_of!(ControlDevice, lease);
         let mut bits = [0; 8];
@@ -109,7 +113,7 @@ fn call<T: serde::Serialize>(line: &mut Connection, id: u32, message: &T) -> Vec
     }
 }
 
-/// A time during which a container's lease certainly was this.
+/// A time during which a tenant's lease certainly was this.
 #[derive(Debug, Clone, Copy)]
 pub struct Stretch {
     /// The lease.
@@ -121,12 +125,12 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Whether the container held the device, with bounds.
+    /// Whether the tenant held the device, with bounds.
     pub fn is_turn(&self) -> bool {
         self.word.state() == LeaseState::Open
     }
 
-    /// Whether the device worked for somebody meanwhile, in this spell.
+    /// Whether the device worked for a tenant during this spell.
     pub fn meets(&self, spell: &Spell) -> bool {
         spell.from < self.to && spell.to > self.from
     }
@@ -138,16 +142,16 @@ impl Stretch {
     }
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Each container's leases, in the order of the containers.
+    /// Each tenant's leases, in the order of the tenants.
     pub leases: Vec<Vec<Stretch>>,
-    /// Who had the first device when.
+    /// The spells of each tenant on the first device.
     pub spells: Vec<Spell>,
 }
 
-/// Somebody who looks all the time, on a thread.
+/// A thread that polls the pages all the time.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -155,7 +159,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the turns of these containers on the first device of `gpu`.
+    /// Begins to look at the turns of these tenants on the first device of `gpu`.
     pub fn begin(gpu: &Gpu, containers: &[&Container]) -> Self {
         let pages: Vec<Onlooker> = containers.iter().map(|one| Onlooker::of(one)).collect();
         let spec = gpu.spec().parse().expect("a valid SPEC");

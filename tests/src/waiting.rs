@@ -1,4 +1,4 @@
-//! Waiting for what tells nobody of its coming: looked for again and again, for so long and no longer.
+//! Waiting for state without a notification: polls it, for a bounded time.
 
 use std::time::{Duration, Instant};
 

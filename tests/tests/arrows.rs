@@ -1,14 +1,14 @@
-//! Imports point down: the modules of each part below are listed in layers from top to bottom, and no
-//! module names one of its own layer or of a layer above. Read from the sources as text: every path
-//! that begins with `crate::`, `super::` or `self::`, but for comments, strings and tests.
+//! Imports point down: the modules of each part below are listed in layers from top to bottom, and
+//! no module names one of its own layer or of a layer above. Read from the sources as text: every
+//! path that begins with `crate::`, `super::` or `self::`, but for comments, strings and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// A part of the workspace: a crate's sources, a module in them (empty for the whole crate), and the
-/// modules directly inside, from the top layer to the bottom one. `.` is the module's own file.
+/// A part of the workspace: a crate's sources, a module in them (empty for the whole crate), and
+/// the modules directly inside, from the top layer to the bottom one. `.` is the module's own file.
 struct Part {
     sources: &'static str,
     module: &'static str,
@@ -192,8 +192,8 @@ fn plain(text: &str) -> String {
     }
 }
 
-/// Splits what begins as a path into its leaves: `a::{b, c::d}` is `a::b` and `a::c::d`. Returns how
-/// much of the text it is.
+/// Splits what begins as a path into its leaves: `a::{b, c::d}` is `a::b` and `a::c::d`. Returns
+/// how much of the text it is.
 fn leaves(text: &str, before: &[String], found: &mut Vec<Module>) -> usize {
     let mut path = before.to_vec();
     let mut at = 0;
@@ -343,7 +343,7 @@ fn upward(
         let (Some(from), Some(to)) = ends else {
             continue;
         };
-        // What a part without a file of its own in a layer says of itself is its parent's matter.
+        // Imports of a part without a file of its own in a layer count for its parent.
         let (Some(above), Some(below)) = (layer(from), layer(to)) else {
             continue;
         };

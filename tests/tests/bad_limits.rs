@@ -4,7 +4,7 @@ use gpushare_tests::guest::{command, gpushare, plain};
 use gpushare_tests::{Ended, Gpu, Guest, artefacts, clients};
 use std::fs;
 
-/// Variable, a value that is refused, and what the message must name as accepted.
+/// Variable, refused value, and the accepted form that the message must name.
 const BAD: [(&str, &str, &str); 11] = [
     ("GPUSHARE_MEM_LIMIT", "4gb", "4GiB"),
     ("GPUSHARE_MEM_LIMIT", "0", "4GiB"),

@@ -1,5 +1,6 @@
-//! A process that ends soon after it began does not wait for what the library asked of the kernel: a thread that registers the process
-//! for a barrier among its threads is kept by the kernel for ten milliseconds and more, and a process ends with its last thread.
+//! A process that ends soon after its start does not wait for the library's request to the kernel.
+//! The kernel keeps a thread that registers the process for membarrier for ten milliseconds and
+//! more, and a process ends with its last thread.
 
 use gpushare_tests::runnable::not_runnable_here;
 use gpushare_tests::{Daemon, Gpu, Guest, clients};

@@ -1,5 +1,6 @@
-//! `gpushare bench share`: real tenants on the software GPU, with and without gpushare. What is asserted of shares is wide, because this may run on a
-//! loaded machine; the figures are printed, and those of a quiet one are in docs/results.
+//! `gpushare bench share`: real tenants on the software GPU, with and without gpushare. The
+//! assertions on shares are wide, because this may run on a loaded machine. The figures are
+//! printed; those of a quiet machine are in docs/results.
 
 use gpushare_tests::Home;
 use serde_json::Value;
@@ -40,7 +41,7 @@ fn all_measured(home: &Home, seconds: &str, flags: &[&str]) -> Value {
     all["experiments"].clone()
 }
 
-/// The figures, for who reads the test's output.
+/// Prints the figures for the reader of the test's output.
 #[allow(clippy::print_stdout, reason = "they are what this test is for")]
 fn show(said: &str) {
     println!("{said}");

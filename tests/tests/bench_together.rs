@@ -1,5 +1,6 @@
-//! `gpushare bench share`: tenants that copy, that come and go, that decode, and jobs of several containers; what is compared with the
-//! bare driver. Figures are printed and not judged: the machine may be loaded.
+//! `gpushare bench share`: tenants that copy, that come and go, that decode, and jobs of several
+//! tenants, compared with the bare driver. Figures are printed and not judged: the machine may be
+//! loaded.
 
 use gpushare_tests::Home;
 use serde_json::Value;

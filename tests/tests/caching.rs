@@ -1,5 +1,6 @@
-//! Allocators that free their cache only after a returned out-of-memory, beside a neighbour that has
-//! the rest of the device: they hear one before they wait, and nobody else does.
+//! Allocators that free their cache only after a returned out-of-memory error, beside a neighbour
+//! that has the rest of the device. They get such an error before they wait; other allocators do
+//! not.
 
 use std::path::PathBuf;
 
@@ -7,13 +8,13 @@ use gpushare_tests::{Container, Daemon, Gpu, Guest, MIB, artefacts, clients};
 
 /// The device; a context takes 64 MiB of it.
 const DEVICE: &str = "mem=4GiB";
-/// What may burst into all of the device, and waits longer than a test lasts.
+/// Limits that let a tenant burst into all of the device, and wait longer than a test lasts.
 const BURSTS: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "1MiB"),
     ("GPUSHARE_WAIT_TIMEOUT", "1h"),
 ];
-/// What takes what it finds, and waits for nothing.
+/// Limits that let a tenant take the free memory, without waiting.
 const FILLS: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "4GiB"),
     ("GPUSHARE_MEM_REQUEST", "1MiB"),
@@ -49,7 +50,7 @@ fn caches(guest: &mut Guest) {
     }
 }
 
-/// Whether anything of this container has waited so far.
+/// Whether anything of this tenant has waited so far.
 fn has_waited(daemon: &Daemon, container: &str) -> bool {
     let rows = daemon.commands().past();
     let of = |name: Option<&str>| name == Some(container);

@@ -1,5 +1,6 @@
-//! What a program does in a callback from inside a call of the driver: it is counted as anywhere else, and whichever way it leaves the
-//! call, the limit holds afterwards.
+//! Driver calls that a program makes in a callback from inside another driver call. They are
+//! charged like any other call, and the limit holds afterwards, whichever way the callback leaves
+//! the outer call.
 
 use gpushare_tests::guest::clean;
 use gpushare_tests::{Guest, artefacts, clients};
@@ -18,7 +19,8 @@ fn driver() -> PathBuf {
     folder
 }
 
-/// What the program says that is called back from inside `call` under a limit of 256 MiB, and `does` something then.
+/// The output of a program that is called back from inside `call` under a limit of 256 MiB, and
+/// then `does` something.
 fn called_back(call: &str, does: &str, depth: u64) -> String {
     let mut command = clean(&clients::compile("callbacks", &[]));
     let runtime = tempfile::tempdir().expect("a temporary folder");
@@ -50,7 +52,7 @@ fn a_call_that_is_left_by_its_callback_takes_the_limit_off_nobody() {
     for depth in [0, 4096, 100_000] {
         let left = called_back("launch", "jump", depth);
         assert_eq!(left, "256 MiB 100 launches\n", "{depth}");
-        // Nobody knows whether the driver made the allocation that was left: it stays charged.
+        // It is unknown whether the driver made the interrupted allocation: it stays charged.
         let left = called_back("alloc", "jump", depth);
         assert_eq!(left, "240 MiB 100 launches\n", "{depth}");
     }

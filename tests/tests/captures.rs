@@ -1,5 +1,6 @@
-//! Captures and what the library asks the driver on the program's behalf: a capture never notices, what a stream has not come to is
-//! paid for, and a thread that captures is never kept waiting, while every other one is.
+//! Captures, and the calls that the library makes to the driver on the program's behalf. They do
+//! not affect a capture. Memory is charged until its stream reaches the free. A thread that
+//! captures never waits at the gate; every other thread does.
 
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 
@@ -20,7 +21,7 @@ fn other(guest: &mut Guest, command: &str) {
     );
 }
 
-/// What is charged, as the program sees it.
+/// The charge, as the program sees it.
 fn charged(guest: &mut Guest) -> u64 {
     let answer = guest.ask("info");
     let words: Vec<&str> = answer.split(' ').collect();
@@ -64,7 +65,8 @@ fn async_frees_of_the_capturing_thread_leave_its_capture_valid() {
     }
 }
 
-/// Sixty-four frees and more, so that the library looks at its events, while the stream waits for what does not come.
+/// At least sixty-four frees, so that the library checks its events while the stream waits for an
+/// operation that does not complete.
 #[test]
 fn a_free_that_is_not_over_stays_charged_though_others_capture() {
     for count in [65, 200] {
@@ -87,7 +89,8 @@ fn a_free_that_is_not_over_stays_charged_though_others_capture() {
     }
 }
 
-/// The opposite: what a stream has come to is there for the next allocation, without a synchronisation.
+/// The opposite: memory whose free the stream has reached is available to the next allocation,
+/// without a synchronisation.
 #[test]
 fn a_free_that_is_over_is_credited_when_room_is_wanted() {
     for capture in [false, true] {
@@ -149,9 +152,10 @@ fn a_capture_survives_pools_that_are_looked_at_and_trimmed_for_room() {
     guest.finish().silently();
 }
 
-/// An event of ours that waits for room in a full stream keeps nobody else from freeing. Whether the event or the program's own free
-/// meets the full stream depends on how many operations are in it (softgpu takes 1,024), so several numbers are tried.
-/// The driver itself may keep others from it (`room=locked`), so it is told not to.
+/// The library's event that waits for room in a full stream does not block other threads from
+/// freeing. Whether the event or the program's own free meets the full stream depends on how many
+/// operations are in it (softgpu takes 1,024), so several numbers are tried. The driver itself may
+/// block other threads (`room=locked`), so the test switches that off.
 #[test]
 fn a_full_stream_keeps_no_other_from_being_freed_in() {
     for filled in [957, 958, 959, 960] {
@@ -217,7 +221,8 @@ fn crowded(daemon: &Daemon) -> (Container, Container, Guest, Guest) {
     (first, second, a, b)
 }
 
-/// `b` waits for what it asks by `command`, and has it when `a` frees; then it frees it again, as its allocation `number`.
+/// `b` waits for the memory it asks for by `command`, and gets it when `a` frees. Then it frees it
+/// again, as its allocation `number`.
 fn waits_and_is_served(daemon: &Daemon, a: &mut Guest, b: &mut Guest, number: u32) {
     daemon.until_one_waits("b");
     a.does(&format!("now {number}"));

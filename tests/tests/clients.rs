@@ -1,4 +1,5 @@
-//! Unmodified clients from the registries, versions pinned: they see their quota, hit it, free, and go on.
+//! Unmodified clients from the registries, versions pinned: they see their quota, hit it, free, and
+//! go on.
 
 use gpushare_tests::runnable::prepared;
 use gpushare_tests::{GIB, Gpu, Guest, MIB, artefacts};

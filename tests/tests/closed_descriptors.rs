@@ -1,5 +1,6 @@
-//! Programs that close descriptors they did not open, as daemons do, keep their limits and their turns; and what they open afterwards,
-//! under the numbers that were the library's, stays theirs alone.
+//! Programs that close descriptors they did not open, as daemons do, keep their limits and their
+//! turns. Descriptors that they open afterwards, under the library's old numbers, stay theirs
+//! alone.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Alone, Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};

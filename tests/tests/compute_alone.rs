@@ -1,5 +1,5 @@
-//! A hard cap without a daemon: the gate closes and opens by itself, for all of a container's processes together, and nothing but
-//! launches notices.
+//! A hard cap without a daemon: the gate closes and opens by itself, for all of a tenant's
+//! processes together, and nothing but launches notices.
 
 use std::time::{Duration, Instant};
 

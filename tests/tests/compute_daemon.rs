@@ -1,5 +1,5 @@
-//! Turns given by a daemon, to real processes: who holds the device for too long, dies, stops or lies costs others a bounded time; a
-//! daemon that goes takes nobody along.
+//! Turns that a daemon gives to real processes. A process that holds the device for too long, dies,
+//! stops or lies costs other tenants a bounded time. A daemon that exits ends no program.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn who_requested_more_of_the_device_holds_it_longer() {
         daemon.container("rest", &share("20")),
     );
     let (a, b) = (working(&most, 500 * US), working(&rest, 500 * US));
-    // What was before both wanted it is behind the time over which it is counted.
+    // The time before both wanted the device is outside the counted window.
     let counted = |daemon: &Daemon| daemon.share("rest").over_ms;
     daemon.turns_go_round(&["most", "rest"], 5);
     until("time enough is counted", || counted(&daemon) >= 1000);
@@ -72,7 +72,7 @@ fn the_first_preemption_of_a_deep_queue_is_bounded() {
     let daemon = Daemon::in_turns(&gpu);
     let (one, two) = (daemon.container("one", &[]), daemon.container("two", &[]));
     let mut deep = started(&one);
-    // Ten seconds of work, submitted while nobody else was there.
+    // Ten seconds of work, submitted while no other tenant was there.
     assert_eq!(deep.ask(&format!("launch 1000 {}", 10 * MS)), "launch 0");
     let mut late = started(&two);
     let began = Instant::now();

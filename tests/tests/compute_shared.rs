@@ -1,7 +1,7 @@
-//! Real processes of several containers on a shared device: nobody waits for a turn, who is ahead
-//! gives way, and a process that dies, stops or never finishes takes nothing from the others. How
-//! much each gets is asserted in virtual time (`shim-daemon/core/tests/together_*.rs`), here it is
-//! printed.
+//! Real processes of several tenants on a shared device. No tenant waits for a turn, and a tenant
+//! ahead of its share yields. A process that dies, stops or never finishes takes nothing from the
+//! others. Shares are asserted in virtual time (`shim-daemon/core/tests/together_*.rs`) and only
+//! printed here.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ fn a_tenant_ahead_of_its_share_gives_way_until_the_other_is_repaid() {
         let state = daemon.share("rest").state;
         matches!(state, ShareState::Yielding { .. } | ShareState::Held { .. })
     });
-    // What was before both were measured is behind the time over which it is counted.
+    // The time before both were measured is outside the counted window.
     until("time enough is counted", || {
         daemon.share("rest").over_ms >= 2000
     });

@@ -1,12 +1,12 @@
-//! Programs that start together, and programs that start where another has just died: what fits is
-//! not refused, because what a context takes is measured when it is made, and what the dead held is
-//! not held against the living.
+//! Programs that start together, and programs that start where another has just died. An allocation
+//! that fits is not refused: a context is measured when it is made, and a dead process's memory is
+//! not charged to live ones.
 
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB};
 
 const CROWD: usize = 16;
 
-/// All start at once and each allocates a little. What they answered.
+/// All start at once and each allocates a little. Returns their answers.
 fn crowd(gpu: &Gpu, limits: &[(&str, &str)]) -> Vec<(String, String)> {
     let daemon = Daemon::start(gpu);
     let container = daemon.container("crowd", limits);
@@ -81,7 +81,7 @@ fn a_program_that_became_another_one_registers_as_that() {
     let daemon = Daemon::start(&gpu);
     let container = daemon.container("one", &[("GPUSHARE_MEM_LIMIT", "4GiB")]);
     let client = gpushare_tests::clients::compile("quota", &[]);
-    // The shell opens no GPU; what it becomes twice over does.
+    // The shell opens no GPU; the program that replaces it, twice over, does.
     let mut command = container.command(std::path::Path::new("/bin/sh"));
     let client = client.display();
     command.args(["-c", &format!("{client}; exec {client}")]);

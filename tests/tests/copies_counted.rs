@@ -1,6 +1,6 @@
 //! Large memsets and copies within a device pass the gate as kernels do. Small ones, copies from
-//! and to the host, and what a capture records, do not; and a turn does not end later because of a
-//! copy to the host. Under turns that a test deals.
+//! and to the host, and captured operations do not. A copy to the host does not delay the end of a
+//! turn. Turns are given by the test.
 
 use gpushare_tests::moves::{Scene, wanted};
 use gpushare_tests::until;

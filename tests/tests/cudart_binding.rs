@@ -1,8 +1,9 @@
 //! CUDA runtimes bind the driver through the library as they do without it.
 //!
-//! The transcripts in `data/cudart` hold every question that a release of libcudart asks the driver when it starts. A replay asks them
-//! again on the software GPU, alone and under gpushare: every answer is the same, and every function we hook is our hook, of the very
-//! variant that was asked for. The undocumented tables a runtime also asks for are neither answered nor replayed.
+//! The transcripts in `data/cudart` hold every question that a release of libcudart asks the driver
+//! when it starts. A replay asks them again on the software GPU, alone and under gpushare: every
+//! answer is the same, and every function we hook is our hook, of the very variant that was asked
+//! for. The undocumented tables a runtime also asks for are neither answered nor replayed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl Question {
     }
 }
 
-/// What a replay was answered: as recorded, and where the function lies.
+/// The answer to a replayed lookup: as recorded, and the function's address.
 #[derive(Debug)]
 struct Answer {
     answer: [String; 3],
@@ -123,7 +124,8 @@ fn binds_as_recorded(release: &str, driver: u32) {
             "under gpushare the driver has the functions it has: {question:?}"
         );
         let row = question.means(driver);
-        // A function the software GPU has learnt since may be found now; nothing that was found may be missing.
+        // A function the software GPU has learnt since may be found now; nothing that was found may
+        // be missing.
         if question.answer[2] == "1" || row.is_none() {
             assert_eq!(
                 alone.answer, question.answer,
@@ -192,11 +194,12 @@ fn the_newest_runtime_of_cuda_13_binds_as_without_us() {
 fn an_old_driver_gives_a_new_runtime_no_function_it_lacks() {
     for (question, alone, under) in both("12.9.79-on-12.9", 11080) {
         assert_eq!(under.answer, alone.answer, "{question:?}");
-        // The software GPU exports every name whatever its version, so only the versioned door tells.
+        // The software GPU exports every name whatever its version, so only the versioned door
+        // tells.
         if question.door != "dlsym" && under.answer[2] == "1" {
             let row = question
                 .means(11080)
-                .expect("what is found is in the table");
+                .expect("every function found is in the table");
             assert!(
                 row.min_version <= 11080,
                 "{} is newer than the driver",

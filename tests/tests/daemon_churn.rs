@@ -26,14 +26,15 @@ fn start(container: &Container, seed: usize) -> Guest {
     guest
 }
 
-/// Lets the daemon learn what a context takes here, so that the next ones need not wait for room for the largest.
+/// Lets the daemon measure a context here, so that later contexts need not wait for room for the
+/// largest.
 fn measure_a_context(daemon: &Daemon, container: &Container, name: &str) -> Guest {
     let first = container.client("quota", &[]).started();
     daemon.until(name, |row| row.overhead > 0 && row.overhead < 64 * MIB);
     first
 }
 
-/// Fifty clients at work in five containers, which end when they are dropped.
+/// Fifty clients at work in five tenants, which end when they are dropped.
 fn fifty(daemon: &Daemon) -> (Vec<Container>, Vec<Guest>) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
@@ -127,8 +128,8 @@ fn once_programs_had_time_to_come_back_fifty_books_are_exact() {
         held[at % CONTAINERS.len()] += stop(guest).held;
     }
     daemon.restart();
-    // A newcomer is admitted at the moment at which the daemon stops waiting for programs to come back, two seconds after
-    // its start; from then on nothing is asked to be patient.
+    // A newcomer is admitted at the moment at which the daemon stops waiting for programs to come
+    // back, two seconds after its start; from then on nothing is asked to be patient.
     let _newcomer = daemon.container("newcomer", &[("GPUSHARE_MEM_REQUEST", "64MiB")]);
     for (name, held) in CONTAINERS.iter().zip(held) {
         let row = daemon.row(name);
@@ -181,7 +182,7 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
     for (name, kept) in CONTAINERS.iter().zip(kept) {
         daemon.until(name, |row| row.processes.is_empty() && row.limbo == kept);
     }
-    // What the survivors hold is given to nobody, not to their own container either.
+    // The survivors' memory is not granted again, not even to their own tenant.
     let mut late = containers[0].client("quota", &[]).started();
     let filled = late.ask(&format!("fill {PIECE}"));
     let count = filled
@@ -198,7 +199,7 @@ fn a_hundred_killed_with_survivors_leave_nothing_granted_twice() {
     assert!(granted <= 16 * GIB, "{granted} are promised");
     assert!(
         count * PIECE + kept + 2 * GIB > 16 * GIB,
-        "{filled}: what is free, and not promised to the other, is there"
+        "{filled}: memory that is free and not reserved for the other can be had"
     );
     for pid in survivors.into_iter().flatten() {
         kill(pid, Signal::SIGKILL).expect("it lives");

@@ -13,7 +13,7 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-/// Two containers that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
+/// Two tenants that may burst to 12 GiB each, and a guest in each. The first one holds 10 GiB.
 fn crowded(daemon: &Daemon, second: &[(&str, &str)]) -> (Container, Container, Guest, Guest) {
     let limits = [
         ("GPUSHARE_MEM_REQUEST", "1GiB"),
@@ -72,7 +72,7 @@ fn with_fail_a_collision_is_an_out_of_memory_at_once() {
     assert_eq!(
         b.ask(&alloc(10 * GIB)),
         GRANTED,
-        "what was freed a moment ago is seen"
+        "memory freed a moment ago is seen"
     );
 }
 
@@ -97,7 +97,7 @@ fn within_its_request_a_container_is_never_refused() {
     let filled = a.ask(&format!("fill {}", 256 * MIB));
     assert!(filled.ends_with(" 2"), "{filled}");
     let borrowed = daemon.row("burster").charged;
-    assert!(borrowed > GIB, "it may borrow what nobody was promised");
+    assert!(borrowed > GIB, "it may borrow unreserved memory");
     assert_eq!(
         b.ask(&format!("fill {}", 256 * MIB)),
         "fill 32 2",

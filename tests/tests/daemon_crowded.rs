@@ -1,5 +1,6 @@
-//! A daemon with hundreds of tenants: what commands list is longer than any one message, and commands show all of it. Commands of before
-//! pages are told why they cannot, and commands of today ask a daemon of before pages as it can answer.
+//! A daemon with hundreds of tenants: listings are longer than any one message, and commands show
+//! all rows. Older commands without paging get an error that says so, and current commands can
+//! query an older daemon.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -101,7 +102,10 @@ fn answer(socket: &UnixStream, asked: &Mutex<Vec<Control>>) -> Option<()> {
             continue;
         }
         let request: Control = decode(id, &body).ok()?;
-        asked.lock().expect("nobody panics").push(request.clone());
+        asked
+            .lock()
+            .expect("no thread panicked")
+            .push(request.clone());
         let reply = match request {
             Control::List => ControlReply::Containers(vec![ContainerRow {
                 name: "old".to_owned(),

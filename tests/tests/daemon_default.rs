@@ -1,4 +1,5 @@
-//! `gpushare run` is under a daemon unless told otherwise; where none can be had, and where a container lives without one.
+//! `gpushare run` uses a daemon by default. Also: no daemon can be had, and a tenant that runs
+//! without one.
 
 use gpushare_tests::{Ended, GIB, Guest, Home, MIB, artefacts, clients};
 use std::process::Command;
@@ -15,7 +16,7 @@ fn ready(command: Command) -> Guest {
     Guest::start(command).started()
 }
 
-/// What is left where the program was not to start.
+/// The output of a command whose program was not to start.
 fn not_started(command: Command) -> String {
     let ended = Guest::start(command).finish();
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");

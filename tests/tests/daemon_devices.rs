@@ -1,4 +1,5 @@
-//! Several devices: each has its own limits, collisions and books, whatever order a program sees them in.
+//! Several devices: each has its own limits, collisions and books, whatever order a program sees
+//! them in.
 
 use gpushare_protocol::uuid::Uuid;
 use gpushare_protocol::wire::{Control, ControlReply};
@@ -124,7 +125,7 @@ fn a_collision_on_one_device_leaves_the_other_alone() {
     assert_eq!(a.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
     b.send(&format!("alloc {}", 8 * GIB));
     daemon.until_one_waits("b");
-    // On the other device everybody gets what is there, while b waits on this one.
+    // On the other device every tenant gets free memory, while b waits on this one.
     assert_eq!(c.ask("on 1"), "on 0");
     assert_eq!(c.ask(&format!("alloc {}", 10 * GIB)), "alloc 0");
     assert_eq!(a.ask("on 1"), "on 0");

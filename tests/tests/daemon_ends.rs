@@ -1,9 +1,10 @@
-//! Idle ends and run limits: a warning, then the end, told to everybody; changed and taken away while the program runs.
+//! Idle ends and run limits: a warning, then the end, sent to all followers; changed and removed
+//! while the program runs.
 
 use gpushare_tests::home::Events;
 use gpushare_tests::{Home, MIB};
 
-/// What the next event of this kind says of a container.
+/// The text of the next event of this kind about a tenant.
 fn told(events: &mut Events, kind: &str, name: &str) -> String {
     let event = events.until(kind, name);
     event["text"].as_str().expect("a text").to_owned()
@@ -26,7 +27,7 @@ fn a_run_limit_warns_and_then_ends_and_an_idle_end_spares_who_works() {
     let mut events = home.events();
     let soon = told(&mut events, "ends-soon", "limited");
     assert!(soon.starts_with("will be ended in "), "{soon}");
-    // What it holds grows, so that each look of the daemon finds that it works.
+    // Its memory grows, so that each look of the daemon finds it active.
     while home.row("limited").is_some() {
         assert_eq!(works.ask(&format!("alloc {MIB}")), "alloc 0");
     }
@@ -69,7 +70,7 @@ fn an_end_is_an_event_and_set_gives_changes_and_takes_it_away() {
     let end = told(&mut home.events(), "ended", "one");
     assert_eq!(end, "SIGTERM: it has run for its limit of 1 ms");
     assert_eq!(guest.finish().status.code(), Some(143));
-    assert!(home.row("other").is_some(), "nobody else");
+    assert!(home.row("other").is_some(), "no other tenant ends");
 }
 
 #[test]

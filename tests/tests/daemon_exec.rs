@@ -1,4 +1,5 @@
-//! A program that becomes another one without CUDA holds nothing any more, and is charged for nothing.
+//! A program that execs another one without CUDA holds no device memory any more, and is charged
+//! for none.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ fn alloc(mib: u64) -> String {
     format!("alloc {}", mib * MIB)
 }
 
-/// A container with a program that holds 400 MiB, and one that holds nothing.
+/// A tenant with a program that holds 400 MiB, and a program without memory.
 fn two(daemon: &Daemon) -> (Container, Guest, Guest) {
     let container = daemon.container("one", &LIMITS);
     let mut holder = container.client("quota", &[]).started();

@@ -1,4 +1,4 @@
-//! Every way of allocating waits, is served and is refused alike in a daemon's container.
+//! Every way of allocating waits, is served and is refused alike in a daemon's tenant.
 
 use gpushare_tests::daemon::waits;
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB, clients, guest};
@@ -15,7 +15,7 @@ fn path(container: &Container, path: &str) -> Guest {
     Guest::start(command)
 }
 
-/// The allocations a path fits into a limit of 512 MiB, when nobody else is there.
+/// The number of allocations of a path that fit into a limit of 512 MiB, without another program.
 fn alone(guest: &mut Guest) -> u64 {
     let taken = guest.ask("take");
     let mut words = taken.split(' ').skip(1);
@@ -82,7 +82,8 @@ fn every_path_waits_for_a_neighbour_and_takes_what_it_frees() {
     }
 }
 
-/// The second and third launch find the driver without memory, as when somebody else has taken it for a moment.
+/// The driver has no memory for the second and third launch, as when another program has taken it
+/// for a moment.
 const FAULTS: &str =
     "cuGraphLaunch:2:CUDA_ERROR_OUT_OF_MEMORY,cuGraphLaunch:3:CUDA_ERROR_OUT_OF_MEMORY";
 

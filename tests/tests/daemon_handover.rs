@@ -1,4 +1,4 @@
-//! Memory that one tenant gives back reaches the next one that waits for it.
+//! Memory that one tenant frees reaches the next tenant that waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ enum Giving {
 fn holder(daemon: &Daemon, container: &Container) -> Guest {
     let mut holder = container.client("quota", &[]).started();
     assert_eq!(holder.ask(&alloc(10 * GIB)), "alloc 0");
-    // Its context is measured by a look that sees it with what it holds.
+    // A look that sees its context and its memory measures the context.
     daemon.until("a", |row| row.overhead > 0 && row.overhead < GIB / 4);
     holder
 }
@@ -74,8 +74,8 @@ fn hand_over(spec: &str, giving: Giving) -> Vec<Duration> {
     taken
 }
 
-/// Each wait told each of its states once: the waiting program's has three at most, and one that
-/// takes the place of a program that ended asks for its context and in steps, which wait as well.
+/// Each wait reports each of its states once. The waiting program has three waits at most. A
+/// program that replaces an ended one waits for its context, and for steps, as well.
 fn told_once(daemon: &Daemon) {
     let waits = daemon.commands().follow(1024);
     let marker = daemon.container("last", &[]);

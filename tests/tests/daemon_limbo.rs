@@ -1,4 +1,5 @@
-//! What a dead process's forked child keeps of the device counts against its tenant's limit, under a daemon and through its restarts.
+//! Device memory that a dead process's forked child keeps counts against its tenant's limit, under
+//! a daemon and across its restarts.
 
 use gpushare_tests::{Container, Daemon, Gpu, MIB};
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +15,8 @@ fn alloc(mib: u64) -> String {
     format!("alloc {}", mib * MIB)
 }
 
-/// A program allocates so much, forks a child that does nothing, and dies. What it was answered, and the child.
+/// A program allocates this much, forks a child that does nothing, and dies. Returns its answer,
+/// and the child.
 fn leave(container: &Container, mib: u64) -> (String, Pid) {
     let mut guest = container.client("quota", &[]).started();
     let answer = guest.ask(&alloc(mib));
@@ -41,9 +43,9 @@ fn allocating_forking_and_dying_again_and_again_stays_within_the_limit() {
     assert_eq!(granted, 1, "{left:?}");
     assert!(truth.requested_now <= 512 * MIB, "{truth:?}");
     let mut guest = neighbour.client("quota", &[]).started();
-    assert_eq!(guest.ask(&alloc(2048)), "alloc 0", "what was guaranteed");
+    assert_eq!(guest.ask(&alloc(2048)), "alloc 0", "the guaranteed memory");
     let mut small = container.client("quota", &[]).started();
-    assert_eq!(small.ask(&alloc(12)), "alloc 0", "what is left beside it");
+    assert_eq!(small.ask(&alloc(12)), "alloc 0", "the rest beside it");
     assert_eq!(small.ask(&alloc(13)), REFUSED);
     for (_, child) in left {
         kill(child, Signal::SIGKILL).expect("it lives");
@@ -96,7 +98,7 @@ fn a_new_daemon_knows_what_the_dead_of_the_one_before_still_hold() {
     let (answer, first) = leave(&container, 300);
     assert_eq!(answer, "alloc 0");
     daemon.until("one", |row| row.limbo >= 300 * MIB);
-    // What it knows is written down within two of its rounds.
+    // The daemon stores its knowledge within two of its rounds.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
     let mut dies_unseen = container.client("quota", &[]).started();
     assert_eq!(dies_unseen.ask(&alloc(100)), "alloc 0");

@@ -1,4 +1,4 @@
-//! Containers of the daemon: what was registered is the law, whatever their programs' environment says.
+//! Tenants of the daemon: the registered limits apply, whatever the programs' environment contains.
 
 use gpushare_tests::{Daemon, GIB, Gpu, Guest, MIB, clients};
 

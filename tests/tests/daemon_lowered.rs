@@ -1,4 +1,5 @@
-//! From the moment a lowered limit is set, no charge succeeds that leaves a tenant above it, whatever its processes race.
+//! From the moment a lowered limit is set, no charge succeeds that leaves a tenant above it,
+//! whatever its processes race.
 
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::daemon::Commands;

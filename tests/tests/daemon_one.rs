@@ -1,5 +1,6 @@
-//! One daemon for a GPU: while the machine's does not serve, `run` waits for it and then refuses; of two users' own daemons, and of two of
-//! one user's, the second refuses and names the first. Where nothing says that the machine has one, a user's own starts at once.
+//! One daemon for a GPU: while the machine's does not serve, `run` waits for it and then refuses;
+//! of two users' own daemons, and of two of one user's, the second refuses and names the first.
+//! Where nothing says that the machine has one, a user's own starts at once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -9,7 +10,8 @@ use gpushare_tests::{Gpu, Guest, Home, artefacts, clients, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How many daemons other than the machine's run, by their flags: other tests' have their folders elsewhere.
+/// How many daemons other than the machine's run, by their flags: other tests' have their folders
+/// elsewhere.
 fn private_daemons(machine: &Machine) -> usize {
     let own = "for one in /proc/[0-9]*; do tr '\\0' ' ' < $one/cmdline; echo; done 2>/dev/null";
     let all = machine.sh(ROOT, own);
@@ -18,7 +20,7 @@ fn private_daemons(machine: &Machine) -> usize {
         .count()
 }
 
-/// What a `run` of this user says until it ends or is killed, line by line.
+/// The output of a `run` of this user until it ends or is killed, line by line.
 fn said(
     machine: &Machine,
     user: u32,

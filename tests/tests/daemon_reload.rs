@@ -15,7 +15,7 @@ fn file(limit: u64) -> String {
     format!("[defaults]\nGPUSHARE_MEM_LIMIT = \"{limit}GiB\"\n")
 }
 
-/// What a container that says nothing gets now.
+/// The default limit of a tenant at this moment.
 fn given(daemon: &Daemon, name: &str) -> u64 {
     let _container = daemon.container(name, &[]);
     daemon.row(name).limit / GIB

@@ -1,4 +1,4 @@
-//! The daemon dies, is missing, comes back; its clients go on with what they were granted.
+//! The daemon dies, is absent, and restarts. Its clients continue with their grants.
 
 use gpushare_tests::{Container, Daemon, GIB, Gpu, Guest, MIB};
 use nix::sys::signal::{Signal, kill};
@@ -37,7 +37,7 @@ fn without_its_daemon_a_container_keeps_its_grant_and_gets_no_more() {
         REFUSED,
         "no growth beyond the grant"
     );
-    assert_eq!(a.ask("check"), "check 1", "what it has stays");
+    assert_eq!(a.ask("check"), "check 1", "it keeps its memory");
     assert_eq!(a.ask("free 1"), "free 0");
     assert_eq!(
         b.ask(&alloc(4 * GIB)),

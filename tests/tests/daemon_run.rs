@@ -1,4 +1,5 @@
-//! `gpushare run` and its daemon: one that comes and goes with its programs, and containers that are joined or refused.
+//! `gpushare run` and its daemon: a daemon that starts and exits with its programs, and tenants
+//! that are joined or refused.
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::guest::{clean, command};
@@ -206,13 +207,16 @@ fn a_daemon_whose_starter_dies_before_it_connects_leaves() {
     };
     let mut abandoned = start();
     drop(abandoned.stdin.take());
-    assert!(abandoned.wait().unwrap().success(), "nobody will come");
+    assert!(
+        abandoned.wait().unwrap().success(),
+        "no client will connect"
+    );
 
     let mut expected = start();
     let control = home.folder().join("d/control.sock");
     let caller = until_some("its socket appears", || UnixStream::connect(&control).ok());
     drop(expected.stdin.take());
-    assert_eq!(expected.try_wait().unwrap(), None, "somebody is here");
+    assert_eq!(expected.try_wait().unwrap(), None, "a client is connected");
     drop(caller);
     assert!(expected.wait().unwrap().success());
 }

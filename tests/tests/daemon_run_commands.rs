@@ -1,4 +1,4 @@
-//! `gpushare ps` and `gpushare set`: the truth about containers, shown and changed.
+//! `gpushare ps` and `gpushare set`: the truth about tenants, shown and changed.
 
 use gpushare_tests::gpu::links;
 use gpushare_tests::{GIB, Home, MIB, clients};
@@ -59,7 +59,7 @@ fn a_lower_limit_takes_nothing_away_and_a_higher_one_is_there_at_once() {
         assert!(output.status.success(), "{output:?}");
     };
     set("2GiB");
-    assert_eq!(guest.ask("check"), "check 1", "what it holds stays");
+    assert_eq!(guest.ask("check"), "check 1", "it keeps its memory");
     assert_eq!(guest.ask(&alloc(64 * MIB)), REFUSED);
     assert_eq!(home.row("one").unwrap()["limit"], 2 * GIB);
     set("8GiB");
@@ -198,7 +198,8 @@ fn devices_tells_what_the_driver_shows_and_what_the_daemon_knows() {
     assert_eq!(devices[1]["node"]["granted"], 0);
     let shown = node["device"].as_str().unwrap();
     assert_eq!(home.row("one").unwrap()["device"], shown);
-    // Where programs would see no GPU, what the daemon has is there all the same; a GPU it does not have is nobody's.
+    // Where programs would see no GPU, the daemon's devices are listed all the same; a GPU that it
+    // lacks belongs to no daemon.
     let others = listed("another");
     let node: Vec<bool> = others
         .iter()

@@ -1,4 +1,4 @@
-//! Collisions as a user meets them: who is ended for whom, and what they are told.
+//! Collisions from a user's view: which tenant is ended for which, and what both print.
 
 use gpushare_tests::{GIB, Guest, Home, MIB, clients};
 
@@ -92,7 +92,7 @@ fn under_priority_alone_the_better_one_waits_for_what_is_given_back() {
     assert_eq!(
         other.ask("check"),
         "check 1",
-        "nobody is ended for what comes"
+        "no tenant is ended for a new one"
     );
     other.finish().silently();
 }

@@ -1,5 +1,5 @@
-//! What other users of a machine can put, link, lock or hold where daemons and commands look: it neither stops the machine's daemon nor
-//! root's commands, and is never used.
+//! What other users of a machine can put, link, lock or hold where daemons and commands look: it
+//! neither stops the machine's daemon nor root's commands, and is never used.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ const THINGS: [&str; 5] = [
     "ln -s /root NAME",
 ];
 
-/// A user who holds a lock until they are killed; `None` if they could not take it.
+/// A user who holds a lock until it is killed; `None` if it could not lock.
 fn locks(machine: &Machine, user: u32, path: &str) -> Option<Child> {
     let line = format!("exec 9<{path} && flock -n 9 && echo locked && exec sleep 1000");
     let mut holder = machine.as_user(user, "sh");
@@ -184,7 +184,8 @@ fn a_user_whose_name_was_taken_is_served_by_the_machines_daemon() {
     );
     for thing in THINGS {
         machine.sh(ALICE, &thing.replace("NAME", &taken));
-        // Without a daemon there is no place for their programs' books, and no limit is not what they asked for.
+        // Without a daemon their programs have no place for usage pages, and running without a
+        // limit is not what they requested.
         let mut alone = machine.gpushare(BOB, &["run", "--daemon", "off", "--mem-limit", "1GiB"]);
         alone
             .arg("--")

@@ -1,5 +1,5 @@
-//! The machine's own daemon, as root at `/run/gpushare`, and real programs of other users. `/run` is the test's own: a mount
-//! namespace with an empty one.
+//! The machine's own daemon, as root at `/run/gpushare`, and real programs of other users. `/run`
+//! is the test's own: a mount namespace with an empty one.
 
 use gpushare_tests::machine::{ALICE, BOB, Machine, ROOT};
 use gpushare_tests::{GIB, Guest, clients};

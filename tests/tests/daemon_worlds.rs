@@ -1,8 +1,9 @@
-//! Several daemons of one user, one for each GPU world: the commands show and change what any of them has.
+//! Several daemons of one user, one for each GPU world: the commands show and change what any of
+//! them has.
 
 use gpushare_tests::{GIB, Gpu, Guest, Home, clients};
 
-/// The quota client in a container of this name on this GPU.
+/// The quota client in a tenant of this name on this GPU.
 fn guest(home: &Home, gpu: &Gpu, name: &str) -> Guest {
     let gpu = format!("soft:{}", gpu.spec());
     let flags = [
@@ -85,7 +86,7 @@ fn who_follows_is_told_what_happens_under_every_daemon() {
     events.until("set", "b");
     b.finish().silently();
     events.until("gone", "b");
-    assert_eq!(home.daemons().len(), 2, "they stay for who follows");
+    assert_eq!(home.daemons().len(), 2, "they stay for followers");
     drop(events);
     home.until_no_daemon();
 }

@@ -1,4 +1,4 @@
-//! What is shipped loads anywhere: binary rules, and silence in Debian 11, 12 and 13.
+//! The shipped library loads anywhere: binary rules, and no output in Debian 11, 12 and 13.
 
 use gpushare_tests::artefacts;
 use gpushare_tests::runnable::{not_runnable_here, prepared};

@@ -1,11 +1,13 @@
-//! Calls that are left by a jump, not by their return: limits and turns hold afterwards as before, nobody waits for whoever left, and the
-//! program goes on. And the opposite: a call by a signal handler inside another one is a call like any.
+//! Driver calls that are left by a jump and not by their return. Limits and turns hold afterwards
+//! as before, no thread waits for the one that jumped, and the program continues. The opposite: a
+//! call by a signal handler inside another call is an ordinary call.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Container, Daemon, Dealer, GIB, Gpu, Guest, MIB, clients, until};
 
 const MS: u64 = 1_000_000;
-/// How much deeper than the call that was left the next ones are made: at the same place, and where the left frame may lie untouched.
+/// How much deeper than the call that was left the next ones are made: at the same place, and where
+/// the left frame may lie untouched.
 const DEPTHS: [u64; 3] = [0, 4096, 100_000];
 
 struct Scene {
@@ -27,8 +29,8 @@ impl Scene {
         Self::on("")
     }
 
-    /// A driver that a call may leave by a jump: what it holds while it waits would be held for
-    /// ever (`room=locked`).
+    /// A driver whose calls may be left by a jump. A lock that such a call holds while it waits
+    /// would be held for ever (`room=locked`).
     fn without_locks() -> Self {
         Self::on("room=free")
     }
@@ -49,7 +51,7 @@ impl Scene {
         self.dealer.hears(&drained(epoch));
     }
 
-    /// A launch passes an open gate, and the turn ends when it is told to.
+    /// A launch passes an open gate, and the turn ends when it is closed.
     #[track_caller]
     fn goes_on(&mut self, epoch: u64) {
         self.dealer.open(epoch);
@@ -103,7 +105,7 @@ fn memory_is_counted_after_a_launch_was_left_at_the_gate() {
     for (epoch, depth) in (1..).step_by(2).zip(DEPTHS) {
         scene.closes(epoch);
         assert_eq!(scene.guest.ask("try 0 1000"), "try 1");
-        // What the dealer grants is 8 GiB.
+        // The dealer grants 8 GiB.
         let refused = format!("alloc {depth} {}", 9 * GIB);
         assert_eq!(scene.guest.ask(&refused), "alloc 2");
         let granted = format!("alloc {depth} {GIB}");

@@ -1,4 +1,5 @@
-//! A program under `gpushare run` gets every answer the driver alone would give: results, errors, order, with and without a limit.
+//! A program under `gpushare run` gets every answer the driver alone would give: results, errors,
+//! order, with and without a limit.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, artefacts};
@@ -22,7 +23,7 @@ fn facts(folder: &Path) -> PathBuf {
     program
 }
 
-/// What it must print: the transcript without the column of who recorded it.
+/// The expected output: the transcript without the column of its origin.
 fn transcript() -> Vec<String> {
     let path = artefacts::repository().join("softgpu/conformance/transcript.tsv");
     let text = fs::read_to_string(path).expect("the transcript is there");

@@ -1,5 +1,6 @@
-//! One user floods the daemon of all users with commands, or with connections: nearly all of its time is still others'. Counted is what is
-//! served of the flood while so many commands of root's are; how long that takes nobody asks.
+//! One user floods the daemon of all users with commands, or with connections: nearly all of the
+//! daemon's time still goes to other users. The test counts the flood's requests served while a
+//! fixed number of root's are; it does not measure time.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const ALICE: Uid = Uid::from_raw(65_534);
 const ROOT: Uid = Uid::from_raw(0);
 /// Connections at once that flood.
 const FLOODERS: usize = 8;
-/// Containers, so that a list has much to tell.
+/// Tenants, so that a list has much to tell.
 const CONTAINERS: usize = 100;
 
 /// This process is a user that connects to the daemon; then root again. One test at a time.
@@ -29,7 +30,7 @@ impl Is {
     fn user(user: Uid) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock();
-        // One that failed has become root again, too.
+        // A failed test has become root again, too.
         let alone = alone.unwrap_or_else(std::sync::PoisonError::into_inner);
         seteuid(user).expect("root may be anybody");
         Self { _alone: alone }
@@ -42,7 +43,7 @@ impl Drop for Is {
     }
 }
 
-/// Threads that do one thing again and again.
+/// Threads that repeat one operation.
 struct Flood {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
@@ -91,7 +92,8 @@ fn connects(control: PathBuf) -> impl FnMut() + Send + 'static {
     move || drop(Commands::open(&control))
 }
 
-/// A daemon of all users, with containers; `None`, noted under `test`, where this user cannot be several.
+/// A daemon of all users, with tenants; `None`, noted under `test`, where this user cannot be
+/// several.
 fn crowded(test: &str) -> Option<(Daemon, Vec<Container>)> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
@@ -108,7 +110,7 @@ fn crowded(test: &str) -> Option<(Daemon, Vec<Container>)> {
     Some((daemon, containers))
 }
 
-/// What is served of a user's flood while `times` of root's requests are.
+/// The number of a user's flood requests served while `times` of root's are.
 fn beside<F: FnMut() + Send + 'static>(
     daemon: &Daemon,
     user: Uid,

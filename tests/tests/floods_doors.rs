@@ -1,5 +1,6 @@
-//! Containers' own sockets under a flood: a user who takes all the connections they can leaves the container's programs theirs, and who
-//! connects in a loop is served at a rate, whoever they are.
+//! Tenants' own sockets under a flood. A user who opens as many connections as possible leaves
+//! places for the tenant's programs. A user who connects in a loop is served at a limited rate,
+//! whichever user it is.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const ALICE: Uid = Uid::from_raw(65_534);
 const BOB: Uid = Uid::from_raw(65_533);
 const CAROL: Uid = Uid::from_raw(65_532);
 const ROOT: Uid = Uid::from_raw(0);
-/// What one payer may have saved up, and connect in a second for long.
+/// The saved budget of one payer, and its sustained connections a second.
 const SAVED: u64 = 1024;
 const A_SECOND: u64 = 200;
 
@@ -29,7 +30,7 @@ impl Is {
     fn user(user: Uid) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock();
-        // One that failed has become root again, too.
+        // A failed test has become root again, too.
         let alone = alone.unwrap_or_else(std::sync::PoisonError::into_inner);
         seteuid(user).expect("root may be anybody");
         Self { _alone: alone }
@@ -42,7 +43,8 @@ impl Drop for Is {
     }
 }
 
-/// A daemon of all users with two containers of root's; `None`, noted under `test`, where this user cannot be several.
+/// A daemon of all users with two tenants of root's; `None`, noted under `test`, where this user
+/// cannot be several.
 fn machine(test: &str) -> Option<(Daemon, [Container; 2])> {
     if !geteuid().is_root() {
         not_runnable_here(test, "only root can be several users");
@@ -90,13 +92,14 @@ fn several_users_who_fill_it_leave_another_ones_program_a_place() {
     let crowds = [ALICE, BOB].map(|user| crowd(&socket, user, 600));
     for user in [CAROL, ROOT] {
         let _is = Is::user(user);
-        // It is greeted; the daemon hangs up on one that it has no place for.
+        // It gets a hello; the daemon closes a connection without a place.
         drop(Commands::open(&socket));
     }
     drop(crowds);
 }
 
-/// How often a user who connects in a loop is greeted there while root asks, and for how long that was.
+/// How often a user who connects in a loop gets a hello there while root sends requests, and over
+/// which time.
 fn greeted(daemon: &Daemon, user: Uid, socket: &Path) -> (u64, f64) {
     let (stop, served) = (AtomicBool::default(), Arc::<AtomicU64>::default());
     let mut root = daemon.commands();

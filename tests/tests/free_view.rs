@@ -1,5 +1,5 @@
-//! What programs are told is free: exact among the processes of a container, and where they are told their request, never more by
-//! others' doing.
+//! The free memory that programs see: exact among the processes of a tenant. Where they see their
+//! request, other tenants never raise it.
 
 use gpushare_tests::{Alone, Daemon, GIB, Gpu, Guest, MIB, clients, until};
 
@@ -72,7 +72,8 @@ fn under_a_daemon_processes_of_a_container_see_each_others_charges() {
     until("the dead's bytes are free", || free(&mut a) == at_first);
 }
 
-/// A process of the same container takes `GIB` and gives it back. What the other is told before, meanwhile and after.
+/// A process of the same tenant allocates `GIB` and frees it. Returns the other process's view
+/// before, meanwhile and after.
 fn beside_a_neighbour(flags: &[&str]) -> [u64; 3] {
     let gpu = Gpu::new("mem=16GiB");
     let alone = Alone::on(&gpu);

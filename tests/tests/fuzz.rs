@@ -1,7 +1,7 @@
 //! The differential fuzzer's kept cases, some seeds each time, and as many as there is time for.
 //!
-//! `GPUSHARE_FUZZ_SECONDS` makes it go on with new seeds for that long (`scripts/fuzz.sh`);
-//! `GPUSHARE_FUZZ_SEED` says where they begin. A case that fails is shrunk, printed, and then also
+//! `GPUSHARE_FUZZ_SECONDS` makes it continue with new seeds for that long (`scripts/fuzz.sh`);
+//! `GPUSHARE_FUZZ_SEED` sets the first seed. A case that fails is shrunk, printed, and then also
 //! written to `tests/data/fuzz.txt`, whose cases always run.
 
 use std::fs::OpenOptions;
@@ -16,7 +16,7 @@ use gpushare_tests::turns::now;
 const KEPT: &str = "tests/data/fuzz.txt";
 /// Calls a thread.
 const CALLS: usize = 150;
-/// Seeds of each mode when nobody asks for more.
+/// Default number of seeds of each mode.
 const SEEDS: u64 = 2;
 
 fn case(mode: Mode, seed: u64, threads: usize) -> Case {
@@ -55,7 +55,8 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
 }
 
-/// Seeds that are the same each time; more, beginning at the clock's reading, while there is time for them.
+/// Seeds that are the same each time; more, beginning at the clock's reading, while there is time
+/// for them.
 fn judges(mode: Mode, threads: usize) {
     let Some(seconds) = setting("GPUSHARE_FUZZ_SECONDS") else {
         (1..=SEEDS).for_each(|seed| judge(&case(mode, seed, threads)));
@@ -110,7 +111,7 @@ fn cases_that_failed_once_pass() {
     cases.iter().for_each(judge);
 }
 
-/// A referee that finds nothing could be one that looks at nothing.
+/// A referee that finds no difference might compare nothing.
 #[test]
 fn what_a_quota_changes_is_a_difference_to_a_referee_without_the_model() {
     let case = case(Mode::Quota, 1000, 1);

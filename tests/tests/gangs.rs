@@ -1,5 +1,6 @@
-//! A container on two GPUs whose kernels wait for each other, beside a tenant on each: its turns are on both at once. The figures are
-//! printed: `cargo nextest run -p gpushare-tests -E 'test(/^gangs::/)' --no-capture`.
+//! A tenant on two GPUs whose kernels wait for each other, beside a tenant on each: its turns
+//! are on both at once. The figures are printed: `cargo nextest run -p gpushare-tests -E
+//! 'test(/^gangs::/)' --no-capture`.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ fn a_collective_on_two_gpus_goes_on_beside_a_tenant_on_each() {
     let gpu = Gpu::new("count=2");
     let daemon = Daemon::in_turns(&gpu);
     let [both, one, two] = ["both", "one", "two"].map(|name| daemon.container(name, &[]));
-    // Who is alone launches as far ahead as the driver lets it, and has to finish that first.
+    // A tenant alone launches as far ahead as the driver allows, and has to finish that first.
     let mut first = working(&one, "turns", "0", 300 * US);
     let mut second = working(&two, "turns", "1", 300 * US);
     let mut gang = working(&both, "gang", "0,1", 200 * US);

@@ -1,6 +1,6 @@
-//! Gangs on shared GPUs: a container on two GPUs whose kernels wait for each other, beside a tenant
-//! on each, and containers that `--gang` names. What they get is asserted in virtual time
-//! (`shim-daemon/core/tests/gangs_shared.rs`), here it is printed: `cargo nextest run -p
+//! Gangs on shared GPUs: a tenant on two GPUs whose kernels wait for each other, beside a tenant on
+//! each, and tenants that `--gang` names. Shares are asserted in virtual time
+//! (`shim-daemon/core/tests/gangs_shared.rs`) and only printed here: `cargo nextest run -p
 //! gpushare-tests -E 'test(/^gangs_shared::/)' --no-capture`.
 
 use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ fn a_killed_member_of_a_named_gang_leaves_its_gpu_to_others() {
     for guest in [&mut left, &mut first, &mut second] {
         guest.goes_on(100);
     }
-    until("what is left of the gang is steered alone", || {
+    until("the remaining gang member is scheduled alone", || {
         matches!(daemon.share("peer").state, ShareState::Yielding { .. })
     });
     left.stops();

@@ -1,5 +1,5 @@
-//! Launches pass the gate from wherever they come: threads that come and go, destructors, signal handlers, beside forks; with the gate
-//! free, with a daemon, and with a cap that keeps closing it.
+//! Launches pass the gate from wherever they come: threads that come and go, destructors, signal
+//! handlers, beside forks; with the gate free, with a daemon, and with a cap that keeps closing it.
 
 use gpushare_protocol::wire::{Control, ControlReply};
 use gpushare_tests::guest::{clean, command, plain};
@@ -7,7 +7,8 @@ use gpushare_tests::{Alone, Daemon, Gpu, Guest, artefacts, clients};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The parts that need no more of a driver than softgpu gives. (Its locks are not for signal handlers.)
+/// The parts that need no more of a driver than softgpu gives. (Its locks are not for signal
+/// handlers.)
 const PARTS: [&str; 3] = ["churn", "destructors", "forks"];
 
 /// Runs the client and returns launches made, for each part; none may be refused.
@@ -56,7 +57,8 @@ fn launches_from_everywhere_pass_with_a_daemon() {
     all_pass(container.command(&clients::compile("gate", &[])));
 }
 
-/// All launches pass while the cap closes the gate, again and again. `first` comes before the parts.
+/// All launches pass while the cap closes the gate, again and again. `first` comes before the
+/// parts.
 #[track_caller]
 fn all_pass_while_the_gate_closes(first: &[&str]) {
     let gpu = Gpu::new("");
@@ -100,7 +102,8 @@ fn a_launch_in_a_host_callback_does_not_wait_and_is_refused() {
     assert_eq!(capped(&["callbacks"]), expected);
 }
 
-/// Runs parts of the client in one container while another wants the device too: its output, and how many turns it took.
+/// Runs parts of the client in one tenant while another wants the device too: its output, and
+/// how many turns it took.
 fn contended(parts: &[&str], microseconds: &str) -> (String, u64) {
     let client = clients::compile("gate", &[]);
     let daemon = Daemon::in_turns(&Gpu::new(""));

@@ -1,4 +1,4 @@
-//! Memory that graphs allocate is charged when they run, by what the driver reserves for it.
+//! Memory that graphs allocate is charged when they run, by the driver's reservation for it.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};

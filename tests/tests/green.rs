@@ -1,5 +1,6 @@
-//! Green contexts: their memory is their device's, their work is held back and waited for like any, and none of ours makes one
-//! current. The software GPU says so on stderr where a second thread tries to.
+//! Green contexts: their memory is their device's, and their work passes the gate like any other.
+//! The library never makes one current. The software GPU reports on stderr where a second thread
+//! tries to.
 
 use gpushare_protocol::page::lease::Turn;
 use gpushare_protocol::wire::Request;

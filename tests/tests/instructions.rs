@@ -1,5 +1,5 @@
-//! What the hot paths cost, in instructions: the same on every machine, so that it can be checked. Times are printed by
-//! `scripts/bench.sh`.
+//! The cost of the hot paths in instructions: the same on every machine, so that it can be checked.
+//! Times are printed by `scripts/bench.sh`.
 
 use gpushare_protocol::page::lease::{LeaseState, Turn};
 use gpushare_tests::dealer::turn;
@@ -13,22 +13,25 @@ use std::sync::OnceLock;
 /// Measured 459, three of them locked; 65 of them are what makes a call safe that never returns
 /// (ADR 35).
 const ALLOC_AND_FREE: i64 = 475;
-/// Instructions a pair of cuMemAllocAsync and cuMemFreeAsync may add that reuses memory of its pool.
-/// Measured 1,446, with what is reserved read once by three calls of a driver that does nothing
-/// (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
+/// Instructions that a pair of cuMemAllocAsync and cuMemFreeAsync may add when it reuses memory of
+/// its pool. Measured 1,446, with the reserved size read once by three calls of a driver that does
+/// nothing (ADR 79); 2,022 while a model of the pool's addresses spared most of these calls.
 const ALLOC_AND_FREE_ASYNC: i64 = 1_650;
-/// Instructions a cuLaunchKernel may add while everything is free. Measured 49, none of them locked: half pass on its eleven arguments.
+/// Instructions that a cuLaunchKernel may add while its tenant has no compute limit. Measured 49,
+/// none of them locked: half pass on its eleven arguments.
 const LAUNCH: i64 = 50;
 /// The same for a cuGraphLaunch, which has two. Measured 29.
 const GRAPH: i64 = 32;
-/// The same for a cuMemGetInfo, however many processes the container has. Measured 311 (13,374 when each asked the driver twice and
-/// looked at 512 slots).
+/// The same for a cuMemGetInfo, however many processes the tenant has. Measured 311 (13,374 when
+/// each asked the driver twice and looked at 512 slots).
 const INFO: i64 = 350;
 /// The same for a cuStreamSynchronize while nothing binds. Measured 19.
 const WAIT: i64 = 24;
 /// The same for a cuLaunchKernel while another tenant may be at work on the device, without and
-/// with yielding.
-const CONTENDED: i64 = 1_500;
+/// with yielding, on average. Measured 363 (1,546 when each took the device's lock): about 255 of
+/// a launch that takes no lock, and a part in 128 of one that does, enters what the others announced
+/// and puts a mark behind it.
+const CONTENDED: i64 = 400;
 /// The same for a cuEventQuery or a cuEventRecord while nothing binds: frameworks poll. Measured 7
 /// and 8.
 const SEEN: i64 = 9;
@@ -37,7 +40,7 @@ const SEEN: i64 = 9;
 const MOVE: i64 = 12;
 /// The same for a memset of 1 MiB or more, which is inside the gate meanwhile. Measured 35.
 const BULK: i64 = 40;
-/// How far two counts of one path may lie apart: rounding, and what the library's own threads do meanwhile.
+/// The tolerated difference of two counts of one path: rounding, and the library's own threads.
 const NOISE: i64 = 1;
 
 /// Pointers that the dynamic linker adjusts each time the library is loaded, into whatever program.
@@ -94,8 +97,8 @@ fn bench() -> &'static Bench {
     })
 }
 
-/// Compiles beside the final name and renames: each test is a process of its own, and others may be
-/// using it.
+/// Compiles beside the final name and renames: each test is a process of its own, and other tests
+/// may be using the file.
 fn compile(source: &Path, to: &Path, flags: &[&str]) {
     let fresh = to.with_extension(std::process::id().to_string());
     let mut cc = Command::new("cc");
@@ -112,7 +115,7 @@ fn compile(source: &Path, to: &Path, flags: &[&str]) {
 }
 
 impl Bench {
-    /// All instructions of a run beside so many processes of the same container that hold memory.
+    /// All instructions of a run beside this many processes of the same tenant that hold memory.
     fn run_beside(&self, neighbours: u32, call: &str, rounds: u64, under: &Under<'_>) -> i64 {
         let runtime = tempfile::tempdir().expect("a temporary folder");
         let mut valgrind = Command::new("valgrind");
@@ -151,7 +154,8 @@ impl Bench {
             .unwrap_or_else(|| panic!("{report}"))
     }
 
-    /// Instructions one call (or pair of calls) takes: start-up cancels out between a short run and a long one.
+    /// Instructions one call (or pair of calls) takes: start-up cancels out between a short run and
+    /// a long one.
     fn each(&self, call: &str, under: &Under<'_>) -> i64 {
         self.each_beside(0, call, under)
     }
@@ -173,11 +177,11 @@ impl Bench {
     }
 }
 
-/// What the program runs under.
+/// The environment of the program.
 enum Under<'a> {
     Nothing,
     Library,
-    /// The library in a container of a daemon with this folder, whose device has this UUID.
+    /// The library in a tenant of a daemon with this folder, whose device has this UUID.
     Daemon(&'a Path, String),
 }
 
@@ -189,7 +193,7 @@ fn valgrind_is_here(name: &str) -> bool {
     here
 }
 
-/// Checks what the library adds to a call.
+/// Checks the instructions that the library adds to a call.
 fn adds_at_most(call: &str, most: i64) {
     if !valgrind_is_here(call) {
         return;

@@ -1,5 +1,6 @@
-//! Processes killed inside the library: stopped after each of their stores to the shared page in turn, then killed there; and killed
-//! at arbitrary moments. Afterwards the books equal softgpu's truth, with forked children that live on and without.
+//! Processes killed inside the library: stopped after each of their stores to the shared page in
+//! turn, then killed there; and killed at arbitrary moments. Afterwards the books equal softgpu's
+//! truth, with forked children that live on and without.
 
 use gpushare_protocol::page::Snapshot;
 use gpushare_tests::{Gpu, Guest, MIB, artefacts, clients, guest};
@@ -17,7 +18,8 @@ const LIMIT: u64 = 192 * MIB;
 const KEPT: u64 = 10 * MIB;
 /// More than a victim asks for at once.
 const LARGEST: u64 = 6 * MIB;
-/// Looks until softgpu must have given back a dead process's memory: it does so at the eighth operation at the latest.
+/// Looks until softgpu must have given back a dead process's memory: it does so at the eighth
+/// operation at the latest.
 const LOOKS: u32 = 40;
 
 /// The library with its kill points, which no other build has.
@@ -46,7 +48,7 @@ fn library() -> &'static Path {
     })
 }
 
-/// A container on a machine of its own, with one process that lives through everything.
+/// A tenant on a machine of its own, with one process that lives through everything.
 struct Container {
     gpu: Gpu,
     observer: Observer,
@@ -79,7 +81,7 @@ impl Container {
         self.runtime.path().join("child")
     }
 
-    /// A client in this container.
+    /// A client in this tenant.
     fn command(&self, client: &str) -> Command {
         let mut command = guest::plain(&self.gpu, &clients::compile(client, &[]));
         command
@@ -121,8 +123,9 @@ impl Container {
         self.device().requested_now
     }
 
-    /// Books that never say less than the truth and, once the dead's memory has returned, the same. While a child of a dead
-    /// process lives they may be above it by `unsure`: the request its parent died in, of which nobody knows how it ended.
+    /// The accounts never show less than the truth, and equal it once the dead processes' memory
+    /// has returned. While a child of a dead process lives they may exceed it by `unsure`: the size
+    /// of the call in which its parent died, whose outcome is unknown.
     fn agree(&mut self, when: &str, unsure: u64) {
         for _ in 0..LOOKS {
             self.ask("info");
@@ -147,7 +150,7 @@ impl Container {
         );
     }
 
-    /// Every byte of the limit can be had by the one that is left, and none more.
+    /// The remaining process can allocate every byte of the limit, and none more.
     fn all_can_be_had(&mut self, when: &str) {
         let others = self.books().0 - KEPT;
         let whole = LIMIT - KEPT - others;
@@ -190,7 +193,8 @@ fn end(victim: &mut Child) {
     victim.wait().expect("our child");
 }
 
-/// Kills a victim after each of its stores. `forks` has it fork a child that lives on for a while. Returns the number of kills.
+/// Kills a victim after each of its stores. `forks` has it fork a child that lives on for a while.
+/// Returns the number of kills.
 #[expect(
     clippy::zombie_processes,
     reason = "a victim that has finished was waited for by its pid"

@@ -91,7 +91,7 @@ fn a_named_gpus_daemon_keeps_its_log_within_bounds() {
     fs::write(&log, "x".repeat(1 << 20)).unwrap();
     home.guest("one", &[]).finish().silently();
     home.until_no_daemon();
-    assert!(size("log.1") <= 1 << 20, "and only that one");
+    assert!(size("log.1") <= 1 << 20, "and no third file");
     assert_eq!(
         names(&world),
         [

@@ -1,6 +1,6 @@
 //! Tenants that lie about their turns, with real kernels: their neighbour loses no more than
-//! POLICIES.md says. The figures are printed; asserted is what a busy machine cannot change. That
-//! a liar gets no turn more than its neighbour is asserted in virtual time
+//! POLICIES.md says. The figures are printed; the assertions hold on a busy machine too. That a
+//! liar gets no more turns than its neighbour is asserted in virtual time
 //! (`shim-daemon/core/tests/holders.rs`).
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch, clients, until};
 /// Between two looks of a liar's.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What is untrue.
+/// The lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lie {
-    /// It says that it has drained as soon as it is told to, and its kernels run on.
+    /// It reports that it has drained as soon as its turn is closed, and its kernels continue.
     Drained,
     /// It never says that it has drained.
     Mute,
@@ -86,7 +86,7 @@ fn working(mut guest: Guest) -> Guest {
     guest
 }
 
-/// Nanoseconds in which these processes had the device while the first container had its turn.
+/// Nanoseconds in which these processes had the device while the first tenant had its turn.
 fn had(seen: &Seen, pid: u64) -> u64 {
     let turns = seen.leases[0].iter().filter(|stretch| stretch.is_turn());
     let spells = || {
@@ -104,7 +104,7 @@ fn had(seen: &Seen, pid: u64) -> u64 {
     .sum()
 }
 
-/// An honest container beside one that lies while its kernels run all the time.
+/// An honest tenant beside a lying one whose kernels run all the time.
 fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     let gpu = Gpu::new("");
     let daemon = Daemon::in_turns(&gpu);
@@ -135,8 +135,8 @@ fn beside(lie: Lie, watched: impl Fn(&Daemon, &mut Guest)) {
     kernels.kill();
 }
 
-/// While the honest one has sixty turns more, the other has at most twice as many: a busy machine may keep the honest
-/// one from asking in time.
+/// While the honest one has sixty turns more, the other has at most twice as many: a busy machine
+/// may keep the honest one from asking in time.
 fn turns_are_shared(daemon: &Daemon, honest: &mut Guest) {
     let before = (daemon.share("good").turns, daemon.share("liar").turns);
     let count = honest.number("count");

@@ -1,9 +1,11 @@
-//! Calls at unusual moments end as they do without the library: in destructors, around fork and exec, in a race for the first.
+//! Calls at unusual moments end as they do without the library: in destructors, around fork and
+//! exec, in a race for the first.
 
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Daemon, Gpu, Guest, artefacts, clients};
 
-/// The client's output without the library, then with it: by a plain preload, under `gpushare run`, in a daemon's container.
+/// The client's output without the library, then with it: by a plain preload, under `gpushare run`,
+/// in a daemon's tenant.
 fn outputs(moment: &str) -> [String; 4] {
     let client = clients::compile("lifecycle", &[]);
     // A library's destructor calls the driver after its teardown.

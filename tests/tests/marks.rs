@@ -1,5 +1,6 @@
-//! Marks of the gate's in a real program's streams: they make no stream wait for another, and nothing is called drained while work runs
-//! that they do not stand behind, whatever streams it is in. Under turns that a test deals.
+//! Marks of the gate's in a real program's streams: they make no stream wait for another, and
+//! nothing is called drained while work runs that they do not stand behind, whatever streams it is
+//! in. Under turns that a test deals.
 
 use gpushare_protocol::wire::Request;
 use gpushare_tests::{Dealer, Gpu, Guest, clients, until};
@@ -69,7 +70,7 @@ impl Scene {
         self.drains(99);
     }
 
-    /// Closes `epoch` and waits until a launch in `stream` waits. What was said until then.
+    /// Closes `epoch` and waits until a launch in `stream` waits. Returns the reports until then.
     #[track_caller]
     fn closes(&mut self, epoch: u64, stream: u32) -> Vec<Request> {
         let wanted = Request::Wanted { column: 0, epoch };
@@ -111,7 +112,7 @@ fn drained(epoch: u64) -> Request {
     Request::Drained { column: 0, epoch }
 }
 
-/// Two streams, one of which waits for what the other writes later, met by a first close.
+/// Two streams, one of which waits for a value that the other writes later, at a first close.
 #[track_caller]
 fn a_stream_that_waits_for_another_is_let_go(faults: &str, flags: [u32; 2], other: u32) {
     let mut scene = Scene::new(faults);
@@ -121,7 +122,7 @@ fn a_stream_that_waits_for_another_is_let_go(faults: &str, flags: [u32; 2], othe
         "await 1",
     ]);
     scene.dealer.open(1);
-    // The marks come just after the close, and sooner than what is asked many times meanwhile.
+    // The marks are recorded just after the close, before the many queries meanwhile.
     let mut said = scene.closes(1, other);
     for _ in 0..200 {
         assert_eq!(scene.guest.ask("query 1"), "query 600", "it waits");
@@ -155,7 +156,8 @@ fn a_mark_behind_the_legacy_streams_own_work_holds_no_stream_up() {
     for faults in DRIVERS {
         let mut scene = Scene::new(faults);
         scene.dealer.open(1);
-        // The mark belongs behind a kernel nobody knows; another is behind it when the gate closes.
+        // The mark belongs behind an unmeasured kernel; another kernel is behind it when the gate
+        // closes.
         scene.does(&["make 1 0", "make 2 0", "launch 0 1000"]);
         scene.is_done(0);
         scene.does(&["await 1"]);
@@ -167,7 +169,8 @@ fn a_mark_behind_the_legacy_streams_own_work_holds_no_stream_up() {
     }
 }
 
-/// What `work` puts on the device, some 100 ms, is over when the turn is called drained. `first` comes before.
+/// What `work` puts on the device, some 100 ms, is over when the turn is called drained. `first`
+/// comes before.
 #[track_caller]
 fn is_waited_for(faults: &str, first: &[&str], bound: bool, work: &[&str]) {
     let mut scene = Scene::new(faults);

@@ -1,5 +1,6 @@
-//! Every way of finding the driver's functions, times every way of allocating: each stops at the limit with CUDA's
-//! out-of-memory, frees to where it began, and stops there again. Whether it did is softgpu's word, not ours.
+//! Every way of finding the driver's functions, times every way of allocating: each stops at the
+//! limit with CUDA's out-of-memory, frees to where it began, and stops there again. Whether it did
+//! is softgpu's word, not ours.
 
 use gpushare_tests::{Gpu, Guest, MIB, clients, guest};
 use softgpu::inspect::Observer;
@@ -10,7 +11,8 @@ const CHUNK: u64 = 8 * MIB;
 /// Pools and graphs take memory in steps this large, so that the last step may not fit.
 const STEP: u64 = 32 * MIB;
 
-/// Runs one path under every binding. `slack` is what may be left of the limit when the first allocation is refused.
+/// Runs one path under every binding. `slack` is the largest rest of the limit when the first
+/// allocation is refused.
 fn every_binding_stops_at_the_limit(path: &str, slack: u64) {
     for binding in BINDINGS {
         let gpu = Gpu::new("mem=2GiB");

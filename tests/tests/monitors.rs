@@ -1,16 +1,17 @@
-//! NVML inside a container shows the container: its limit, what it uses, its own processes, also to tools that never start CUDA.
+//! NVML inside a tenant shows the tenant: its limit, its usage and its own processes, also to tools
+//! that never start CUDA.
 
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{GIB, Gpu, Guest, MIB, clients};
 
-/// What the monitor prints when run next to `name`'s programs, with the pid it is to look for.
+/// The monitor's output when run next to `name`'s programs, with the pid it is to look for.
 fn monitor(gpu: &Gpu, flags: &[&str], pid: &str) -> String {
     let mut run = command(gpu, flags);
     run.arg(clients::compile("monitor", &[])).arg(pid);
     Guest::start(run).finish().silently()
 }
 
-/// Starts the quota client in a container and allocates.
+/// Starts the quota client in a tenant and allocates.
 fn busy(gpu: &Gpu, flags: &[&str], bytes: u64) -> Guest {
     let mut guest = Guest::client(gpu, flags, "quota").started();
     assert_eq!(guest.ask(&format!("alloc {bytes}")), "alloc 0");

@@ -79,7 +79,7 @@ fn a_client_stays_one_when_the_mps_daemon_or_ours_goes() {
     let mut guest = dealt(&dealer, &mps);
     mps.die();
     dealer.leave();
-    // One that has registered again asks again for the context that it has.
+    // A process that has registered again asks again for its existing context.
     let opened = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&opened);
     dealer.bank(move |request| {
@@ -138,7 +138,7 @@ fn a_cap_that_mps_does_not_keep_is_kept_by_the_gate() {
     }
 }
 
-/// `gpushare run <flags>` of a shell that says what it was given, with `mps` as its pipe folder.
+/// `gpushare run <flags>` of a shell that prints its environment, with `mps` as its pipe folder.
 fn told(home: &Home, mps: Option<&Mps>, flags: &[&str]) -> Output {
     let mut run = home.run("a", flags);
     run.args([

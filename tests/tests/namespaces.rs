@@ -1,5 +1,5 @@
-//! Processes of one container in pid namespaces of their own, where the same number is another process in each: what a dead one held comes
-//! back, and what a living one holds does not.
+//! Processes of one tenant in pid namespaces of their own, where the same number is another process
+//! in each. The memory of a dead process returns; that of a live one does not.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn the_dead_of_another_pid_namespace_do_not_hold_memory_for_ever() {
             "alloc 2",
             "it lives"
         );
-        // Ends the namespace a moment later: nothing outside can wait for what is in it.
+        // Ends the namespace a moment later: no process outside can wait for those in it.
         other.kill();
         let began = Instant::now();
         while living.ask(&format!("alloc {}", 192 * MIB)) != "alloc 0" {

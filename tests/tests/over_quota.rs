@@ -1,4 +1,4 @@
-//! A call that is wrong and over the quota as well answers what it answers without gpushare; one
+//! A call that is invalid and over the quota returns the same error as without gpushare; a call
 //! that is only over the quota runs out of memory. Nothing is allocated on the way.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ const OUT_OF_MEMORY: &str = "2";
 /// Under all that the client asks for.
 const LIMIT: u64 = 64 * MIB;
 
-/// Names of calls and what they answered.
+/// Names of calls and their answers.
 type Answers = Vec<(String, String)>;
 
 fn answers(mut run: Command, section: &str) -> Answers {
@@ -29,7 +29,7 @@ fn answers(mut run: Command, section: &str) -> Answers {
     text.lines().map(pair).collect()
 }
 
-/// What the quota must make of the answers without it: those that succeed run out of memory.
+/// The expected answers under the quota: calls that succeed without it run out of memory.
 fn expected(bare: Answers) -> Answers {
     let under = |(name, answer): (String, String)| {
         let is_right = name.contains(".right");
@@ -87,7 +87,7 @@ sections! {
     without_a_context_that_is_said_over_quota_too: "bare";
 }
 
-/// A container that may burst over its request, and waits for a day.
+/// A tenant that may burst over its request, and waits for a day.
 const WAITS: [(&str, &str); 3] = [
     ("GPUSHARE_MEM_LIMIT", "1GiB"),
     ("GPUSHARE_MEM_REQUEST", "1MiB"),

@@ -1,6 +1,6 @@
-//! What a program waits for or finds complete is known to be complete, without a mark: by events,
-//! by questions, by synchronous copies. And nothing is taken for complete that is not. Under turns
-//! that a test deals.
+//! Work that a program itself finds complete is known to be complete, without a mark: by events, by
+//! queries, by synchronous copies. No unfinished work is taken for complete. Turns are given by the
+//! test.
 //!
 //! Each scene makes marks useless: behind the kernel its stream waits for a value, and a mark
 //! behind that is not passed.
@@ -23,7 +23,7 @@ fn is_known(stream: u32, before: &[&str], then: impl FnOnce(&mut Scene), after: 
     ends(scene, stream);
 }
 
-/// What the program does teaches nothing of the kernel.
+/// The program's calls teach the library nothing about the kernel.
 #[track_caller]
 fn is_not_known(stream: u32, lines: &[&str]) {
     let mut scene = Scene::measured("");

@@ -1,5 +1,5 @@
-//! Programs in pid namespaces of their own, as every container engine makes them: their pids are not the daemon's, and two of them may have the
-//! same.
+//! Programs in pid namespaces of their own, as every container engine makes them: their pids are
+//! not the daemon's, and two of them may have the same pid.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -88,7 +88,7 @@ fn the_daemon_knows_a_program_by_the_pid_it_has_here_and_measures_it() {
     let pid = inner(&guest);
     let row = daemon.until("one", |row| row.processes[0].overhead > 0);
     assert_eq!(row.processes[0].pid, pid);
-    // What the context takes is known for this process's, though NVML lists it by another pid than its own.
+    // The context's cost is known for this process, though NVML lists it by another pid.
     let row = daemon.until("one", |row| row.overhead < 512 << 20);
     assert_eq!(row.overhead, 96 << 20);
     end(pid);
@@ -142,7 +142,8 @@ fn a_program_in_a_namespace_is_none_of_the_unmanaged() {
     assert!(told.text.contains(&pid), "{}", told.text);
 }
 
-/// A quota client under a plain preload, without a daemon, in the container `one` of this runtime folder.
+/// A quota client under a plain preload, without a daemon, in the tenant `one` of this runtime
+/// folder.
 fn alone(gpu: &Gpu, runtime: &Path) -> Command {
     let mut command = guest::clean(&clients::compile("quota", &[]));
     command
@@ -155,7 +156,7 @@ fn alone(gpu: &Gpu, runtime: &Path) -> Command {
     command
 }
 
-/// A folder with an NVML that lists the machine's pids to everybody, as some drivers do.
+/// A folder with an NVML that lists the machine's pids to every process, as some drivers do.
 fn machines_nvml() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = artefacts::repository().join("tests/clients/stub_nvml.c");
@@ -169,7 +170,8 @@ fn machines_nvml() -> tempfile::TempDir {
     folder
 }
 
-/// What a monitor sees in the pid namespace of `beside` that looks for `wanted`, where NVML says that these processes are there.
+/// The output of a monitor in the pid namespace of `beside` that looks for `wanted`, where NVML
+/// lists these processes.
 fn monitored(
     command: Command,
     nvml: &Path,
@@ -226,7 +228,7 @@ fn a_monitor_in_a_namespace_sees_its_containers_processes_by_its_own_pids() {
         assert!(text.ends_with("listed: 0\n"), "not the machine's: {text}");
     }
     let text = seen(machine[2]);
-    assert!(text.ends_with("listed: 0\n"), "nobody else's: {text}");
+    assert!(text.ends_with("listed: 0\n"), "no other process: {text}");
     for guest in [second, stranger] {
         guest.finish().silently();
     }
@@ -279,7 +281,8 @@ fn without_a_daemon_the_dead_count_until_the_driver_gave_back() {
     if !possible() {
         return;
     }
-    // No room for both: what is granted before the dead have given back, the driver refuses.
+    // No room for both: memory granted before the dead processes have freed theirs, the driver
+    // refuses.
     let gpu = Gpu::new("mem=5GiB,ctx=2MiB");
     let folder = runtime();
     let mut first = started(nested(&alone(&gpu, folder.path())));

@@ -1,4 +1,5 @@
-//! `GPUSHARE_LOG` and `GPUSHARE_DISABLE` under a plain preload: silent unless asked, out of the way if told.
+//! `GPUSHARE_LOG` and `GPUSHARE_DISABLE` under a plain preload: silent by default, inactive when
+//! disabled.
 
 use std::fs;
 

@@ -1,16 +1,17 @@
-//! Many threads and processes allocate from pools, or run graphs that allocate, at their limit: not a byte above it at any instant, by softgpu's word; nothing is lost,
-//! and nothing hangs.
+//! Many threads and processes allocate from pools, or run graphs that allocate, at their limit: not
+//! a byte above it at any instant, by softgpu's word; nothing is lost, and nothing hangs.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};
 
-/// Runs `processes` of one container, each with these arguments for `poolstorm`.
+/// Runs `processes` of one tenant, each with these arguments for `poolstorm`.
 #[track_caller]
 fn storm(processes: usize, seed: u64, arguments: &[&str]) {
     storm_of("poolstorm", 512 * MIB, processes, seed, arguments);
 }
 
-/// Runs `processes` of one container with `limit` bytes, each the client `program` with these arguments.
+/// Runs `processes` of one tenant with `limit` bytes, each the client `program` with these
+/// arguments.
 #[track_caller]
 fn storm_of(program: &str, limit: u64, processes: usize, seed: u64, arguments: &[&str]) {
     let gpu = Gpu::new(&format!("seed={seed}"));
@@ -34,7 +35,7 @@ fn storm_of(program: &str, limit: u64, processes: usize, seed: u64, arguments: &
         got_in_all += got;
     }
     assert!(got_in_all > 0);
-    // Everything is freed while nobody allocates; the last one sees all of it.
+    // All memory is freed while no thread allocates; the last thread sees all of it.
     let mut last = String::new();
     for guest in &mut guests {
         last = guest.ask("");

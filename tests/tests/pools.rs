@@ -1,4 +1,5 @@
-//! Stream-ordered memory: a pool is charged with what the driver reserves for it, and the limit holds for pools too.
+//! Stream-ordered memory: a pool is charged with the driver's reservation for it, and the limit
+//! holds for pools too.
 
 use gpushare_tests::guest::command;
 use gpushare_tests::{Gpu, Guest, MIB, clients};
@@ -206,7 +207,8 @@ fn a_destroyed_pool_is_paid_for_until_its_frees_are_over() {
     }
 }
 
-/// A program that never waits for its stream: what it freed long ago is credited though the stream is never idle.
+/// A program that never waits for its stream: memory freed long ago is credited though the stream
+/// is never idle.
 #[test]
 fn frees_of_a_stream_that_is_never_idle_are_credited() {
     let gpu = Gpu::new("");

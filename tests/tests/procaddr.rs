@@ -1,5 +1,5 @@
-//! `cuGetProcAddress` answers through the library as it does without it: the same function for every name, version and flag, ours
-//! where we hook it.
+//! `cuGetProcAddress` answers through the library as it does without it: the same function for
+//! every name, version and flag, ours where we hook it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,7 +9,8 @@ use gpushare_cuda_abi::symbols::{self, cuda_by_name};
 use gpushare_tests::guest::plain;
 use gpushare_tests::{Gpu, artefacts, clients};
 
-/// Every base name just before and at every version where its function changes, and at some a newer program may ask for.
+/// Every base name just before and at every version where its function changes, and at some a newer
+/// program may ask for.
 fn questions() -> String {
     let mut names: Vec<&str> = symbols::CUDA.iter().map(|row| row.base).collect();
     names.extend([
@@ -62,7 +63,7 @@ fn answers(driver: u32, questions: &str, preload: bool) -> String {
     String::from_utf8(output.stdout).expect("the client prints text")
 }
 
-/// The line with the functions that we hook marked as ours, which is what it must be with the library.
+/// The line with the hooked functions marked as ours, as it must be with the library.
 fn expected(line: &str) -> String {
     let mark = |word: &str| match cuda_by_name(word) {
         Some((_, row)) if row.hooked() => format!("{word}@ours"),

@@ -1,5 +1,5 @@
-//! Processes of one container race for its memory: never more than the limit at any instant, by softgpu's word, and nothing that
-//! fits is refused.
+//! Processes of one tenant race for its memory: never more than the limit at any instant, by
+//! softgpu's word, and nothing that fits is refused.
 
 use gpushare_tests::{Gpu, Guest, MIB};
 use softgpu::inspect::Observer;
@@ -28,7 +28,7 @@ impl Container {
         Self { observer, guests }
     }
 
-    /// Tells every guest its line at once, and returns what they answer.
+    /// Sends every guest its line at once, and returns their answers.
     fn all(&mut self, line: impl Fn(usize) -> String) -> Vec<String> {
         thread::scope(|scope| {
             let asked: Vec<_> = self
@@ -47,7 +47,7 @@ impl Container {
         })
     }
 
-    /// The most that was ever requested of the device, and what is now.
+    /// The highest and the current total requested of the device.
     fn requested(&self) -> (u64, u64) {
         let device = &self
             .observer
@@ -115,7 +115,7 @@ fn greedy_processes_never_pass_the_limit_together() {
 #[test]
 fn huge_requests_that_are_refused_disturb_nobody() {
     let mut container = Container::start();
-    // Everybody holds something at all times, so that the whole limit never fits.
+    // Every process holds some memory at all times, so that the whole limit never fits.
     container.all(|index| format!("fit {} 10 {}", LIMIT / PROCESSES, index + 1));
     let answers = container.all(|index| match index {
         0 => format!("huge {LIMIT} 2000"),

@@ -1,4 +1,5 @@
-//! A driver that fails: what was booked for the call is given back, and what could not be freed stays booked.
+//! A driver that fails: charges for a failed call are returned, and memory that could not be freed
+//! stays charged.
 
 use gpushare_tests::{Gpu, Guest, MIB, clients, guest};
 use softgpu::inspect::Observer;

@@ -1,4 +1,5 @@
-//! `gpushare run` as if it were not there: statuses, streams, signals, job control, and nothing left behind.
+//! `gpushare run` as if it were not there: statuses, streams, signals, job control, and nothing
+//! left behind.
 
 use gpushare_tests::guest::{command, gpushare};
 use gpushare_tests::{Gpu, Guest, artefacts, clients};
@@ -117,8 +118,8 @@ fn standard_streams_are_the_programs_own() {
     );
 }
 
-/// Waits for signals instead of handling them: what Python's handlers are told between two of its looks, they see at the next system call that
-/// is interrupted, and `read` may be asleep by then.
+/// Waits for signals instead of handling them. Python runs a handler at the next interrupted system
+/// call; a signal between two of its checks may find `read` asleep.
 const ECHO_SIGNALS: &str = "
 import os, signal, sys, threading
 wanted = {getattr(signal, name) for name in sys.argv[1:]}
@@ -275,7 +276,7 @@ fn a_process_left_behind_keeps_its_container() {
     let fifo = runtime.path().join("in");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let client = clients::compile("quota", &[]);
-    // The client outlives its shell; what it answers comes through the pipe it keeps open.
+    // The client outlives its shell; its answers come through the pipe that it keeps open.
     let script = format!("{} <{} & exec cat", client.display(), fifo.display());
     let mut run = command(&gpu, &["--mem-limit", "1GiB"]);
     run.env("XDG_RUNTIME_DIR", runtime.path())

@@ -1,6 +1,5 @@
-//! What a process tells the daemon of its work in the usage page: how much was completed, and for
-//! how long some was pending. Held against the software GPU's own books, under turns that a test
-//! deals by hand.
+//! A process's reports of its work in the usage page: how much was completed, and for how long some
+//! was pending. Compared with the software GPU's accounts, under turns that the test gives.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -30,7 +29,7 @@ fn started(dealer: &Dealer) -> Guest {
     dealer.client("turns").started()
 }
 
-/// What the first process says of the first device.
+/// The first process's line of the first device.
 fn line(dealer: &Dealer) -> &Line {
     dealer.usage().line(0, 0).expect("the first slot")
 }
@@ -55,8 +54,8 @@ fn waits(guest: &mut Guest) {
     assert_eq!(guest.ask("sync 1"), "sync 0");
 }
 
-/// Runs so many kernels in rows of `row`, waiting for each row, and returns what the library and
-/// what the books say they took.
+/// Runs this many kernels in rows of `row`, waiting for each row. Returns their time according to
+/// the library and to the software GPU.
 fn runs(
     gpu: &Gpu,
     dealer: &Dealer,
@@ -103,7 +102,7 @@ fn service_is_what_the_books_say_though_others_may_work_all_the_time() {
     for kernel in [300 * US, 20 * US] {
         runs(&gpu, &dealer, &mut guest, 20, 100, kernel);
     }
-    // The same function and shape: what it takes is learned anew.
+    // The same function and shape: its duration is learned anew.
     runs(&gpu, &dealer, &mut guest, 60, 100, 300 * US);
     assert!(!pending(&dealer).is_guessed(), "it was measured");
     agree(runs(&gpu, &dealer, &mut guest, 20, 100, 300 * US));

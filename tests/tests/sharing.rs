@@ -1,4 +1,5 @@
-//! Memory opened from another process, memory on another device than the context's, and calls no driver accepts.
+//! Memory opened from another process, memory on another device than the context's, and calls no
+//! driver accepts.
 
 use gpushare_tests::{GIB, Gpu, Guest, MIB, clients, guest};
 
@@ -34,7 +35,7 @@ fn memory_opened_from_another_container_is_charged_to_its_maker() {
     assert_eq!(
         maker.ask("info"),
         format!("info {}", 16 * MIB),
-        "closing credits nobody"
+        "closing credits no process"
     );
     assert_eq!(maker.ask("free"), "free 0");
     assert_eq!(maker.ask("info"), format!("info {}", 64 * MIB));

@@ -17,7 +17,7 @@ fn says(home: &Home, regime: &str, table: &str) {
     let shown = device(home)["node"]["sharing"].clone();
     assert_eq!(shown["now"], regime, "{shown}");
     assert_eq!(shown["mode_changes_a_minute"], 0, "{shown}");
-    assert_eq!(shown["books_off"], json!(null), "nobody worked: {shown}");
+    assert_eq!(shown["books_off"], json!(null), "no tenant worked: {shown}");
     assert_eq!(home.row("one").expect("a row")["sharing"], shown);
     let text = home.gpushare(&["devices"]).stdout;
     let text = String::from_utf8_lossy(&text);

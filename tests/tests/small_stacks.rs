@@ -1,5 +1,5 @@
-//! A thread with very little stack may be the first to call the driver: the library needs not much more than the driver itself, and its
-//! own threads have stacks of their own.
+//! A thread with very little stack may be the first to call the driver: the library needs not much
+//! more than the driver itself, and its own threads have stacks of their own.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Daemon, Gpu, Guest, clients, until};
 
-/// What the library may need more than the driver. An optimised build needs far less than this one.
+/// The stack that the library may need beyond the driver's. An optimised build needs far less.
 const MORE: usize = 24 << 10;
 /// The least a thread may have, which is also the step in which the driver's need is sought.
 const LEAST: usize = 16 << 10;
 
-/// Whether a thread with so much stack can start the driver and launch, in a program that ends there and then if it cannot.
+/// Whether a thread with so much stack can start the driver and launch, in a program that ends
+/// there and then if it cannot.
 fn suffices(mut command: Command, bytes: usize) -> bool {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
@@ -22,7 +23,7 @@ fn suffices(mut command: Command, bytes: usize) -> bool {
     child.wait_with_output().expect("a child").stdout == b"tiny 0\n"
 }
 
-/// What the driver alone needs on this machine.
+/// The stack that the driver alone needs on this machine.
 fn least(gpu: &Gpu) -> usize {
     let client = clients::compile("turns", &[]);
     (1..16)

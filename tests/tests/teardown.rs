@@ -1,5 +1,6 @@
-//! Programs that end while the gate thread is at work: it calls the driver no more once the driver is torn down (the software GPU would
-//! abort them), none is kept from ending, and what they may do on their way out they do.
+//! Programs that end while the gate thread is at work. The thread does not call the driver after
+//! its teardown (the software GPU would abort them), delays no program's end, and permits every
+//! call that a program may make while it exits.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Limits of a device's time on the command line: taken, shown, changed, told apart, refused where nobody can keep them.
+//! Limits of a device's time on the command line: accepted, shown, changed, distinguished, and
+//! refused where they cannot be enforced.
 
 use gpushare_tests::Home;
 use serde_json::json;

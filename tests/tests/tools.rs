@@ -1,5 +1,6 @@
-//! Programs under tools: a library that the driver itself loads (profilers, checkers), one that wraps the same functions, a debugger,
-//! and cuda-checkpoint, which locks a process out of its driver. Limits hold, nothing hangs, nothing is printed.
+//! Programs under tools: a library that the driver itself loads (profilers, checkers), a library
+//! that wraps the same functions, a debugger, and cuda-checkpoint, which locks a process out of its
+//! driver. Limits hold, nothing hangs, nothing is printed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,7 +95,8 @@ fn a_wrapper_preloaded_after_us_sees_all_calls_and_the_limit_holds() {
     assert_eq!(said, within_32_mib(20, 32, 66));
 }
 
-/// Runs `tooled` in a debugger that stops at these places and goes on each time. `None` where there is none.
+/// Runs `tooled` in a debugger that stops at these places and goes on each time. `None` where there
+/// is none.
 fn debugged(test: &str, places: &[&str]) -> Option<String> {
     let there = Command::new("gdb").arg("--version").output();
     if !there.is_ok_and(|output| output.status.success()) {
@@ -210,7 +212,7 @@ fn a_process_locked_out_of_its_driver_still_answers_and_drains_later() {
             assert!(info.starts_with("info 0 "), "{info}");
         }
         let drained = Request::Drained { column: 0, epoch };
-        // Where it happened to have nothing under way it needs nobody to tell it so.
+        // If no work happened to be in flight, the drained report comes without a query.
         let had_nothing = dealer.said().contains(&drained);
         lock.unlock();
         if !had_nothing {

@@ -1,5 +1,6 @@
-//! The gate of a real program under turns that a test deals by hand: in order, out of order, forged, and by a daemon that is silent, gone,
-//! or another. No launch waits without an end, nothing fails, nothing is printed.
+//! The gate of a real program under turns that a test deals by hand: in order, out of order,
+//! forged, and by a daemon that is silent, gone, or another. No launch waits without an end,
+//! nothing fails, nothing is printed.
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::wire::Request;
@@ -34,7 +35,8 @@ fn wanted(epoch: u64) -> Request {
     Request::Wanted { column: 0, epoch }
 }
 
-/// Closes `epoch`, waits until that is drained, and shows that a launch waits, says so once, and does not run.
+/// Closes `epoch`, waits until that is drained, and shows that a launch waits, says so once, and
+/// does not run.
 #[track_caller]
 fn is_closed(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
     dealer.close(epoch);
@@ -106,7 +108,8 @@ fn a_turn_is_over_only_when_its_last_work_is() {
     guest.finish().silently();
 }
 
-/// Closes the first turn beside a kernel that does not end, and waits until a launch behind it waits. What was said until then.
+/// Closes the first turn beside a kernel that does not end, and waits until a launch behind it
+/// waits. Returns the reports until then.
 fn waits_beside_endless_work(dealer: &Dealer, guest: &mut Guest) -> Vec<Request> {
     dealer.open(1);
     assert_eq!(guest.ask(&format!("launch 1 {}", 600_000 * MS)), "launch 0");
@@ -144,7 +147,7 @@ fn a_waiter_says_so_again_when_a_turn_went_by_unseen() {
     let dealer = Dealer::start(&gpu);
     let mut guest = started(&dealer);
     waits_beside_endless_work(&dealer, &mut guest);
-    // What was said of the first turn is over with the second, which nobody here has seen open.
+    // Reports about the first turn end with the second, which no process here has seen open.
     dealer.close(2);
     dealer.hears(&wanted(2));
     dealer.open(3);
@@ -162,13 +165,13 @@ fn a_silent_daemon_keeps_nobody_waiting_and_the_next_is_obeyed() {
     dealer.beat(false);
     goes(&mut guest);
     dealer.beat(true);
-    // Under the epoch that it was closed in: what was silent for a while has not forgotten it.
+    // Under the epoch in which it was closed: the process remembers it after a silent time.
     dealer.hears(&drained(7));
     is_closed(&gpu, &dealer, &mut guest, 8);
     dealer.leave();
     goes(&mut guest);
     dealer.come_back();
-    // It has met no processes yet; whoever comes obeys it.
+    // It has met no processes yet; each new process obeys it.
     until("the gate follows the next daemon", || {
         dealer.close(1);
         dealer.said().contains(&drained(1))

@@ -1,5 +1,6 @@
-//! Programs that end, fail, fork or become others while they hold a turn or finish one: their neighbour goes on, nothing of theirs is
-//! left in the daemon's books. Nobody is let in beside one that does not finish, so that it shows if one is waited for.
+//! Programs that end, fail, fork or exec while they hold a turn or finish one: their neighbour
+//! continues, and none of their state remains in the daemon. The daemon starts no tenant beside one
+//! that does not finish, so the test would show such a wait.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -20,7 +21,7 @@ fn storming(container: &Container) -> Guest {
     guest
 }
 
-/// Waits until nothing of the container's is left.
+/// Waits until nothing of the tenant's is left.
 #[track_caller]
 fn nothing_is_left(daemon: &Daemon, name: &str) {
     let row = daemon.until(name, |row| row.processes.is_empty() && row.limbo == 0);

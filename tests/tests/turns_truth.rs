@@ -1,16 +1,18 @@
-//! What the software GPU's books say of the turns: while one container has its turn nothing of another's runs, whatever its threads do.
+//! The turns according to the software GPU's accounts: while one tenant has its turn, no work of
+//! another runs, whatever its threads do.
 
 use gpushare_tests::turns::{STRICT, Seen};
 use gpushare_tests::{Container, Daemon, Gpu, Guest, Watch};
 
-/// Turns each container must have had: a gate that closed seldom shows little.
+/// Turns each tenant must have had: a gate that closed seldom shows little.
 const TURNS: u64 = 60;
 
 fn started(container: &Container) -> Guest {
     container.client("turns", &[]).started()
 }
 
-/// Asserts that nothing of one's ran while another had its turn. `pids` are each container's processes.
+/// Asserts that nothing of one's ran while another had its turn. `pids` are each tenant's
+/// processes.
 #[track_caller]
 fn nobody_runs_in_anothers_turn(seen: &Seen, pids: &[Vec<i32>]) {
     for (mine, leases) in pids.iter().zip(&seen.leases) {

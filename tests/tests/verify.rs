@@ -1,5 +1,6 @@
-//! `scripts/gpu/verify.py`, which is meant for machines this project seldom sees: on the software GPU its report is whole, and says so of what passed, what
-//! hung, what could not be shown, and what there was no time for. Its figures are nobody's concern here.
+//! `scripts/gpu/verify.py` is meant for machines that this project seldom has. On the software GPU
+//! its report is complete: it names the rows that passed, hung, could not run, or had no time left.
+//! Its figures are not checked here.
 
 use gpushare_tests::artefacts;
 use std::fs::{self, Permissions};
@@ -14,7 +15,7 @@ struct Run {
 }
 
 impl Run {
-    /// The verdict of a row and what was seen.
+    /// The verdict of a row and its observation.
     fn row(&self, name: &str) -> (&str, &str) {
         let start = format!("| {name} | **");
         let line = self.report.lines().find(|line| line.starts_with(&start));
@@ -50,7 +51,8 @@ fn verify(gpushare: &Path, flags: &[&str]) -> Run {
     Run { output, report }
 }
 
-/// A `gpushare` that hangs, with a child, where the command line holds `word`; otherwise it is the real one.
+/// A `gpushare` that hangs, with a child, where the command line holds `word`; otherwise it is the
+/// real one.
 fn hangs_at(word: &str) -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for library in [

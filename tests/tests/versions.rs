@@ -1,5 +1,6 @@
-//! A running container keeps its library for months: the library of an earlier build under this daemon, this library under
-//! that daemon, and daemons of both builds after each other. Second tier, because it builds the earlier commit.
+//! A running tenant keeps its library for months: the library of an earlier build under this
+//! daemon, this library under that daemon, and daemons of both builds after each other. Second
+//! tier, because it builds the earlier commit.
 
 use std::path::PathBuf;
 
@@ -47,7 +48,8 @@ fn alloc(bytes: u64) -> String {
     format!("alloc {bytes}")
 }
 
-/// Two bursts collide: the second waits, and is served when the first frees; what is above its limit is refused at once.
+/// Two bursts collide: the second waits, and is served when the first frees. An ask above its limit
+/// is refused at once.
 fn collide(daemon: &Daemon, libraries: [&Build; 2]) {
     let (a, b) = (daemon.container("a", &BURST), daemon.container("b", &BURST));
     let (mut a, mut b) = (ready(&a, libraries[0]), ready(&b, libraries[1]));
@@ -99,7 +101,11 @@ fn follow(first: &Build, next: &Build) {
     for guest in &mut guests {
         assert_eq!(guest.ask("free 1"), "free 0");
     }
-    assert_eq!(waiter.line(), GRANTED, "who waited is served by the next");
+    assert_eq!(
+        waiter.line(),
+        GRANTED,
+        "the waiting ask is served by the next daemon"
+    );
     let mut late = ready(&containers[1], next);
     assert_eq!(late.ask(&alloc(4 * GIB)), REFUSED, "9 of 12 GiB are taken");
     daemon.until("b", |row| {

@@ -1,6 +1,5 @@
-//! The waits of one call do not add up: whatever it waits for, it tells the daemon what is left of
-//! its time, and puts no question twice that was refused. The daemon is played by the test, which
-//! sees what it is asked.
+//! The waits of one call do not add up. In each ask the process passes on the remaining time, and
+//! it repeats no refused ask. The test plays the daemon and sees the asks.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,10 +14,11 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 const GRANTED: &str = "alloc 0";
 const REFUSED: &str = "alloc 2";
-/// What the container's limits say, in milliseconds.
+/// The wait time in the tenant's limits, in milliseconds.
 const WAIT: u64 = 60_000;
 const GUARANTEE: u64 = 90_000;
-/// How long the daemon lets an asker wait here: the least that must be missing from what is left.
+/// How long the daemon lets an ask wait here: at least this much must be missing from the remaining
+/// time.
 const PAUSE: Duration = Duration::from_millis(300);
 
 fn yes() -> Option<Reply> {
@@ -30,8 +30,8 @@ fn no() -> Option<Reply> {
     Some(Reply::Refused(Refusal::TimedOut { waited_ms }))
 }
 
-/// A guest with a context, whose container is granted 1 GiB, and what it asks from then on.
-/// `answer` gets the number of the question.
+/// A guest with a context, whose tenant is granted 1 GiB, and its asks from then on. `answer` gets
+/// the number of the ask.
 fn asking(
     dealer: &Dealer,
     guest: Guest,
@@ -58,7 +58,7 @@ fn patience(asked: &Request) -> u64 {
         panic!("{asked:?}")
     };
     let Ask { patience_ms, .. } = ask;
-    patience_ms.unwrap_or_else(|| panic!("{asked:?} does not say what is left"))
+    patience_ms.unwrap_or_else(|| panic!("{asked:?} lacks the remaining time"))
 }
 
 fn millis(pause: Duration) -> u64 {
@@ -69,8 +69,8 @@ fn millis(pause: Duration) -> u64 {
 fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
     let gpu = Gpu::new("mem=16GiB");
     let dealer = Dealer::start(&gpu);
-    // The first call asks whether the request is valid. Then the driver has nothing though all is granted, twice;
-    // then it has.
+    // The first call asks whether the request is valid. Then the driver has nothing though all is
+    // granted, twice; then it has.
     let program = gpushare_tests::clients::compile("quota", &[]);
     let mut command = dealer.command(&program);
     command
@@ -82,7 +82,7 @@ fn what_one_question_waited_is_missing_from_what_the_next_one_may() {
     let (raised, grant_is_raised): (Sender<()>, Receiver<()>) = channel();
     let (mut guest, said) = asking(&dealer, Guest::start(command), move |_, asked| {
         if patience(asked) == 0 {
-            // What can be had at once, while it looks what it can spare itself.
+            // Refused at once, while the process looks for memory it can free itself.
             return Some(Reply::Refused(Refusal::NoMemory));
         }
         if matches!(asked, Request::Ask(_)) {

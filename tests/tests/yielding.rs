@@ -12,9 +12,9 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// How much is submitted at a time.
 const SLICE: u64 = 500 * US;
-/// What one kernel takes: two of them fit.
+/// The duration of one kernel: two of them fit.
 const KERNEL: u64 = 200 * US;
-/// What the clock of the device may add to a kernel, a launch's own time among it.
+/// The device's clock may add this to a kernel, including the time of a launch.
 const SLIGHTLY: u64 = 50 * US;
 
 /// A turn of a device that tenants share.
@@ -30,7 +30,7 @@ fn shared(epoch: u64, contended: bool, slice: u64) -> Turn {
     }
 }
 
-/// A gap so short is none (ns): the device goes on with what was queued.
+/// A gap this short (ns) does not count: the device continues with queued work.
 const GAP: u64 = 2 * US;
 
 /// The software GPU's books of the device: the stretches of time in which it worked without a
@@ -133,7 +133,7 @@ fn a_deep_queue_that_yields_leaves_the_device_empty_after_each_slice() {
     let mut guest = started(&dealer);
     let mut books = Books::of(&gpu);
     works(&mut guest, KERNEL);
-    // Alone, it is learned what its kernels take.
+    // Alone, the library measures its kernels.
     books.until_longer_than(10 * MS);
     dealer.deal(&shared(1, true, SLICE));
     books.until_shorter_than(SLICE + SLIGHTLY, 20);

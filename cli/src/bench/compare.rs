@@ -233,7 +233,7 @@ impl Tenant {
             lines.push(format!("  {:<12} {error:+.2} pp from its share", ""));
         }
         if let Some(newcomer) = self.newcomer {
-            let said = "of what it asked in its first 100 ms, the middle visit";
+            let said = "of its requested GPU time in the first 100 ms, median visit";
             lines.push(format!("  {:<12} {} {said}", "", newcomer.text()));
         }
         lines.join("\n")

@@ -112,7 +112,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
         }) = row.newcomer
         {
             notes.push(format!(
-                "{}: {visits} visits, of what it asked in the first 100 ms it had {:.1} %, at worst {:.1} %",
+                "{}: {visits} visits; share of its requested GPU time in the first 100 ms: median {:.1} %, worst {:.1} %",
                 row.tenant.name,
                 median * 100.0,
                 worst * 100.0
@@ -183,7 +183,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     let own: f64 = outcome.tenants.iter().map(|row| row.own_cores).sum();
     notes.push(format!("gpushare's threads in the tenants {own:.4} cores"));
     if outcome.tenants.iter().any(|row| row.by == "alone") {
-        notes.push("GOT is in what each gets of what it had alone".to_owned());
+        notes.push("GOT is relative to the same tenant running alone".to_owned());
     }
     notes
 }

@@ -7,7 +7,7 @@ use super::{Refused, killpoint, member};
 use crate::driver::device::DeviceKey;
 use crate::session::Deadline;
 
-/// Bytes in units of 512: what an allocation is charged with, and credited with when it is freed.
+/// Bytes in units of 512: the charge of an allocation, credited when it is freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Units(pub(crate) u32);
 
@@ -29,13 +29,14 @@ pub(crate) struct Charge {
 /// Books `bytes` on `device`, in whole units.
 ///
 /// # Errors
-/// [`Refused`] if the container's charges would exceed its limit, or what can be had now. Nothing has changed then.
+/// [`Refused`] if the tenant's charges would exceed its limit, or the memory that can be had now.
+/// Nothing has changed then.
 #[inline]
 pub(crate) fn charge(device: DeviceKey, bytes: u64, call: &Deadline) -> Result<Charge, Refused> {
     charge_asking(device, bytes, Asking::Now, call)
 }
 
-/// A booking of nothing yet, for what is known only afterwards.
+/// An empty booking, for a size that is known only afterwards.
 ///
 /// # Errors
 /// [`Refused`] if there is no account to book in.
@@ -44,7 +45,8 @@ pub(crate) fn charge_nothing(device: DeviceKey) -> Result<Charge, Refused> {
     charge_asking(device, 0, Asking::Never, &Deadline::new())
 }
 
-/// As [`charge`]; where a daemon could make room in time, the thread waits for it as the container's limits say.
+/// As [`charge`]; where a daemon could make room in time, the thread waits for it as the
+/// tenant's limits say.
 ///
 /// # Errors
 /// [`Refused`] when that time is over, or at once above the limit.
@@ -69,7 +71,7 @@ fn charge_asking(
     Ok(Charge { device, units })
 }
 
-/// Gives back what was charged, once the driver has taken the bytes back.
+/// Releases a charge, once the driver has taken the bytes back.
 #[inline]
 pub(crate) fn release(device: DeviceKey, units: Units) {
     if units.0 == 0 {
@@ -100,15 +102,17 @@ fn book(device: DeviceKey, units: u32, asking: Asking, call: &Deadline) -> Resul
 }
 
 impl Charge {
-    /// What is booked.
+    /// The booked units.
     pub(crate) fn units(&self) -> Units {
         self.units
     }
 
-    /// Corrects the booking to the `bytes` that the driver took. Waits for nobody: callers may hold locks.
+    /// Corrects the booking to the `bytes` that the driver took. Never waits: callers may hold
+    /// locks.
     ///
     /// # Errors
-    /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is unchanged.
+    /// [`Refused`] if that is more than was booked and the rest does not fit; the booking is
+    /// unchanged.
     pub(crate) fn settle(&mut self, bytes: u64) -> Result<(), Refused> {
         let actual = units_for(bytes).unwrap_or(MAX_UNITS);
         match actual.checked_sub(self.units.0) {
@@ -122,7 +126,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Corrects the booking to `bytes` that the driver took and cannot be made to give back, above the limit if need be.
+    /// Corrects the booking to `bytes` that the driver took and cannot be made to give back, above
+    /// the limit if need be.
     pub(crate) fn settle_anyway(&mut self, bytes: u64) {
         if self.settle(bytes).is_ok() {
             return;
@@ -134,7 +139,8 @@ impl Charge {
         }
     }
 
-    /// Makes the booking last. What is returned is to be released when the driver has taken the bytes back.
+    /// Makes the booking permanent. The returned units are to be released when the driver has taken
+    /// the bytes back.
     #[inline]
     pub(crate) fn keep(self) -> Units {
         let units = self.units;

@@ -1,18 +1,18 @@
-//! What the gate needs of the account: who gives turns, and the words in which processes keep a cap by themselves.
+//! The gate's view of the account: the source of turns, and the words in which processes keep a cap
+//! by themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::pending::PendingWord;
+use gpushare_protocol::units::Permille;
 
 use super::backend::Backend;
 use super::join::Membership;
 use crate::driver::mps;
 use crate::session::Session;
 
-/// All of a device, in thousandths: a cap that does not bind.
-const WHOLE: u32 = 1000;
-
-/// A process's place in its container, as far as its time on devices goes.
+/// A process's place in its tenant, as far as its time on devices goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compute {
     /// The daemon, if it gives turns to this process.
@@ -20,7 +20,7 @@ pub(crate) struct Compute {
     member: &'static Membership,
 }
 
-/// This process's, once it has joined a container.
+/// This process's, once it has joined a tenant.
 pub(crate) fn compute() -> Option<Compute> {
     let member = super::member()?;
     let session = match member.backend {
@@ -31,7 +31,7 @@ pub(crate) fn compute() -> Option<Compute> {
 }
 
 impl Compute {
-    /// Whether the container may ever have to wait for its turn.
+    /// Whether the tenant may ever have to wait for its turn.
     pub(crate) fn may_bind(&self) -> bool {
         // The gate's thread tells the daemon that the process works, also where no turn binds it.
         matches!(self.member.backend, Backend::Daemon(_))
@@ -44,20 +44,21 @@ impl Compute {
         last.map_or(0, |last| last + 1)
     }
 
-    fn cap(&self, column: usize, said: Option<u32>) -> Option<u64> {
+    fn cap(&self, column: usize, said: Option<u32>) -> Option<Cap> {
         let device = self.member.page.devices.get(column)?;
         let cap = said.unwrap_or_else(|| device.cap.load(Ordering::Relaxed));
-        let cap = (1..WHOLE).contains(&cap).then_some(u64::from(cap));
-        cap.filter(|cap| !mps::keeps(*cap))
+        let part = u16::try_from(cap).ok().and_then(Permille::new);
+        let part = part.filter(|part| *part != Permille::WHOLE && !mps::keeps(part.get().into()));
+        part.map(Cap::new)
     }
 
-    /// The container's bucket on a device: paid until, empty at, cap in thousandths. `None` without a cap; `said` is what the daemon last said
-    /// of that.
+    /// The tenant's bucket on a device: paid until, empty at, cap. `None` without a cap; `said` is
+    /// the daemon's last value of the cap.
     pub(crate) fn bucket(
         &self,
         column: usize,
         said: Option<u32>,
-    ) -> Option<(&'static AtomicU64, &'static AtomicU64, u64)> {
+    ) -> Option<(&'static AtomicU64, &'static AtomicU64, Cap)> {
         let cap = self.cap(column, said)?;
         let device = self.member.page.devices.get(column)?;
         Some((&device.paid_until, &device.empty_at, cap))
@@ -70,7 +71,7 @@ impl Compute {
         }
     }
 
-    /// Shows what was completed, and for how long some was pending.
+    /// Publishes how much was completed, and for how long some was pending.
     pub(crate) fn reports(&self, column: usize, service: u64, busy: u64, pending: PendingWord) {
         if let Some(line) = self.member.row.get(column) {
             line.service.store(service, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Joining a container of the node's daemon: the socket says which, and under which limits.
+//! Joining a tenant of the node's daemon: the socket says which, and under which limits.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ use crate::account::views::Shown;
 use crate::driver::{device, mps};
 use crate::session::{self, Callbacks};
 
-/// What this process tells the daemon that it can do: take turns, but for a client of MPS, which
-/// shares its compute itself.
+/// The capabilities that this process reports to the daemon: it takes turns, unless it is a client
+/// of MPS, which shares its compute itself.
 pub(super) fn capabilities() -> u64 {
     if mps::is_client() {
         Hello::MPS
@@ -28,11 +28,11 @@ pub(super) fn capabilities() -> u64 {
     }
 }
 
-/// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which may lower the container's;
-/// for `turns_change` see [`start`](super::start).
+/// Registers with the daemon whose socket lies in `folder`. `limits` are this process's own, which
+/// may lower the tenant's; for `turns_change` see [`start`](super::start).
 ///
 /// # Errors
-/// [`StartError`], one line for the person who started the container.
+/// [`StartError`], one line for the user who started the tenant.
 pub(super) fn join(
     folder: &Path,
     limits: &Limits,

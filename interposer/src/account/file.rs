@@ -1,11 +1,13 @@
 //! The usage file: opened without following links, locked by the byte, mapped.
 //!
-//! Two kinds of descriptor. The *slot descriptor* lives as long as the process and its forked children, on purpose: the driver keeps
-//! a dead process's memory as long as a forked child holds the device open, and the slot's lock lives exactly as long. A *lock
-//! descriptor* is opened for each taking of the container lock and closed in children by the fork handler, so that a child never keeps
-//! a dead parent's lock.
+//! Two kinds of descriptor. The *slot descriptor* lives as long as the process and its forked
+//! children, on purpose: the driver keeps a dead process's memory as long as a forked child holds
+//! the device open, and the slot's lock lives exactly as long. A *lock descriptor* is opened for
+//! each taking of the tenant lock and closed in children by the fork handler, so that a child
+//! never keeps a dead parent's lock.
 //!
-//! A program may close both. What they hold stays held ([`Pinned`]), and where the file is needed again it is opened again by its path.
+//! A program may close both descriptors. Their locks stay held ([`Pinned`]), and where the file is
+//! needed again it is reopened by its path.
 //!
 //! # Safety
 //! `unsafe` calls libc with descriptors and structures owned here, and maps the file for ever.
@@ -26,23 +28,25 @@ use crate::guest::descriptor::{Descriptor, identity};
 
 use gpushare_protocol::page::{MAX_SLOTS, PAGE_BYTES, Page, lock_byte};
 
-/// The descriptor that holds the container lock, for the fork handler; -1 for none.
+/// The descriptor that holds the tenant lock, for the fork handler; -1 for none.
 static LOCK_DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-/// Inode of the file that it means: a program may have closed it, and have another file under its number.
+/// Inode of the file that it means: a program may have closed it, and have another file under its
+/// number.
 static LOCK_INODE: AtomicU64 = AtomicU64::new(0);
 
 const USAGE: &CStr = c"usage";
 
-/// A container's usage file.
+/// A tenant's usage file.
 #[derive(Debug)]
 pub(crate) struct UsageFile {
     path: CString,
-    /// Never closed by us once it is another's: a program may close it and have another file under its number.
+    /// Never closed by us once it is another's: a program may close it and have another file under
+    /// its number.
     folder: Descriptor,
     file: Pinned,
 }
 
-/// What the kernel says of a file.
+/// The kernel's status of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
     /// Device and inode.
@@ -55,7 +59,7 @@ pub(crate) struct Status {
     owner: u32,
 }
 
-/// The container lock, held. Freed when dropped, and by the kernel when the process dies.
+/// The tenant lock, held. Freed when dropped, and by the kernel when the process dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     file: Pinned,
@@ -86,7 +90,8 @@ impl UsageFile {
         })
     }
 
-    /// The file, opened anew: by the folder's descriptor, or where the program has closed that, by its path.
+    /// The file, opened anew: by the folder's descriptor, or where the program has closed that, by
+    /// its path.
     ///
     /// # Errors
     /// If it cannot be opened, or another file has its name now.
@@ -137,8 +142,8 @@ impl UsageFile {
 
     /// Maps the page, for the life of the process.
     ///
-    /// Through a description of its own: a mapping keeps its description alive, and with it the locks, in a child that has closed
-    /// every descriptor, the driver's among them.
+    /// Through a description of its own: a mapping keeps its description alive, and with it the
+    /// locks, in a child that has closed every descriptor, the driver's among them.
     ///
     /// # Errors
     /// If the file is shorter than a page or was replaced, or the kernel refuses.
@@ -151,7 +156,8 @@ impl UsageFile {
             ));
         }
         let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
-        // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the file.
+        // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against
+        // the file.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -166,7 +172,8 @@ impl UsageFile {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::InvalidData)?;
-        // SAFETY: PAGE_BYTES bytes, never unmapped; files of this name are touched by nothing but this page type.
+        // SAFETY: PAGE_BYTES bytes, never unmapped; files of this name are touched by nothing but
+        // this page type.
         Ok(unsafe { Page::from_mapping(base) })
     }
 
@@ -179,7 +186,8 @@ impl UsageFile {
         check(unsafe { libc::ftruncate(self.number()?, offset(bytes)?) })
     }
 
-    /// Tries to take the container lock, without waiting. `None` if another process or thread holds it.
+    /// Tries to take the tenant lock, without waiting. `None` if another process or thread holds
+    /// it.
     ///
     /// # Errors
     /// If the file cannot be opened again, or is no longer the same.
@@ -190,7 +198,7 @@ impl UsageFile {
     /// Takes a slot's lock for this process and its forked children. Fails if it is held.
     ///
     /// # Errors
-    /// If somebody holds it.
+    /// If another process holds it.
     pub(crate) fn hold_slot(&self, slot: usize) -> io::Result<()> {
         set_lock(self.number()?, libc::F_WRLCK, lock_byte(slot))
     }
@@ -202,19 +210,20 @@ impl UsageFile {
         }
     }
 
-    /// Whether a process other than this one lives in `slot`. A kernel that cannot tell counts as yes.
+    /// Whether a process other than this one lives in `slot`. A kernel that cannot tell counts as
+    /// yes.
     pub(crate) fn is_alive(&self, slot: usize) -> bool {
         self.anyone(lock_byte(slot), 1)
     }
 
-    /// Whether any process other than this one lives in the container.
+    /// Whether any process other than this one lives in the tenant.
     pub(crate) fn has_company(&self) -> bool {
         self.anyone(lock_byte(0), MAX_SLOTS as u64)
     }
 
     fn anyone(&self, byte: u64, length: u64) -> bool {
-        // A program that closes descriptors it did not open may have another file under our number by now, on which nobody
-        // holds anything: it would make everybody look dead.
+        // A program that closes descriptors it did not open may have another file under our number
+        // by now. No process holds locks on that file, so every process would look dead.
         match self.file.number() {
             Some(number) => is_locked(number, byte, length),
             // A file that cannot be had again says nothing.
@@ -245,8 +254,8 @@ impl Drop for FileLock {
     }
 }
 
-/// As [`UsageFile::try_lock`], for a usage page that has no name but this one in `/proc`. It is opened anew: only so is the lock this
-/// process's own.
+/// As [`UsageFile::try_lock`], for a usage page without any name but this one in `/proc`. It is
+/// opened anew, because only then is the lock this process's own.
 ///
 /// # Errors
 /// If it cannot be opened again, or the name means another file by now.
@@ -257,7 +266,7 @@ pub(crate) fn try_lock_opened(path: &CStr, identity: (u64, u64)) -> io::Result<O
     lock_container(descriptor, identity)
 }
 
-/// Tries to lock byte 0 by a description that nobody else has.
+/// Tries to lock byte 0 by an open file description that is not shared.
 fn lock_container(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Option<FileLock>> {
     let number = descriptor.as_raw_fd();
     LOCK_INODE.store(identity.1, Ordering::Relaxed);
@@ -278,7 +287,8 @@ fn lock_container(descriptor: OwnedFd, identity: (u64, u64)) -> io::Result<Optio
     }
 }
 
-/// Closes a container lock that was held when this child was forked. For the fork handler: two system calls.
+/// Closes a tenant lock that was held when this child was forked. For the fork handler: two
+/// system calls.
 pub(crate) fn drop_parents_lock() {
     let descriptor = LOCK_DESCRIPTOR.swap(-1, Ordering::AcqRel);
     let inode = LOCK_INODE.load(Ordering::Relaxed);
@@ -302,7 +312,7 @@ fn open_usage(folder: c_int, create: c_int) -> io::Result<OwnedFd> {
 
 fn owned(descriptor: c_int) -> io::Result<OwnedFd> {
     check(descriptor.min(0))?;
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

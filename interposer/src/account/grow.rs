@@ -1,4 +1,5 @@
-//! The slow path of a charge: more credit, from what nobody holds or from what others hold and do not use.
+//! The slow path of a charge: more credit, from free memory or from the unused credit of other
+//! processes.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::time::Duration;
@@ -8,8 +9,10 @@ use gpushare_protocol::page::{Line, MAX_DEVICES, Refusal, UNIT, take, units_with
 use crate::guest::background::Uncancelled;
 use crate::session::Deadline;
 
-use super::backend::{Patience, Short};
 use super::join::Membership;
+use super::limbo::Short;
+pub(crate) use super::room::Asking;
+use super::room::{self, Patience};
 use super::{Refused, killpoint, lock};
 
 /// Largest step of credit: 64 MiB, in units.
@@ -17,21 +20,10 @@ const STEP: u64 = (64 << 20) / UNIT;
 /// A step is at most this part of the limit, so that many processes can each have one.
 const STEPS: u64 = 64;
 
-/// How long a release waits for the lock: a free is not held up by who keeps it.
+/// How long a release waits for the lock: a free must not be delayed by its holder.
 const BRIEFLY: Duration = Duration::from_millis(10);
 
-/// How far a charge goes for a larger grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
-    /// Not at all: the caller holds a lock.
-    Never,
-    /// The daemon is asked for what can be had at once. A container's own request is waited for.
-    Now,
-    /// The thread waits as the container's limits say.
-    Waiting,
-}
-
-/// Charges `units` that the credit at hand does not cover; returns what was charged.
+/// Charges `units` that the available credit does not cover; returns the charged units.
 #[cold]
 pub(crate) fn grow(
     member: &Membership,
@@ -46,7 +38,8 @@ pub(crate) fn grow(
     let _uncancelled = Uncancelled::begin();
     let limit = member.limit(column);
     if member.backend.ceiling(column, limit).is_none() {
-        // Nobody's credit is at stake: the driver decides. A word that is full books no more, and cannot refuse.
+        // Credit does not matter here: the driver decides. A word at its maximum books no more, and
+        // cannot refuse.
         let booked = line.word.charge_anyway(units);
         killpoint::hit();
         return Ok(booked);
@@ -73,7 +66,7 @@ pub(crate) fn grow(
                 own: u64::from(line.word.load().charged),
                 units,
             };
-            if member.backend.make_room(member, short, &mut patience) {
+            if room::make(member, short, &mut patience) {
                 continue;
             }
         }
@@ -84,21 +77,22 @@ pub(crate) fn grow(
     }
 }
 
-/// By column: what is to be done after a release.
+/// By column: the actions after a release.
 static AFTER_RELEASE: [AtomicU8; MAX_DEVICES] = [const { AtomicU8::new(0) }; MAX_DEVICES];
-/// This process may hold credit above what its container may.
+/// This process may hold credit above its tenant's limit.
 const OVERDRAWN: u8 = 1;
-/// A daemon wants to know if somebody waits.
+/// A daemon wants releases reported if an ask waits.
 const TOLD: u8 = 2;
 
-/// From now on releases are told to the daemon where somebody waits for memory.
+/// From now on releases are reported to the daemon where an ask waits for memory.
 pub(super) fn tell_releases() {
     for column in &AFTER_RELEASE {
         column.fetch_or(TOLD, Ordering::Release);
     }
 }
 
-/// Books `units` that the driver took already and cannot be made to give back, above the limit if need be.
+/// Books `units` that the driver took already and cannot be made to give back, above the limit if
+/// need be.
 #[cold]
 pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
     let Some(line) = member.line(column) else {
@@ -111,8 +105,9 @@ pub(crate) fn anyway(member: &Membership, column: usize, units: u32) -> u32 {
     booked
 }
 
-/// What follows a release. Credit above the limit is given back as soon as it is not in use, so that what was forced once is not free
-/// for ever; and who waits for the memory learns of it.
+/// The actions after a release. Credit above the limit is given back as soon as it is unused, so
+/// that a forced charge does not leave lasting credit. If an ask waits for the memory, the daemon
+/// is told.
 #[inline]
 pub(crate) fn released(member: &Membership, column: usize) {
     let due = AFTER_RELEASE[column].load(Ordering::Relaxed);
@@ -150,7 +145,8 @@ fn pay_back(member: &Membership, column: usize) {
     }
 }
 
-/// One try under the container lock. The error is what was charged, or nothing if the lock was not to be had.
+/// One attempt under the tenant lock. The error is the charged amount, or nothing if the lock was
+/// not available.
 fn attempt(
     member: &Membership,
     line: &Line,
@@ -180,8 +176,9 @@ fn attempt(
     still_covered(member, line, column, limit, units, ceiling)
 }
 
-/// Looks again at what may be held, after credit was raised. A daemon that lowers a grant stores it first and reads the credit
-/// afterwards, so one of the two sees the other: what was taken here too late is given back.
+/// Checks the allowance again, after credit was raised. A daemon that lowers a grant stores it
+/// first and reads the credit afterwards, so one of the two sees the other: credit taken here too
+/// late is given back.
 fn still_covered(
     member: &Membership,
     line: &Line,
@@ -201,7 +198,7 @@ fn still_covered(
     }
     line.word.release(units);
     killpoint::hit();
-    // Whoever summed in between has counted what is not charged.
+    // A sum taken in between has counted units that are not charged.
     member.changed(column);
     line.word.reclaim(excess);
     killpoint::hit();

@@ -1,7 +1,8 @@
-//! Joining a container: which one, under which limits, and as which slot.
+//! Joining a tenant: which one, under which limits, and in which slot.
 //!
-//! `GPUSHARE_CONTAINER` names it. Without a name a process joins the container of an ancestor that lives in one, else founds one
-//! named after itself, which nobody else can mean.
+//! `GPUSHARE_CONTAINER` names it. Without a name a process joins the tenant of its nearest ancestor
+//! in one. Without such an ancestor it founds a tenant named after itself, which no other process
+//! can mean.
 
 use std::fmt;
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use gpushare_protocol::limits::{LimitError, Limits, View};
 use gpushare_protocol::page::{
-    Line, MAX_DEVICES, MAX_SLOTS, Mark, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
+    MAX_DEVICES, MAX_SLOTS, Mark, NO_LIMIT, PAGE_BYTES, Page, PageError, TEXT_MAX, slot_range,
 };
 use gpushare_protocol::paths::{CONTAINER, ContainerName, Root};
 use gpushare_protocol::uuid::Uuid;
@@ -27,29 +28,29 @@ use crate::driver::device::{Unknown, Visible};
 /// Ancestors looked at: more than any sane tree is deep.
 const ANCESTORS: usize = 64;
 
-/// Times a container that is deleted while we join is looked for again.
+/// How often to look again for a tenant that is deleted while we join.
 const ATTEMPTS: usize = 16;
 
 /// Why this process cannot have CUDA. `Display` is the one line the library ever prints.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// A limit that does not parse, or differs from the running container's.
+    /// A limit that does not parse, or differs from the running tenant's.
     Limits(LimitError),
-    /// The container's folder or file cannot be used.
+    /// The tenant's folder or file cannot be used.
     Folder(PathBuf, io::Error),
-    /// The container's file is of another version.
+    /// The tenant's file is of another version.
     Page(PathBuf, PageError),
-    /// The container lock was not to be had in time.
+    /// The tenant lock was not to be had in time.
     Busy(PathBuf),
     /// All slots are taken by living processes.
     Full,
-    /// More devices than a container has columns.
+    /// More devices than a tenant has columns.
     Devices(usize),
-    /// The daemon whose container this is.
+    /// The daemon of this tenant.
     Daemon(crate::session::Unreachable),
-    /// A device that the container was not given.
+    /// A device that the tenant was not given.
     Stranger(Uuid),
-    /// The driver would not say what its devices are.
+    /// The driver did not describe its devices.
     Driver(&'static str, u32),
 }
 
@@ -105,66 +106,23 @@ impl From<Unknown> for StartError {
 /// Where and as what to join.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Folder of all this user's containers.
+    /// Folder of all this user's tenants.
     pub(crate) root: &'a Root,
     /// The effective user.
     pub(crate) uid: u32,
-    /// The container's name, if it has been given one.
+    /// The tenant's name, if it has been given one.
     pub(crate) name: Option<ContainerName>,
     /// This process.
     pub(crate) me: Identity,
-    /// What its environment asks for.
+    /// The limits that its environment requests.
     pub(crate) limits: &'a Limits,
     /// The devices the program sees.
     pub(crate) devices: &'a [Visible],
 }
 
-/// A process's place in its container.
-#[derive(Debug)]
-pub(crate) struct Membership {
-    /// The container's name.
-    pub(crate) name: ContainerName,
-    /// Where its page lives and who says what it may hold.
-    pub(crate) backend: Backend,
-    /// Its page.
-    pub(crate) page: &'static Page,
-    /// Our row of the page.
-    pub(crate) slot: usize,
-    /// How this process names itself where sums are remembered.
-    pub(crate) mark: Mark,
-    /// Its lines, by column.
-    pub(crate) row: &'static [Line; MAX_DEVICES],
-    /// Keeps our threads in line before they poll the container lock.
-    pub(crate) threads: Mutex<()>,
-    /// Column of each device the program sees.
-    pub(crate) columns: Vec<usize>,
-    /// By column: what this process's own environment lowers.
-    pub(crate) own: [Own; MAX_DEVICES],
-    /// By column: what has been shown as free.
-    pub(crate) shown: [Shown; MAX_DEVICES],
-}
+pub(crate) use super::membership::{Membership, Own};
 
-/// What one process's environment makes of its container's limits on a device: it may lower them. Bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
-    /// Ceiling, [`NO_LIMIT`] for the container's.
-    pub(crate) limit: u64,
-    /// Most that is shown as the total.
-    pub(crate) view_total: u64,
-    /// It is told the request.
-    pub(crate) by_request: bool,
-}
-
-impl Own {
-    /// Nothing is lowered.
-    pub(crate) const NONE: Self = Self {
-        limit: NO_LIMIT,
-        view_total: u64::MAX,
-        by_request: false,
-    };
-}
-
-/// Joins the container that `request` means.
+/// Joins the tenant of `request`.
 ///
 /// # Errors
 /// [`StartError`]; nothing is left behind that another process would notice.
@@ -193,7 +151,7 @@ pub(crate) fn join(request: &Request<'_>) -> Result<Membership, StartError> {
     Err(StartError::Folder(folder, io::ErrorKind::NotFound.into()))
 }
 
-/// Takes the container lock and, under it, a slot.
+/// Takes the tenant lock and, under it, a slot.
 fn enter(
     request: &Request<'_>,
     name: &ContainerName,
@@ -233,7 +191,8 @@ fn enter(
     })
 }
 
-/// Maps the page. What is no page, an empty file for one, is made one if nobody lives in it.
+/// Maps the page. An invalid page (an empty file, for one) is initialised if no process lives in
+/// it.
 fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static Page> {
     let whole = |file: &UsageFile| {
         file.set_length(PAGE_BYTES as u64)?;
@@ -252,7 +211,7 @@ fn open_page(me: Identity, file: &UsageFile, alone: bool) -> io::Result<&'static
     Ok(page)
 }
 
-/// Compares the limits asked for with the container's, which the first process decides.
+/// Compares the limits asked for with the tenant's, which the first process decides.
 fn agree(
     request: &Request<'_>,
     name: &ContainerName,
@@ -346,7 +305,7 @@ fn claim_columns(
     Ok(columns)
 }
 
-/// Frees the columns of devices on which nobody, dead or alive, has anything charged.
+/// Frees the columns of devices without charges of any process, dead or live.
 fn vacate_columns(page: &Page) {
     let taken = |slot: &usize| page.slots[*slot].taken.load(Ordering::Acquire) != 0;
     for (index, column) in page.devices.iter().enumerate() {
@@ -360,7 +319,7 @@ fn vacate_columns(page: &Page) {
     }
 }
 
-/// Takes a free slot, or one whose process is dead and holds nothing.
+/// Takes a free slot, or one whose process is dead and holds no memory.
 fn claim_slot(
     request: &Request<'_>,
     file: &UsageFile,
@@ -389,7 +348,7 @@ fn claim_slot(
     Ok(None)
 }
 
-/// The container of the nearest ancestor that lives in one of its own making.
+/// The tenant of the nearest ancestor that lives in one of its own making.
 pub(crate) fn ancestors_container(root: &Root, me: Identity) -> Option<ContainerName> {
     let (_, mut parent) = process::look_up(me.pid)?;
     for _ in 0..ANCESTORS {

@@ -1,13 +1,15 @@
 //! Stops the process after its n-th store to shared memory, for the tests that kill it there.
 //!
-//! Only with the cargo feature `killpoints`, which no shipped build has; without it every call compiles to nothing.
+//! Only with the cargo feature `killpoints`, which no shipped build has; without it every call
+//! compiles to nothing.
 
 /// Says that a store to the usage page was just made.
 #[cfg(not(feature = "killpoints"))]
 #[inline(always)]
 pub(crate) fn hit() {}
 
-/// Says that a store to the usage page was just made. Stops the process if it is the one named by `GPUSHARE_KILLPOINT`.
+/// Says that a store to the usage page was just made. Stops the process if it is the one named by
+/// `GPUSHARE_KILLPOINT`.
 #[cfg(feature = "killpoints")]
 pub(crate) fn hit() {
     use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,15 +1,15 @@
 //! Limbo: bytes of a process that is dead, which the driver has not given back yet.
 //!
-//! The kernel frees a dead process's slot lock at once; the driver may take longer with its memory. Until NVML no longer lists the
-//! process with memory on the device, its bytes count. NVML is asked only when somebody died with bytes charged. Where it cannot be
-//! asked, or speaks of pids that are not ours (a pid namespace without any of our living processes in its list), the bytes count as
-//! given back: better a late out-of-memory from the driver than a quota that never comes free.
+//! The kernel frees a dead process's slot lock at once; the driver may take longer to free its
+//! memory. The process's bytes count until NVML no longer lists it with memory on the device. NVML
+//! is asked only when a process died with charges. It may be unavailable, or list pids of another
+//! namespace (its list then shows none of our live processes). In both cases the bytes count as
+//! freed: a late out-of-memory from the driver is better than a quota that is never released.
 
 use std::time::Duration;
 
 use gpushare_protocol::page::UNIT;
 
-use super::backend::Short;
 use super::join::Membership;
 use super::lock;
 use super::nvml::{Listed, Watch};
@@ -24,8 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Gives back what the dead held on a device, as far as the driver has. Returns whether anything was.
-/// The container's lock is waited for as long as `patience`.
+/// A charge that did not fit, in units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    pub(super) column: usize,
+    /// The limit; a request above it never fits.
+    pub(super) limit: u64,
+    /// The charges of all processes.
+    pub(super) charged: u64,
+    /// What of it was charged by this process.
+    pub(super) own: u64,
+    /// The requested units.
+    pub(super) units: u32,
+}
+
+impl Short {
+    /// Whether it would fit if other processes held nothing: one of them may have died, which only
+    /// the daemon knows.
+    pub(super) fn may_be_the_deads(&self) -> bool {
+        self.own + u64::from(self.units) <= self.limit
+    }
+}
+
+/// Gives back a dead process's memory on a device, as far as the driver has freed it. Returns
+/// whether there was any. The tenant's lock is waited for as long as `patience`.
 pub(crate) fn settle(
     member: &Membership,
     column: usize,
@@ -75,7 +97,7 @@ fn settle_by(
     true
 }
 
-/// Settles what the dead hold anywhere; for a process that joins.
+/// Settles the memory of dead processes on all devices; for a process that joins.
 pub(crate) fn settle_all(member: &Membership) {
     for column in 0..member.page.devices.len() {
         let dead = member.dead(column);
@@ -85,8 +107,8 @@ pub(crate) fn settle_all(member: &Membership) {
     }
 }
 
-/// Waits for the dead to make room for what was refused, as long as the call still may.
-/// `true` if it is worth asking again.
+/// Waits until dead processes' memory makes room for the refused request, as long as the call may.
+/// Returns `true` if it is worth asking again.
 pub(super) fn wait(member: &Membership, short: &Short, call: &Deadline) -> bool {
     let Short {
         column,
@@ -130,7 +152,7 @@ fn holds(list: &[Listed], dead: &Dead, living: &[u32]) -> bool {
             || living
                 .iter()
                 .any(|pid| list.iter().any(|listed| listed.pid == *pid)));
-    // A pid that lives again belongs to somebody else now.
+    // A live process under this pid is another process now.
     let reused = || {
         process::look_up(dead.identity.pid).is_some_and(|(now, _)| now.start != dead.identity.start)
     };

@@ -1,15 +1,32 @@
-//! Taking the container lock: never without a bound, because it is taken inside other people's programs.
+//! Taking the tenant lock: never without a bound, because it is taken inside other people's
+//! programs.
 //!
-//! Two layers. A mutex keeps the threads of this process in line, so that only one of them polls the file; the file's lock keeps the
-//! processes in line, and the kernel frees it when its holder dies. A holder that was *stopped* keeps it: then growth fails after
-//! [`PATIENCE`], while charges within credit and all frees go on.
+//! Two layers. A mutex keeps the threads of this process in line, so that only one of them polls
+//! the file; the file's lock keeps the processes in line, and the kernel frees it when its holder
+//! dies. A holder that was *stopped* keeps it: then growth fails after [`PATIENCE`], while charges
+//! within credit and all frees go on.
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::backend::Lockable;
-use super::file::FileLock;
+use super::file::{FileLock, UsageFile};
 use crate::guest::frames::Undisturbed;
+
+/// Something with a tenant lock.
+pub(crate) trait Lockable {
+    /// Tries to take it, without waiting. `None` if another process or thread holds it.
+    ///
+    /// # Errors
+    /// If its file is gone.
+    fn try_lock(&self) -> io::Result<Option<FileLock>>;
+}
+
+impl Lockable for UsageFile {
+    fn try_lock(&self) -> io::Result<Option<FileLock>> {
+        Self::try_lock(self)
+    }
+}
 
 /// Longest wait for the lock.
 pub(crate) const PATIENCE: Duration = crate::session::LOCK_PATIENCE;
@@ -29,13 +46,13 @@ pub(crate) struct Held<'a> {
 /// Why the lock could not be had.
 #[derive(Debug)]
 pub(crate) enum Unavailable {
-    /// Somebody kept it for the whole of [`PATIENCE`].
+    /// Another process held it for the whole of [`PATIENCE`].
     Busy,
     /// The usage file is gone or was replaced.
-    Lost(std::io::Error),
+    Lost(io::Error),
 }
 
-/// Takes the container lock of `file`, among the threads by `threads`.
+/// Takes the tenant lock of `file`, among the threads by `threads`.
 ///
 /// # Errors
 /// [`Unavailable`] after [`PATIENCE`], or at once if the file is lost.
@@ -61,7 +78,8 @@ pub(crate) fn take_within<'a>(
         let undisturbed = Undisturbed::begin();
         let taken = match threads.try_lock() {
             Ok(guard) => Some(guard),
-            // A thread panicked while it held the lock; the lock guards no data that could be half written.
+            // A thread panicked while it held the lock; the lock guards no data that could be half
+            // written.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };

@@ -1,12 +1,15 @@
-//! By which pids NVML may list a container's processes, and which pid a program in it knows them by.
+//! By which pids NVML may list a tenant's processes, and which pid a program in it knows them
+//! by.
 //!
-//! Some drivers tell each caller the pids of the caller's own pid namespace, others tell everybody the machine's. So a list is taken
-//! to be by the machine's pids once one of ours is in it by such; each entry that is one of ours is then shown by the pid that the
-//! caller knows it by. A process in a namespace that the caller cannot see has none there, and is left out.
+//! Some drivers report to each caller the pids of the caller's own pid namespace, others report the
+//! machine's pids to every caller. So a list is taken to use the machine's pids once a process of
+//! the tenant appears in it under such a pid. Each entry of the tenant is then shown by the pid
+//! that the caller knows. A process in a namespace that the caller cannot see has no such pid, and
+//! is left out.
 
 use super::process;
 
-/// One process of the container.
+/// One process of the tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// Its pid in its own namespace.
@@ -17,7 +20,7 @@ pub(crate) struct Known {
     pub(crate) outer: u32,
 }
 
-/// The container's processes as one caller knows them.
+/// The tenant's processes as one caller knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
     /// The caller's pid for each, and the outer one, where there are such.
@@ -47,7 +50,8 @@ impl Members {
         }
     }
 
-    /// For each of the pids that NVML lists: the pid to show it by, `None` for one that is not to be shown.
+    /// For each of the pids that NVML lists: the pid to show, `None` for a process that is not to
+    /// be shown.
     pub(crate) fn shown(&self, listed: &[u32]) -> Vec<Option<u32>> {
         let is_outer = |pid: &u32| self.pids.iter().any(|(_, outer)| *outer == Some(*pid));
         let by_outer = listed.iter().any(is_outer);

@@ -1,12 +1,14 @@
-//! The account of a container: what its processes hold, and whether they may have more.
+//! The account of a tenant: its processes' charges, and whether they may charge more.
 //!
-//! [`start`] joins the container once. After that [`charge()`] books bytes before the driver is asked and [`release`] gives them back
-//! after the driver did: one compare-and-swap each on a word of this process's own, as long as its credit lasts. More credit
-//! comes from [`grow`], under the container lock. A process that dies leaves a word that says what it held; others take it back
-//! once the driver has ([`limbo`]).
+//! [`start`] joins the tenant once. After that [`charge()`] books bytes before the driver is called
+//! and [`release`] gives them back after the driver freed them: one compare-and-swap each on a word
+//! of this process's own, as long as its credit lasts. More credit comes from [`grow`], under the
+//! tenant lock. The word of a dead process shows its charges; other processes take them back once
+//! the driver has freed the memory ([`limbo`]).
 //!
-//! If the lock cannot be had in time or the file is lost, growth is refused and nothing else changes: what is charged stays
-//! charged, frees go on, no call blocks for longer than the bounds in [`lock`] and [`limbo`].
+//! If the lock cannot be had in time or the file is lost, growth is refused and nothing else
+//! changes: charges stay, frees continue, and no call blocks for longer than the bounds in [`lock`]
+//! and [`limbo`].
 
 mod backend;
 mod charge;
@@ -19,11 +21,13 @@ pub(crate) mod killpoint;
 mod limbo;
 mod lock;
 pub(crate) mod members;
+mod membership;
 pub(crate) mod nvml;
 mod others;
 pub(crate) mod peek;
 mod pinned;
 mod process;
+mod room;
 mod slots;
 mod stale;
 #[cfg(test)]
@@ -48,7 +52,7 @@ pub(crate) use charge::{Charge, Units, charge, charge_nothing, charge_waiting, r
 pub(crate) use compute::{Compute, compute};
 pub(crate) use join::{Membership, StartError};
 
-/// The container has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
+/// The tenant has no room for a charge: `CUDA_ERROR_OUT_OF_MEMORY` to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
@@ -58,34 +62,34 @@ impl From<Refused> for gpushare_cuda_abi::cuda::CUresult {
     }
 }
 
-/// What a container may hold and holds on one device. Bytes.
+/// A tenant's limits and charges on one device. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaStatus {
     /// Ceiling of the charges, `None` without a limit.
     pub(crate) limit: Option<u64>,
-    /// What the program is told is the total.
+    /// The total that the program sees.
     pub(crate) view_total: u64,
     /// Physical size of the device.
     pub(crate) capacity: u64,
     /// Charged by all processes together.
     pub(crate) charged: u64,
-    /// What the charges could come to if the daemon were asked now; `None` without one.
+    /// What the charges could come to if the daemon were asked now; `None` without a daemon.
     pub(crate) reach: Option<u64>,
 }
 
-/// What there is to know beside a [`QuotaStatus`] where programs are told the request.
+/// The additional facts where programs see the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByRequest {
-    /// What this process was shown before.
+    /// The values that this process was shown before.
     pub(crate) shown: &'static Shown,
     /// Bytes that this process has charged itself, at least.
     pub(crate) own: u64,
-    /// A daemon makes room for what is within the request.
+    /// A daemon makes room for memory within the request.
     pub(crate) is_guaranteed: bool,
 }
 
 static MEMBER: ForkLocal<Membership> = ForkLocal::new();
-/// The container a forked child's parent was in: the child belongs there, whoever its parent is by then.
+/// The tenant of a forked child's parent: the child belongs to it, whichever parent it has by then.
 static PARENTS_CONTAINER: std::sync::Mutex<Option<ContainerName>> = std::sync::Mutex::new(None);
 
 #[inline]
@@ -99,12 +103,12 @@ fn member_now(member: Membership) -> &'static Membership {
     MEMBER.set(member)
 }
 
-/// Joins the container that this process's environment means. Once, after the driver's own `cuInit`.
-/// `turns_change` is called, by a thread of the library's, when the daemon that gives turns goes or
-/// another one comes.
+/// Joins the tenant that this process's environment names. Once, after the driver's own `cuInit`.
+/// `turns_change` is called, by a thread of the library, when the daemon that gives turns exits or
+/// another one connects.
 ///
 /// # Errors
-/// [`StartError`], whose text is one line for the person who set the limits.
+/// [`StartError`], whose text is one line for the user who set the limits.
 pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
     let limits = Limits::from_env(std::env::vars_os()).map_err(StartError::Limits)?;
     if let Some(folder) = limits.socket() {
@@ -147,19 +151,20 @@ pub(crate) fn start(turns_change: fn()) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether a daemon may still make room for what does not fit now.
+/// Whether a daemon may still make room for a request that does not fit now.
 pub(crate) fn can_wait() -> bool {
     member().is_some_and(|member| matches!(member.backend, Backend::Daemon(_)))
 }
 
-/// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system call.
+/// Forgets the parent's place, tables and objects, in a forked child. Stores and at most one system
+/// call.
 pub(crate) fn after_fork_in_child() {
     crate::guest::fork::forget_parent();
     file::drop_parents_lock();
     crate::session::after_fork_in_child();
 }
 
-/// Does something while nobody's credit grows. `None` if the container lock cannot be had.
+/// Calls `body` while no process's credit grows. `None` if the tenant lock cannot be had.
 fn locked(body: &mut dyn FnMut()) {
     if let Some(member) = member()
         && let Ok(_held) = lock::take(&member.backend, &member.threads)
@@ -168,15 +173,15 @@ fn locked(body: &mut dyn FnMut()) {
     }
 }
 
-/// Has the daemon set aside what a context on `device` takes. Without a daemon there is nobody to ask.
-/// The gate follows the leases from then on (`gate::follow_leases`, which the caller calls).
+/// Has the daemon reserve memory for a context on `device`. No effect without a daemon. The gate
+/// follows the leases from then on (`gate::follow_leases`, which the caller calls).
 ///
 /// # Errors
-/// [`Refused`] if there is no room, now or within the container's time to wait.
+/// [`Refused`] if there is no room, now or within the tenant's time to wait.
 pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
     match member().map(|member| &member.backend) {
         Some(Backend::Daemon(session))
-            if !session.open(device.index(), backend::here(Waiting::Guaranteed), call) =>
+            if !session.open(device.index(), room::here(Waiting::Guaranteed), call) =>
         {
             Err(Refused)
         }
@@ -184,15 +189,16 @@ pub(crate) fn open(device: DeviceKey, call: &Deadline) -> Result<(), Refused> {
     }
 }
 
-/// The first context on `device` is complete: the daemon may look what it takes, instead of
-/// guessing until it looks anyway.
+/// The first context on `device` is complete: the daemon may measure it now, instead of estimating
+/// until its next look.
 pub(crate) fn context_made(device: DeviceKey) {
     if let Some(Backend::Daemon(session)) = member().map(|member| &member.backend) {
         session.context_made(device.index());
     }
 }
 
-/// The driver had no memory for `bytes` that are charged: has the daemon see why, and make room if that is it.
+/// The driver had no memory for `bytes` that are charged: has the daemon see why, and make room if
+/// that is it.
 #[derive(Debug)]
 pub(crate) struct OomRetry<'a> {
     session: &'static Session,
@@ -210,7 +216,7 @@ impl<'a> OomRetry<'a> {
             return None;
         };
         let column = device.index();
-        // What is the container's own by its request has that time, as where it was asked for.
+        // Memory within the tenant's request may wait that long, as where it was asked for.
         let guaranteed = member.charged(column) <= units_within(member.request(column));
         let waiting = if guaranteed {
             Waiting::Guaranteed
@@ -219,7 +225,7 @@ impl<'a> OomRetry<'a> {
         };
         Some(Self {
             session,
-            bound: session.bound(backend::here(waiting), call.began()),
+            bound: session.bound(room::here(waiting), call.began()),
             call,
             device,
             bytes,
@@ -241,12 +247,12 @@ pub(crate) fn uuid(device: DeviceKey) -> Option<[u8; 16]> {
     member()?.page.devices.get(device.index())?.uuid()
 }
 
-/// What the container may hold and holds on `device`.
+/// The tenant's limits and charges on `device`.
 pub(crate) fn quota_status(device: DeviceKey) -> Option<QuotaStatus> {
     quota_status_in(member()?, device)
 }
 
-/// As [`quota_status`], and the part of it that is this process's own. `None` where programs are told the limit.
+/// As [`quota_status`], and this process's own part of it. `None` where programs see the limit.
 pub(crate) fn quota_status_by_request(
     device: DeviceKey,
 ) -> Option<(QuotaStatus, Option<ByRequest>)> {
@@ -282,8 +288,8 @@ pub(crate) fn holds(device: DeviceKey) -> u64 {
     line.map_or(0, |line| u64::from(line.word.load().charged) * UNIT)
 }
 
-/// Notes that the program uses its devices: a process whose count stands still is idle to the daemon. Threads may lose counts of each
-/// other, which only have to differ.
+/// Records that the program uses its devices: a process whose count does not change is idle for the
+/// daemon. Threads may lose each other's increments; the values only have to differ.
 #[inline]
 pub(crate) fn worked() {
     if let Some(member) = member() {
@@ -295,7 +301,8 @@ pub(crate) fn worked() {
     }
 }
 
-/// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held against the limit.
+/// Notes that contexts, modules and the like took (or gave back) about `bytes`. Shown, not held
+/// against the limit.
 pub(crate) fn overhead_add(device: DeviceKey, bytes: i64) {
     if let Some(line) = member().and_then(|member| member.line(device.index())) {
         let add = |now: u64| Some(now.saturating_add_signed(bytes));

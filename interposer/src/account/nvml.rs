@@ -1,4 +1,4 @@
-//! Asking NVML who has memory on a device.
+//! Asks NVML which processes have memory on a device.
 
 use std::ffi::CString;
 
@@ -19,8 +19,8 @@ pub(crate) struct Listed {
 /// Entries asked for at first.
 const ROOM: usize = 64;
 
-/// NVML, started. Starting it takes tens of milliseconds on a node with several devices, so it is done when somebody died with memory
-/// charged, once for as many looks as that takes, and never to start CUDA.
+/// NVML, started. Its start takes tens of milliseconds on a node with several devices. So it is
+/// started when a process died with charges, once for all looks at that, and never to start CUDA.
 #[derive(Debug)]
 pub(crate) struct Watch(());
 
@@ -61,7 +61,8 @@ impl Gauge {
     }
 }
 
-/// The device of a UUID. The driver does not say whether it is a MIG instance's, so both spellings are tried.
+/// The device of a UUID. The driver does not say whether it is a MIG instance's, so both spellings
+/// are tried.
 fn device(uuid: &[u8; 16]) -> Option<nvmlDevice_t> {
     let gpu = Uuid(*uuid).to_string();
     let bare = gpu.trim_start_matches("GPU-");

@@ -1,9 +1,11 @@
-//! What the other processes of the container have charged, remembered while it is true.
+//! The charges of the tenant's other processes, cached while they are valid.
 //!
-//! The sum is over up to 511 words, each written by its own process. A thread that has taken it keeps it until the page says that
-//! some process has changed its charges ([`Watch`](gpushare_protocol::page::Watch)), so that a program which asks for free memory all
-//! the time pays for no neighbour. Who is dead says nothing, and neither does a process of an older version of this library: for
-//! these, where there are other processes at all, the sum is taken anew after some microseconds, at most a millisecond.
+//! The sum is over up to 511 words, each written by its own process. A thread caches it until the
+//! page shows that some process has changed its charges
+//! ([`Watch`](gpushare_protocol::page::Watch)). So a program that queries free memory all the time
+//! does not pay for its neighbours. Dead processes, and processes of older versions of this
+//! library, do not announce changes. For these, where there are other processes at all, the sum is
+//! recomputed after some microseconds, at most a millisecond.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -12,8 +14,8 @@ use super::join::Membership;
 use super::{limbo, lock};
 use crate::guest::clock;
 
-/// How long a sum is remembered beside other processes, in units of the time that looking took: a program that does nothing but ask
-/// spends a fifth of its time on looking.
+/// How long a sum is remembered beside other processes, in units of the time that looking took: a
+/// program that does nothing but ask spends a fifth of its time on looking.
 const TIMES: u64 = 4;
 /// The longest (ns).
 const LONGEST: u64 = 1_000_000;
@@ -23,7 +25,8 @@ const ALONE: u64 = u64::MAX;
 /// A sum as one thread remembers it.
 #[derive(Debug)]
 struct Known {
-    /// Address of the membership it is of; 0 for none. Memberships are never freed, so the address of a forked child's is another.
+    /// Address of the membership it is of; 0 for none. Memberships are never freed, so the address
+    /// of a forked child's is another.
     member: Cell<usize>,
     column: Cell<usize>,
     stamp: Cell<u64>,
@@ -47,7 +50,8 @@ thread_local! {
     };
 }
 
-/// Units charged on a column by all processes of the container, those of the dead included that the driver has not given back.
+/// Units charged on a column by all processes of the tenant, including dead processes' memory that
+/// the driver has not freed.
 pub(super) fn charged_by_all(member: &Membership, column: usize) -> u64 {
     let own = member
         .line(column)
@@ -78,9 +82,10 @@ impl Known {
         if !dead.is_empty() {
             limbo::settle(member, column, &dead, lock::PATIENCE);
         }
-        // What the driver still has of the dead comes back without a word from anybody.
+        // The driver frees dead processes' memory without any announcement.
         let limbo = !dead.is_empty() && !member.dead(column).is_empty();
-        // A jump out of a signal handler may leave this anywhere: what is half written belongs to nobody.
+        // A jump out of a signal handler may interrupt this anywhere: a half-written cache is
+        // invalid.
         self.member.set(0);
         compiler_fence(Ordering::SeqCst);
         let stamp = member.page.devices[column].watch.begin(member.mark);

@@ -1,7 +1,9 @@
-//! A look at the container from a process that may never start CUDA: `nvidia-smi`, `nvtop` and their like.
+//! A look at the tenant from a process that may never start CUDA: `nvidia-smi`, `nvtop` and
+//! their like.
 //!
-//! Nothing is joined and no slot is taken. The container is the one this process is in, is told to be in, or descends from; its page
-//! is copied and read as numbers. Without a page the limits come from the environment alone, and nothing is charged yet.
+//! No tenant is joined and no slot is taken. The tenant is the one this process is in, is
+//! configured for, or inherits from an ancestor; its page is copied and read as numbers. Without a
+//! page the limits come from the environment alone, and nothing is charged yet.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -16,19 +18,19 @@ use super::members::{Known, Members};
 use super::{QuotaStatus, daemon, file, join, member, process};
 use crate::session;
 
-/// What a container has on one device.
+/// A tenant's state on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Glance {
     /// Limits and charges.
     pub(crate) status: QuotaStatus,
     /// Estimated bytes of contexts and modules.
     pub(crate) overhead: u64,
-    /// The container's processes.
+    /// The tenant's processes.
     pub(crate) members: Members,
 }
 
-/// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th. `None` where there is neither a
-/// container nor a limit: the device's own answers stand.
+/// Looks at the device of `uuid`, which has `capacity` bytes and is the program's `ordinal`-th.
+/// `None` where there is neither a tenant nor a limit: the device's own answers stand.
 pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Glance> {
     if let Some(page) = daemons_page() {
         return by_daemon(page, uuid);
@@ -46,8 +48,8 @@ pub(crate) fn glance(uuid: &[u8; 16], ordinal: u32, capacity: u64) -> Option<Gla
     }
 }
 
-/// The page of the container that a daemon keeps for this process. One that never starts CUDA is registered for it, holds nothing, and
-/// is forgotten when it ends.
+/// The page of the tenant that a daemon keeps for this process. A process that never starts CUDA is
+/// registered for it, holds no memory, and is forgotten when it ends.
 fn daemons_page() -> Option<&'static Page> {
     if let Some(member) = member() {
         return matches!(member.backend, Backend::Daemon(_)).then_some(member.page);
@@ -142,7 +144,7 @@ fn from_environment(
     })
 }
 
-/// A copy of the container's page.
+/// A copy of the tenant's page.
 fn snapshot() -> Option<Snapshot> {
     let root = Root::open(
         std::env::var_os("XDG_RUNTIME_DIR")

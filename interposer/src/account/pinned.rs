@@ -1,8 +1,10 @@
-//! An open file description that stays though its descriptor is closed: a mapping keeps it, and with it the locks that are its own.
+//! An open file description that stays though its descriptor is closed: a mapping keeps it, and
+//! with it the locks that are its own.
 //!
-//! Programs that become daemons close descriptors that they did not open. A lock of an open file description goes with its last
-//! reference, so one page of the file is mapped through each description that holds locks. Nothing is ever read or written there, and
-//! forked children do not get the mapping: what they keep is their copy of the descriptor, which is theirs to close.
+//! Programs that become daemons close descriptors that they did not open. A lock of an open file
+//! description ends with its last reference. So one page of the file is mapped through each
+//! description that holds locks. It is never read or written, and forked children do not get the
+//! mapping: they inherit a copy of the descriptor, which they may close.
 
 use core::ffi::c_int;
 use std::io;
@@ -11,7 +13,7 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use crate::guest::descriptor::identity;
 use crate::guest::sys::{self, Pin};
 
-/// A descriptor, and the mapping that keeps what it means.
+/// A descriptor, and the mapping that keeps its file description open.
 #[derive(Debug)]
 pub(super) struct Pinned {
     number: c_int,
@@ -21,7 +23,8 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Takes over a descriptor of a plain file. Where no mapping is to be had it is kept by its number alone.
+    /// Takes over a descriptor of a plain file. Where no mapping is to be had it is kept by its
+    /// number alone.
     ///
     /// # Errors
     /// If it is not open.

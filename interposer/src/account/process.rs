@@ -1,8 +1,8 @@
-//! Who a process is: its start time, its parent, its pid namespace, read from `/proc`.
+//! The identity of a process: its start time, its parent, its pid namespace, read from `/proc`.
 
 use std::fs;
 
-/// A process, told apart from a later one of the same pid by when it started.
+/// A process, distinguished from a later one of the same pid by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Process id in our namespace.
@@ -27,7 +27,7 @@ pub(crate) fn this() -> Identity {
     look_up(pid).map_or(Identity { pid, start: 0 }, |(identity, _)| identity)
 }
 
-/// The pid namespace's inode, 0 where it cannot be told.
+/// The pid namespace's inode, 0 where it is unknown.
 pub(crate) fn namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let text = link.to_string_lossy();
@@ -40,8 +40,8 @@ pub(crate) fn in_first_namespace() -> bool {
     namespace() == FIRST_NAMESPACE
 }
 
-/// This process's pid in the outermost namespace that its `/proc` shows, which is the machine's only where that is mounted. 0 where
-/// only its own is to be seen.
+/// This process's pid in the outermost namespace that its `/proc` shows, which is the machine's
+/// only where that is mounted. 0 where only its own is to be seen.
 pub(crate) fn outer() -> u32 {
     if in_first_namespace() {
         return std::process::id();
@@ -60,7 +60,8 @@ fn outermost(status: &str) -> Option<u32> {
     second.and_then(|_| first.parse().ok())
 }
 
-/// Parent and start of a `/proc/<pid>/stat` line. The name in it may hold anything, so fields count from its last `)`.
+/// Parent and start of a `/proc/<pid>/stat` line. The name in it may hold anything, so fields count
+/// from its last `)`.
 fn parse(stat: &str) -> Option<(u32, u64)> {
     let rest = &stat[stat.rfind(')')? + 1..];
     let mut fields = rest.split_ascii_whitespace();

@@ -1,11 +1,11 @@
-//! The rows of the page: taking one, and what the processes of a container hold together.
+//! The rows of the page: taking one, and the sums over the processes of a tenant.
 
 use std::sync::atomic::Ordering;
 
 use gpushare_protocol::page::{Line, MAX_DEVICES, MAX_SLOTS, NO_LIMIT, Page, Word};
 
-use super::join::Membership;
 use super::killpoint;
+use super::membership::Membership;
 use super::process::{self, Identity};
 
 /// A process that died with bytes charged.
@@ -15,15 +15,16 @@ pub(crate) struct Dead {
     pub(crate) slot: usize,
     /// Tells it from a later owner of the row.
     pub(crate) generation: u64,
-    /// Who it was.
+    /// The identity of the process.
     pub(crate) identity: Identity,
     /// Where its pid means something.
     pub(crate) namespace: u64,
 }
 
-/// Writes a new owner into a slot whose lock byte this process holds. Under the container lock.
+/// Writes a new owner into a slot whose lock byte this process holds. Under the tenant lock.
 ///
-/// What a former owner left is cleared first; the owner is announced last, so that a crash in between leaves a free slot.
+/// The former owner's charges are cleared first and the owner is written last, so that a crash in
+/// between leaves a free slot.
 pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     let slot = &page.slots[index];
     slot.taken.store(0, Ordering::Release);
@@ -42,7 +43,7 @@ pub(crate) fn occupy(page: &Page, index: usize, me: Identity, namespace: u64) {
     killpoint::hit();
 }
 
-/// Empties a line of a process that is gone. Under the container lock.
+/// Empties a line of a process that is gone. Under the tenant lock.
 fn clear(line: &Line) {
     line.word.clear();
     killpoint::hit();
@@ -65,7 +66,7 @@ impl Membership {
         self.row.get(column)
     }
 
-    /// This process's word for a column has changed: ends what others remember of it.
+    /// This process's word for a column has changed: invalidates the caches of other processes.
     #[inline]
     pub(crate) fn changed(&self, column: usize) {
         if let Some(device) = self.page.devices.get(column) {
@@ -78,7 +79,7 @@ impl Membership {
         self.others().next().is_some()
     }
 
-    /// The slots that others have taken, dead or alive.
+    /// The slots that other processes have taken, dead or live.
     fn others(&self) -> impl Iterator<Item = usize> {
         let taken = |slot: &usize| self.page.slots[*slot].taken.load(Ordering::Acquire) != 0;
         (0..MAX_SLOTS)
@@ -94,27 +95,29 @@ impl Membership {
             .collect()
     }
 
-    /// The container's ceiling on one device, or this process's own if that is lower. Bytes, or [`NO_LIMIT`].
+    /// The tenant's ceiling on one device, or this process's own if that is lower. Bytes, or
+    /// [`NO_LIMIT`].
     pub(crate) fn limit(&self, column: usize) -> u64 {
         let device = self.page.devices.get(column);
         let limit = device.map_or(0, |device| device.limit.load(Ordering::Relaxed));
         limit.min(self.own.get(column).map_or(NO_LIMIT, |own| own.limit))
     }
 
-    /// Bytes guaranteed to the container on one device.
+    /// Bytes guaranteed to the tenant on one device.
     pub(crate) fn request(&self, column: usize) -> u64 {
         let device = self.page.devices.get(column);
         device.map_or(0, |device| device.request.load(Ordering::Relaxed))
     }
 
-    /// Units held on one device by all processes: their credit, and what bound ones have charged above it.
+    /// Units held on one device by all processes: their credit, and what bound ones have charged
+    /// above it.
     pub(crate) fn credit(&self, column: usize) -> u64 {
         let own = self.line(column).map(|line| &line.word);
         let words = own.into_iter().chain(self.words(column));
         words.map(|word| u64::from(word.load().held())).sum()
     }
 
-    /// Units charged on one device by all processes, those of the dead included.
+    /// Units charged on one device by all processes, dead ones included.
     pub(crate) fn charged(&self, column: usize) -> u64 {
         let own = self.line(column).map(|line| &line.word);
         own.into_iter()
@@ -123,7 +126,8 @@ impl Membership {
             .sum()
     }
 
-    /// The dead that still have bytes charged on one device. A system call for each slot with a charge.
+    /// The dead that still have bytes charged on one device. A system call for each slot with a
+    /// charge.
     pub(crate) fn dead(&self, column: usize) -> Vec<Dead> {
         let charged = |slot: &usize| {
             self.page
@@ -169,7 +173,8 @@ impl Membership {
         }
     }
 
-    /// Gives back what a dead process held on one device. Under the container lock; nothing if the slot has a new owner.
+    /// Gives back a dead process's charges on one device. Under the tenant lock; no effect if the
+    /// slot has a new owner.
     pub(crate) fn bury(&self, dead: &Dead, column: usize) {
         if self.owner(dead.slot) != *dead || self.backend.is_alive(dead.slot) {
             return;

@@ -1,4 +1,4 @@
-//! Removes the folders that unnamed containers leave behind when their last process is gone.
+//! Removes the folders that unnamed tenants leave behind when their last process is gone.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::process;
 /// Folders looked at in one go: the rest is the next founder's.
 const AT_MOST: usize = 64;
 
-/// Removes containers named after a process that is gone and inhabited by nobody.
+/// Removes tenants named after a process that is gone, if they have no live process.
 pub(crate) fn remove(root: &Root) {
     let Ok(entries) = fs::read_dir(root.path()) else {
         return;
@@ -38,7 +38,8 @@ fn lives(pid: u32, start: u64) -> bool {
     process::look_up(pid).is_some_and(|(found, _)| found.start == start)
 }
 
-/// Deletes under the container lock, so that whoever joins meanwhile sees that the file has no name any more and looks again.
+/// Deletes under the tenant lock. A process that joins meanwhile sees that the file has no name any
+/// more, and looks again.
 fn remove_if_empty(folder: &Path) {
     let Ok(file) = UsageFile::open(folder, false) else {
         // A folder whose founder died before it made the file.

@@ -1,5 +1,5 @@
-//! Joining, growing and dying. Every member here has an open file description of its own, so members of one test process meet as
-//! processes do.
+//! Joining, growing and dying. Every member here has an open file description of its own, so
+//! members of one test process meet as processes do.
 
 use std::ffi::OsString;
 use std::fs;
@@ -291,7 +291,7 @@ fn an_unnamed_container_is_removed_when_all_its_processes_are_gone() {
     stale::remove(&world.root);
     assert!(
         place.exists(),
-        "its founder is gone, but somebody lives in it"
+        "its founder is gone, but a process lives in it"
     );
     drop(member);
     stale::remove(&world.root);
@@ -302,7 +302,7 @@ fn an_unnamed_container_is_removed_when_all_its_processes_are_gone() {
     stale::remove(&world.root);
     assert!(
         place.exists(),
-        "a named one is whoever named it's to remove"
+        "a named tenant is not removed automatically"
     );
     drop(unnamed());
 }

@@ -1,28 +1,28 @@
-//! What a container is shown of a device's memory.
+//! A tenant's view of a device's memory.
 //!
-//! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is what the quota leaves, and never more than the device
-//! has. Without a limit the device's own answers stand.
+//! *Total* is the limit (or the request, as `GPUSHARE_MEM_VIEW` says); *free* is the rest of the
+//! quota, and never more than the device has. Without a limit the device's own values are shown.
 //!
-//! Programs that are told the request measure their own use by the fall of free memory, and some refuse to go on when it rises
-//! meanwhile. So for each process what is free and what it has charged itself never rise together ([`Shown`]): only its own
-//! frees raise what it is told.
+//! Programs that see the request measure their own use by the fall of free memory, and some refuse
+//! to continue when it rises meanwhile. So for each process the free memory shown and its own
+//! charges never rise together ([`Shown`]): only its own frees raise the value it sees.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::account::{self, ByRequest, QuotaStatus};
 use crate::driver::device::DeviceKey;
 
-/// The least that one process was told is free on a device, and held, together. Bytes.
+/// The least sum of free memory shown and own charges of one process on a device. Bytes.
 #[derive(Debug)]
 pub(crate) struct Shown(AtomicU64);
 
 impl Shown {
-    /// Nothing was told yet.
+    /// Nothing was shown yet.
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(u64::MAX))
     }
 
-    /// What may be told of `free` bytes by a process that holds `own`.
+    /// The most of `free` bytes that may be shown to a process that holds `own`.
     fn at_most(&self, free: u64, own: u64) -> u64 {
         let now = free.saturating_add(own);
         let least = self.0.fetch_min(now, Ordering::Relaxed).min(now);
@@ -33,9 +33,9 @@ impl Shown {
 /// Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// What the container may use in all.
+    /// The total memory that the tenant may use.
     pub(crate) total: u64,
-    /// What it could have now.
+    /// The memory that it could have now.
     pub(crate) free: u64,
 }
 
@@ -45,7 +45,8 @@ pub(crate) fn total(device: DeviceKey) -> Option<u64> {
     (status.view_total < status.capacity).then_some(status.view_total)
 }
 
-/// Total and free shown, `None` where they are the device's own. `physical` is what the device has free.
+/// Total and free shown, `None` where they are the device's own. `physical` is the device's free
+/// memory.
 pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
     let (status, by_request) = account::quota_status_by_request(device)?;
     match by_request {
@@ -54,8 +55,8 @@ pub(crate) fn memory(device: DeviceKey, physical: u64) -> Option<Memory> {
     }
 }
 
-/// The same where programs are told the request. What a daemon guarantees is free whatever neighbours hold of it now: it is taken back
-/// from them when it is asked for.
+/// The same where programs see the request. Memory that a daemon guarantees counts as free even
+/// while neighbours hold it: it is taken back from them on demand.
 fn seen_by_request(status: &QuotaStatus, by_request: &ByRequest, physical: u64) -> Option<Memory> {
     let physical = if by_request.is_guaranteed {
         u64::MAX

@@ -1,9 +1,9 @@
 //! Driver functions that this library calls for itself: each always the driver's own, never a hook.
 //! Its own threads call none any more once the process leaves ([`exit`](crate::guest::exit)).
 //!
-//! The functions with Rust names are safe: what they hand to the driver by pointer is a local that
-//! outlives the call. Handles are numbers here; the driver gave them, and whoever passes one on
-//! knows that its object lives (the program does, or the tracker keeps it from being destroyed).
+//! The functions with Rust names are safe: each pointer they pass to the driver is to a local that
+//! outlives the call. Handles are numbers here. The driver gave them, and the caller ensures that
+//! the object lives (the program does, or the tracker keeps it from being destroyed).
 //!
 //! # Safety
 //! Each function of a C name has the contract of that C function, and answers `NOT_FOUND` where the
@@ -14,7 +14,7 @@ use core::ffi::c_void;
 
 use gpushare_cuda_abi::cuda::*;
 
-/// What the driver answers to a question: the answer, or why there is none.
+/// The driver's answer to a query: a value, or an error.
 pub(crate) type Asked<T> = Result<T, CUresult>;
 
 /// Declares driver functions by their C signature: a slot and a function that calls through it.
@@ -103,8 +103,8 @@ pub(crate) fn is_initialised() -> bool {
     device_count().is_ok()
 }
 
-/// Declares questions that the driver answers by writing to one place: a local of the function, of
-/// the type that the C function writes, with what it holds before.
+/// Declares queries that the driver answers by writing to one place: a local of the function, of
+/// the type that the C function writes, with its initial value.
 macro_rules! asks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $init:expr, |$at:ident| $call:expr;)*) => {$(
         $(#[$doc])*
@@ -133,7 +133,7 @@ macro_rules! has {
     )*};
 }
 
-/// What a call's answer is made of it.
+/// Conversion of a call's result.
 trait Outcome {
     fn of(answer: CUresult) -> Self;
 }
@@ -169,7 +169,7 @@ has! {
 }
 
 asks! {
-    /// Makes the context before the current one again; returns what was current.
+    /// Makes the context below the current one current again; returns the popped one.
     fn pop_context() -> CUcontext = CUcontext::NULL, |at| cuCtxPopCurrent_v2(at);
 
     /// A green context's handle as a context.
@@ -327,7 +327,8 @@ has! {
     fn stream_status(stream: CUstream) -> CUresult = cuStreamQuery(stream);
 }
 
-/// Makes `mode` the calling thread's capture mode; returns the one before. A driver without captures knows no modes.
+/// Makes `mode` the calling thread's capture mode; returns the one before. A driver without
+/// captures knows no modes.
 #[inline]
 pub(crate) fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     let mut mode = mode;
@@ -366,15 +367,15 @@ pub(crate) fn allocate_pitch(
 }
 
 has! {
-    /// Frees what the program has not been told of.
-    // a number of the device, no pointer of the host; nobody else knows it.
+    /// Frees memory that the program has not seen.
+    // a number of the device, no pointer of the host; no other code knows it.
     fn free(address: CUdeviceptr) -> CUresult = cuMemFree_v2(address);
 }
 
-/// Frees, in a stream's order, what the program has not been told of.
+/// Frees, in a stream's order, memory that the program has not seen.
 #[inline]
 pub(crate) fn free_in_stream(address: CUdeviceptr, stream: CUstream, per_thread: bool) -> CUresult {
-    // SAFETY: a number of the device that nobody else knows, and the program's stream.
+    // SAFETY: a number of the device that no other code knows, and the program's stream.
     unsafe {
         if per_thread {
             cuMemFreeAsync_ptsz(address, stream)
@@ -385,8 +386,8 @@ pub(crate) fn free_in_stream(address: CUdeviceptr, stream: CUstream, per_thread:
 }
 
 has! {
-    /// Releases a physical allocation that the program has not been told of.
-    // a number; the driver has just made it, and nobody else knows it.
+    /// Releases a physical allocation that the program has not seen.
+    // a number; the driver has just made it, and no other code knows it.
     fn release_physical(handle: CUmemGenericAllocationHandle) -> CUresult = cuMemRelease(handle);
 }
 
@@ -396,7 +397,7 @@ asks! {
 }
 
 has! {
-    /// Has a pool give back what is not in use, but for `keep` bytes.
+    /// Makes a pool give back its unused memory, except `keep` bytes.
     // no pointer; a pool that lives.
     fn trim_pool(pool: CUmemoryPool, keep: usize) -> Asked<()> = cuMemPoolTrimTo(pool, keep);
 }
@@ -409,16 +410,16 @@ asks! {
 }
 
 has! {
-    /// Destroys an array that the program has not been told of.
-    // no pointer; the driver has just made it, and nobody else knows it.
+    /// Destroys an array that the program has not seen.
+    // no pointer; the driver has just made it, and no other code knows it.
     fn destroy_array(array: CUarray) -> CUresult = cuArrayDestroy(array);
 
-    /// Destroys a mipmapped array that the program has not been told of.
-    // no pointer; the driver has just made it, and nobody else knows it.
+    /// Destroys a mipmapped array that the program has not seen.
+    // no pointer; the driver has just made it, and no other code knows it.
     fn destroy_mipmap(array: CUmipmappedArray) -> CUresult = cuMipmappedArrayDestroy(array);
 }
 
-/// What an array takes.
+/// The memory that an array needs.
 #[inline]
 pub(crate) fn array_needs(
     array: CUarray,
@@ -434,7 +435,7 @@ pub(crate) fn array_needs(
     Ok(value)
 }
 
-/// What a mipmapped array takes.
+/// The memory that a mipmapped array needs.
 #[inline]
 pub(crate) fn mipmap_needs(
     array: CUmipmappedArray,
@@ -453,8 +454,8 @@ pub(crate) fn mipmap_needs(
 // Graphs.
 
 has! {
-    /// Destroys an executable graph that the program has not been told of.
-    // no pointer; the driver has just made it, and nobody else knows it.
+    /// Destroys an executable graph that the program has not seen.
+    // no pointer; the driver has just made it, and no other code knows it.
     fn destroy_exec(exec: CUgraphExec) -> CUresult = cuGraphExecDestroy(exec);
 }
 

@@ -19,7 +19,7 @@ impl CurrentContext {
     /// Makes a context that lives current, unless it is.
     ///
     /// # Errors
-    /// What the driver has against it: it is destroyed, has failed, or is a green one that is
+    /// The driver's error: the context is destroyed, has failed, or is a green context that is
     /// current in another thread.
     pub(crate) fn make(context: CUcontext) -> Result<Self, CUresult> {
         let pushed = calls::current_context() != Ok(context);

@@ -1,6 +1,7 @@
 //! Devices: the driver's ordinal, the UUID, and the column of the usage page.
 //!
-//! A device is what its UUID says. The ordinal depends on `CUDA_VISIBLE_DEVICES`, so it never leaves the process.
+//! A device is identified by its UUID. The ordinal depends on `CUDA_VISIBLE_DEVICES`, so it never
+//! leaves the process.
 
 use core::ffi::c_char;
 
@@ -10,7 +11,7 @@ use gpushare_protocol::page::MAX_DEVICES;
 use crate::driver::calls;
 use crate::guest::fork::ForkLocal;
 
-/// A device of the container: its column in the usage page.
+/// A device of the tenant: its column in the usage page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DeviceKey(u8);
 
@@ -62,7 +63,7 @@ pub(crate) struct Visible {
 /// Why the devices are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// There are more of them than a container has columns.
+    /// There are more of them than a tenant has columns.
     Many(usize),
     /// The driver's function failed with this code.
     Driver(&'static str, u32),
@@ -90,7 +91,8 @@ fn visible(ordinal: i32) -> Result<Visible, Unknown> {
     })
 }
 
-/// The UUID. `_v2`, where the driver has it, names the MIG instance rather than the card it is part of.
+/// The UUID. `_v2`, where the driver has it, names the MIG instance rather than the card it is part
+/// of.
 fn uuid(device: CUdevice) -> Result<[u8; 16], Unknown> {
     let uuid = match calls::device_uuid(device) {
         Err(CUresult::NOT_FOUND) => calls::card_uuid(device),

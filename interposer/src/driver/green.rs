@@ -1,8 +1,9 @@
 //! Green contexts: which primary context one is a part of, and which streams are its own.
 //!
-//! A green context may be current in one thread at a time, and that is one of the program's. So this library makes none current: what
-//! lies in one is the primary context's, and whatever is asked or marked is so in that. Known by two handles: its own, and the one it
-//! has as a context (`cuCtxFromGreenCtx`).
+//! A green context may be current in one thread at a time, and that is a thread of the program. So
+//! this library makes none current: its memory is the primary context's, and queries and events for
+//! it are made in the primary context. It has two handles: its own, and the one it has as a context
+//! (`cuCtxFromGreenCtx`).
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,15 +34,17 @@ static STREAMS: Map<CUcontext> = Map::new();
 /// There has been one, in this process or an ancestor.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The program has made one on this device. `None` if the driver does not say what it is a part of.
+/// The program has made a green context on this device. `None` if the driver does not report its
+/// primary context.
 pub(crate) fn made(handle: CUgreenCtx, ordinal: CUdevice) -> Option<Green> {
     let converted = calls::context_of_green(handle).ok()?;
     enter(handle, converted, ordinal)
 }
 
-/// Looks whether the calling thread's current context, seen for the first time, is a green one that no hook saw made.
+/// Checks whether the calling thread's current context, seen for the first time, is a green context
+/// that no hook saw made.
 pub(crate) fn notice(current: CUcontext) -> Option<Green> {
-    // The default stream of the current context is of the green one that is current.
+    // The default stream of the current context belongs to the current green context.
     let handle = calls::stream_green(CUstream::NULL).ok()?;
     if handle.is_null() {
         return None;
@@ -63,7 +66,8 @@ fn enter(handle: CUgreenCtx, converted: CUcontext, ordinal: CUdevice) -> Option<
     Some(green)
 }
 
-/// The primary context of a device that has one: retained and released again, which changes nothing while somebody else retains it.
+/// The primary context of a device that has one. It is retained and released again, which has no
+/// effect while another owner retains it.
 fn primary_of(ordinal: CUdevice) -> Option<CUcontext> {
     let primary = calls::retain_primary(ordinal).ok()?;
     let _ = calls::release_primary(ordinal);
@@ -75,7 +79,7 @@ pub(crate) fn of(handle: CUgreenCtx) -> Option<Green> {
     OWN.with(number(handle.0), |green| *green)
 }
 
-/// The one that has this handle as a context.
+/// The green context with this handle as a context.
 pub(crate) fn converted(context: CUcontext) -> Option<Green> {
     if !is_any() {
         return None;
@@ -83,12 +87,12 @@ pub(crate) fn converted(context: CUcontext) -> Option<Green> {
     CONVERTED.with(number(context.0), |green| *green)
 }
 
-/// The one whose default stream is known by this number: that of its handle as a context.
+/// The green context whose default stream is known by this number: that of its handle as a context.
 pub(crate) fn of_default(stream: usize) -> Option<Green> {
     converted(CUcontext(core::ptr::without_provenance_mut(stream)))
 }
 
-/// Those of a primary context.
+/// The green contexts of a primary context.
 pub(crate) fn all_in(primary: CUcontext) -> Vec<Green> {
     if !is_any() {
         return Vec::new();
@@ -97,7 +101,7 @@ pub(crate) fn all_in(primary: CUcontext) -> Vec<Green> {
     all.filter(|green| green.primary == primary).collect()
 }
 
-/// The one that is current in the calling thread.
+/// The green context that is current in the calling thread.
 pub(crate) fn current() -> Option<Green> {
     if !is_any() {
         return None;
@@ -111,7 +115,7 @@ fn is_any() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// It is destroyed: its handles may soon be others'.
+/// It is destroyed: its handles may soon be reused.
 pub(crate) fn gone(green: &Green) {
     OWN.take(number(green.handle.0));
     CONVERTED.take(number(green.converted.0));

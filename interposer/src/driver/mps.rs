@@ -9,9 +9,9 @@ use gpushare_protocol::mps::{self, ACTIVE_THREADS, Facts, PIPE_DIRECTORY};
 use crate::driver::calls;
 use crate::guest::fork::ForkLocal;
 
-/// What it is, and its environment's word on its part of the multiprocessors. Looked up once, after
-/// the driver has started: a client stays one for life, and later changes of the environment are
-/// the program's own.
+/// Whether the process is an MPS client, and the share of the multiprocessors in its environment.
+/// Looked up once, after the driver has started: a client stays one for life, and later changes of
+/// the environment are the program's own.
 static CLIENT: ForkLocal<(bool, Option<OsString>)> = ForkLocal::new();
 
 fn client() -> &'static (bool, Option<OsString>) {
@@ -33,13 +33,13 @@ pub(crate) fn is_client() -> bool {
     client().0
 }
 
-/// Whether its container's cap, in thousandths, is kept by the MPS server.
+/// Whether its tenant's cap, in thousandths, is kept by the MPS server.
 pub(crate) fn keeps(cap: u64) -> bool {
     let (is_client, says) = client();
     *is_client && mps::keeps(cap, says.as_deref())
 }
 
-/// What the driver says of its first device; `None` where it does not know the question.
+/// The driver's answer for its first device; `None` where it does not know the attribute.
 fn drivers_word() -> Option<bool> {
     let device = calls::device(0).ok()?;
     let enabled = calls::device_attribute(CUdevice_attribute::MPS_ENABLED, device).ok()?;

@@ -78,7 +78,7 @@ pub(crate) fn memory(device: nvmlDevice_t) -> Option<nvmlMemory_t> {
     answer.is_success().then_some(memory)
 }
 
-/// What a process uses a device for.
+/// A process's use of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Compute.
@@ -87,8 +87,8 @@ pub(crate) enum Use {
     Graphics,
 }
 
-/// Fills `list` with the processes that use a device; `Ok` is how many there are, `Err` NVML's answer
-/// and how many it has.
+/// Fills `list` with the processes that use a device; `Ok` is how many there are, `Err` NVML's
+/// answer and how many it has.
 pub(crate) fn processes(
     device: nvmlDevice_t,
     by: Use,

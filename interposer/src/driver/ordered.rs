@@ -1,50 +1,23 @@
-//! A stream as stream-ordered functions understand it: whether it records, where it is, and an event behind its work.
+//! A stream as stream-ordered functions understand it: whether it records, and an event behind its
+//! work. Where it is, the tracker knows (`tracker/place.rs`).
 
-use core::cell::Cell;
 use core::ops::RangeInclusive;
 
 use gpushare_cuda_abi::cuda::*;
 
 use crate::driver::calls::{self, Asked};
-use crate::driver::contexts::{self, Here};
-use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
-use crate::driver::streams;
-use crate::guest::sys;
 
-/// What the driver answers where a capture forbids something.
+/// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
     CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
-/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the thread's own.
+/// A stream as the called function understands it: stream 0 is the legacy stream, or in a twin the
+/// thread's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ordered {
     stream: CUstream,
     per_thread: bool,
-}
-
-/// Which stream it is, whatever it is called: stream 0 is another one in each context, the thread's own in each thread, and a handle
-/// may be another stream's once its own is destroyed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamId {
-    /// The driver's number, which it never gives twice.
-    Number(u64),
-    /// Drivers before 12.0 have none: the handle, whether the twin was called, the context, and the thread where it matters.
-    Handle(usize, bool, usize, i64),
-}
-
-/// A stream that the program made, and what the driver said of it.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    epoch: u64,
-    stream: CUstream,
-    here: Here,
-    id: StreamId,
-}
-
-thread_local! {
-    // Const and without a destructor: memory is freed in other libraries' destructors too.
-    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
 impl Ordered {
@@ -64,8 +37,9 @@ impl Ordered {
         }
     }
 
-    /// Whether calls on the stream are recorded into a graph instead of done, or forbidden because another stream's are. Whatever
-    /// else the driver answers means no: what is not known to be recorded is charged.
+    /// Whether calls on the stream are recorded into a graph instead of executed, or forbidden
+    /// because of another stream's capture. Any other answer of the driver means no: calls not
+    /// known to be recorded are charged.
     pub(crate) fn records(self) -> bool {
         match self.capture_status() {
             Ok(status) => status != CUstreamCaptureStatus::NONE,
@@ -73,8 +47,8 @@ impl Ordered {
         }
     }
 
-    /// Whether a launch in the stream is one the driver would run: it is known, and does not record. A host callback may ask nothing,
-    /// so that in one the answer is no.
+    /// Whether a launch in the stream is one the driver would run: it is known, and does not
+    /// record. A host callback may ask nothing, so that in one the answer is no.
     pub(crate) fn runs(self) -> bool {
         match self.capture_status() {
             Ok(status) => status == CUstreamCaptureStatus::NONE,
@@ -83,9 +57,9 @@ impl Ordered {
         }
     }
 
-    /// What the driver has against any call on the stream, if it says: the handle is none, there is
-    /// no context, its work has failed. A capture is no fault, and a driver that cannot be asked
-    /// has found none.
+    /// The driver's error for any call on the stream, if it reports one: the handle is invalid,
+    /// there is no context, its work has failed. A capture is no error, and a driver that cannot be
+    /// asked reports none.
     pub(crate) fn fault(self) -> Option<CUresult> {
         match self.capture_status() {
             Ok(_) | Err(CUresult::NOT_FOUND | CUresult::NOT_SUPPORTED) => None,
@@ -95,63 +69,6 @@ impl Ordered {
 
     fn capture_status(self) -> Asked<CUstreamCaptureStatus> {
         calls::capture_status(self.stream, self.per_thread)
-    }
-
-    /// The stream's context: the current one for the default streams.
-    pub(crate) fn place(self) -> Option<Here> {
-        if self.stream.is_null()
-            || self.stream == CU_STREAM_LEGACY
-            || self.stream == CU_STREAM_PER_THREAD
-        {
-            return contexts::here();
-        }
-        let epoch = streams::epoch();
-        if let Some(last) = LAST.get()
-            && (last.epoch, last.stream) == (epoch, self.stream)
-        {
-            return Some(last.here);
-        }
-        let Ok(context) = calls::stream_context(self.stream) else {
-            return contexts::here();
-        };
-        let here = contexts::of(context)?;
-        // Only what a hook will see destroyed is remembered.
-        if streams::knows(self.stream) {
-            LAST.set(Some(Last {
-                epoch,
-                stream: self.stream,
-                here,
-                id: self.ask_id(Some(here)),
-            }));
-        }
-        Some(here)
-    }
-
-    /// The device of the stream's context; the first one where that cannot be told, so that something is always charged.
-    pub(crate) fn device(self) -> Option<DeviceKey> {
-        self.place()
-            .map(|here| here.device)
-            .or_else(|| device::of_ordinal(0))
-    }
-
-    /// Which stream it is. `here` is its place.
-    pub(crate) fn id(self, here: Option<Here>) -> StreamId {
-        if let Some(last) = LAST.get()
-            && (last.epoch, last.stream) == (streams::epoch(), self.stream)
-        {
-            return last.id;
-        }
-        self.ask_id(here)
-    }
-
-    fn ask_id(self, here: Option<Here>) -> StreamId {
-        if let Ok(number) = calls::stream_number(self.stream, self.per_thread) {
-            return StreamId::Number(number);
-        }
-        let own = self.is_own();
-        let thread = own.then(sys::this_thread);
-        let context = here.map_or(0, |here| here.handle.0.addr());
-        StreamId::Handle(self.stream.0.addr(), own, context, thread.unwrap_or(0))
     }
 
     /// Frees an allocation of ours in the stream's order.

@@ -1,11 +1,13 @@
 //! The driver's own functions: where they are found, and how they are called.
 //!
-//! [`Slot`] remembers the address of one function. It is filled when a program looks the function up, or on demand from the copy of
-//! libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded; this library loads NVML alone, where somebody died with memory charged ([`load_nvml`]).
+//! [`Slot`] remembers the address of one function. It is filled when a program looks the function
+//! up, or on demand from the copy of libcuda.so.1 / libnvidia-ml.so.1 that the program has loaded;
+//! this library loads NVML alone, where somebody died with memory charged ([`load_nvml`]).
 //!
 //! # Safety
-//! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever, and the one cast of an address
-//! to a function pointer ([`Slot::get`]), sound because whoever makes the slot names the symbol and its C type together.
+//! `unsafe` is here for two things: calls into the dynamic linker with strings that live for ever,
+//! and the one cast of an address to a function pointer ([`Slot::get`]), sound because whoever
+//! makes the slot names the symbol and its C type together.
 #![allow(
     unsafe_code,
     reason = "talks to the dynamic linker and turns addresses into functions"
@@ -44,7 +46,7 @@ pub(crate) const fn c_name(with_nul: &'static str) -> &'static CStr {
     }
 }
 
-/// `dlsym` and the real thing behind ours.
+/// The type of `dlsym`, and of the function behind our hook.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 /// The library a function belongs to.
@@ -75,7 +77,8 @@ impl Library {
 
     /// The loaded copy of this library, `None` while the program has none.
     ///
-    /// The handle is kept: from then on the library stays mapped, because programs hold our hooks and those hold its addresses.
+    /// The handle is kept: from then on the library stays mapped, because programs hold our hooks
+    /// and those hold its addresses.
     fn handle(self) -> Option<*mut c_void> {
         let cell = self.cell();
         let known = cell.load(Ordering::Acquire);
@@ -98,7 +101,8 @@ impl Library {
         Some(found)
     }
 
-    /// The library's own function of this name, `None` if the library is not loaded or has no such function.
+    /// The library's own function of this name, `None` if the library is not loaded or has no such
+    /// function.
     fn own(self, symbol: &CStr) -> Option<*mut c_void> {
         let (dlsym, handle) = (real_dlsym()?, self.handle()?);
         // SAFETY: the handle is kept for ever, the name is a string.
@@ -110,7 +114,7 @@ impl Library {
 /// Has NVML in the process; it stays for the life of that, because unloading a driver's library is
 /// asking for trouble. `false` if there is none.
 pub(crate) fn load_nvml() -> bool {
-    // SAFETY: a static string; NVML's constructors are those that the program would run.
+    // SAFETY: a static string; NVML's constructors are those that the program itself would run.
     let handle = unsafe { libc::dlopen(Library::Nvml.soname().as_ptr(), libc::RTLD_LAZY) };
     !handle.is_null()
 }
@@ -137,7 +141,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The row of `symbol`; at compile time, where a symbol that the table does not have is an error.
+    /// The row of `symbol`; at compile time, where a symbol that the table does not have is an
+    /// error.
     pub(crate) const fn of(symbol: &'static CStr) -> Self {
         let mut index = 0;
         while index < symbols::CUDA.len() {
@@ -202,7 +207,8 @@ impl Row {
         Some(found)
     }
 
-    /// Learns the address from an answer of the driver itself, for a function that it does not export.
+    /// Learns the address from an answer of the driver itself, for a function that it does not
+    /// export.
     pub(crate) fn offer(&self, address: *mut c_void) {
         if self.address().is_none() {
             self.cell().store(address, Ordering::Release);
@@ -270,12 +276,14 @@ impl<F: Copy> Slot<F> {
     #[inline]
     pub(crate) fn get(&self) -> Option<F> {
         let address = self.row.address()?;
-        // SAFETY: the maker of the slot promised that the symbol at this address has type `F`; sizes are equal (see `new`).
+        // SAFETY: the maker of the slot promised that the symbol at this address has type `F`;
+        // sizes are equal (see `new`).
         Some(unsafe { core::mem::transmute_copy(&address) })
     }
 }
 
-/// The `dlsym` of the C library, found without using `dlsym`. `None` only where no known version of it exists.
+/// The `dlsym` of the C library, found without using `dlsym`. `None` only where no known version of
+/// it exists.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     let mut address = REAL.load(Ordering::Acquire);
@@ -283,11 +291,13 @@ pub(crate) fn real_dlsym() -> Option<Dlsym> {
         address = find_dlsym()?;
         REAL.store(address, Ordering::Release);
     }
-    // SAFETY: the address is that of a function named `dlsym` with a version only the C library gives.
+    // SAFETY: the address is that of a function named `dlsym` with a version only the C library
+    // gives.
     Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(address) })
 }
 
-/// glibc 2.34 moved `dlsym` from libdl to libc and gave it a second version; older ones know only the first.
+/// glibc 2.34 moved `dlsym` from libdl to libc and gave it a second version; older ones know only
+/// the first.
 const DLSYM_VERSIONS: [&CStr; 2] = [
     c"GLIBC_2.34",
     if cfg!(target_arch = "aarch64") {
@@ -299,7 +309,8 @@ const DLSYM_VERSIONS: [&CStr; 2] = [
 
 #[cold]
 fn find_dlsym() -> Option<*mut c_void> {
-    // Behind this library; else, where another preload's `dlvsym` sees that differently, in the C library itself.
+    // Behind this library; else, where another preload's `dlvsym` sees that differently, in the C
+    // library itself.
     let places = [None, Some(c"libc.so.6"), Some(c"libdl.so.2")];
     places.into_iter().find_map(|place| {
         let handle = match place {

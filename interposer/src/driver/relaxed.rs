@@ -21,7 +21,8 @@ impl Drop for Relaxed {
     }
 }
 
-/// Asks the driver something on the program's behalf that a capture could forbid: no capture notices.
+/// Asks the driver something on the program's behalf that a capture could forbid: no capture
+/// notices.
 ///
 /// Which questions that are is listed in ADR 38.
 #[inline]

@@ -1,10 +1,10 @@
 //! A program's pointers as arguments: types through which safe code reads and writes.
 //!
-//! Each type is the C pointer itself (`repr(transparent)`), so that it goes on to the driver with
-//! the bits with which it came. A null pointer is a value like any: what is read through one is
-//! `None`, what is written through one is lost. Nothing is read before it is asked for, and it is
-//! copied then: the driver may answer a wrong call without a look at this argument, and a hook that
-//! would look first must see to it that it does not.
+//! Each type is the C pointer itself (`repr(transparent)`), so it is passed on to the driver with
+//! its original bits. A null pointer is a valid value: a read through it gives `None`, a write
+//! through it is dropped. Nothing is read before it is requested, and it is copied then. The driver
+//! may answer an invalid call without looking at this argument; a hook that would look first must
+//! prevent that.
 //!
 //! # Safety
 //! A value comes from one of two places.
@@ -12,9 +12,9 @@
 //!   null, or what the driver is to read or write for this call lies there until the call ends.
 //! - [`In::to`] and its like made it of a reference of ours, which the lifetime keeps alive.
 //!
-//! Of what lies there only that is assumed; not that it is aligned, and not that its bytes make
-//! sense ([`Plain`]). A program whose other thread writes there meanwhile races with the driver,
-//! too.
+//! No other assumption is made about that memory: it need not be aligned, and its bytes need not
+//! make sense ([`Plain`]). A program whose other thread writes there meanwhile races with the
+//! driver, too.
 #![allow(
     unsafe_code,
     reason = "reads and writes through the program's pointers"
@@ -113,7 +113,7 @@ impl<'a, T: Plain> In<'a, T> {
         Self(ptr::null(), PhantomData)
     }
 
-    /// What the program has there; `None` where it gave none.
+    /// The program's value; `None` for a null pointer.
     #[inline(always)]
     pub(crate) fn read(self) -> Option<T> {
         // SAFETY: not null, so the program, or a reference of ours, has a `T` there for the driver
@@ -145,8 +145,8 @@ impl<'a, T: Plain> Out<'a, T> {
         ptr::eq(self.0, other.0)
     }
 
-    /// What the driver wrote; `None` where the program gave no place. Only of use after the driver
-    /// has succeeded.
+    /// The driver's value; `None` for a null pointer. Only meaningful after the driver has
+    /// succeeded.
     #[inline(always)]
     pub(crate) fn read_back(self) -> Option<T> {
         // SAFETY: not null, so there is room for a `T`, which the driver could write, and any bytes
@@ -154,7 +154,7 @@ impl<'a, T: Plain> Out<'a, T> {
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
 
-    /// What the driver wrote if that is its answer.
+    /// The driver's value if `answer` is a success.
     #[inline(always)]
     pub(crate) fn after(self, answer: impl Status) -> Option<T> {
         if answer.succeeded() {
@@ -164,7 +164,7 @@ impl<'a, T: Plain> Out<'a, T> {
         }
     }
 
-    /// Puts a value of ours in the place of what the driver wrote.
+    /// Replaces the driver's value by one of ours.
     #[inline(always)]
     pub(crate) fn write(self, value: T) {
         if !self.0.is_null() {
@@ -181,14 +181,14 @@ impl<'a, T: Plain> InOut<'a, T> {
         Self(place, PhantomData)
     }
 
-    /// What is there; `None` where the program gave none.
+    /// The current value; `None` for a null pointer.
     #[inline(always)]
     pub(crate) fn read(self) -> Option<T> {
         // SAFETY: as for `In`, of which it has the promise.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
 
-    /// Changes what is there.
+    /// Changes the value.
     #[inline(always)]
     pub(crate) fn write(self, value: T) {
         if !self.0.is_null() {
@@ -217,9 +217,9 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
-/// Arguments that a hook may choose when it asks the driver itself: whatever their value, the
-/// driver answers, and touches nothing but what the types above lead to. No raw pointers. A handle
-/// counts as a number that the driver gave; hooks make none up.
+/// Arguments that a hook may choose when it calls the driver itself. Whatever their value, the
+/// driver answers, and accesses only memory that the types above point to. No raw pointers. A
+/// handle counts as a number that the driver gave; hooks invent none.
 pub(crate) trait Passed {}
 
 /// Stands for the compiler's look at an argument's type.
@@ -266,8 +266,8 @@ pub(crate) fn mapped(info: &CUarrayMapInfo) -> (u64, CUmemGenericAllocationHandl
     (array.0.expose_provenance() as u64, memory)
 }
 
-/// Level, layer and offsets of the region that an entry of `cuMemMapArrayAsync` names. Of a mip tail
-/// other numbers, which tell it from another one as well.
+/// Level, layer and offsets of the region that an entry of `cuMemMapArrayAsync` names. Of a mip
+/// tail other numbers, which tell it from another one as well.
 pub(crate) fn region(info: &CUarrayMapInfo) -> [u32; 5] {
     // SAFETY: the larger member of plain numbers, which any bytes are; the program has set all that
     // its kind of subresource has.

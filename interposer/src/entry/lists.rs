@@ -1,10 +1,11 @@
 //! Lists that a program hands over: arrays with a count, and NVML's lists with room for entries.
 //!
 //! # Safety
-//! As in [`args`](super::args), a value is an argument that the program gave an exported function,
-//! or was made of a reference of ours. The C contract of an array is that it holds as many entries
-//! as its count says ([`Count`] is a number of the program's, which nobody here can make up), and of
-//! a list that there is room for as many entries as its count says at first.
+//! As in [`args`](super::args), a value is an argument that the program passed to an exported
+//! function, or was made of a reference of ours. The C contract of an array is that it holds as
+//! many entries as its count says ([`Count`] is the program's number, which no code here can
+//! invent). The contract of a list is that it has room for as many entries as its count initially
+//! says.
 #![allow(
     unsafe_code,
     reason = "reads and writes the program's arrays as far as it said they reach"
@@ -49,13 +50,13 @@ impl<T> fmt::Debug for InSlice<'_, T> {
 }
 
 impl<T: Plain> InSlice<'_, T> {
-    /// The entries, each copied when it is reached; none where the program gave no array. `count` is
-    /// the argument of the same call that counts them.
+    /// The entries, each copied when it is reached; none where the program gave no array. `count`
+    /// is the argument of the same call that counts them.
     pub(crate) fn entries(self, count: Count<c_uint>) -> impl Iterator<Item = T> {
         let count = if self.0.is_null() { 0 } else { count.get() };
         (0..count).map(move |at| {
-            // SAFETY: below the count that the program gave with the array, which is not null, so an
-            // entry is there until the call ends. As bytes, which need no alignment.
+            // SAFETY: below the count that the program gave with the array, which is not null, so
+            // an entry is there until the call ends. As bytes, which need no alignment.
             unsafe { self.0.add(at).read_unaligned() }
         })
     }
@@ -103,7 +104,7 @@ pub(crate) fn filled<T: Plain>(
 /// `entries` has room for as many entries as `count` says in every structure that a program hands
 /// to NVML.
 pub(crate) unsafe trait Listing: Plain {
-    /// What is listed.
+    /// The type of an entry.
     type Entry: Plain;
     /// The members.
     fn list(&mut self) -> (&mut u32, &mut *mut Self::Entry);
@@ -146,7 +147,7 @@ pub(crate) fn filled_within<L: Listing>(
 pub(crate) struct List<'a, T, L = u32> {
     /// Where the count is: the number itself, or the structure that it is a member of.
     whole: InOut<'a, L>,
-    /// What it was when the call came.
+    /// The count when the call came.
     given: Option<L>,
     /// That with another count.
     counted: fn(L, u32) -> L,

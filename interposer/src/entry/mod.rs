@@ -19,7 +19,7 @@ use crate::entry::state::{Bypass, Need};
 use crate::gate;
 use crate::guest::frames::Frame;
 
-/// A C status code: what a hook answers when the driver is not asked.
+/// A C status code: the result of a hook that does not call the driver.
 pub(crate) trait Status: Copy {
     /// How far the library must be for a body that answers with this type.
     const NEEDS: Need;
@@ -27,12 +27,12 @@ pub(crate) trait Status: Copy {
     const MISSING: Self;
     /// The library's own start-up did not come to an end in time.
     const NOT_READY: Self;
-    /// The container's limits cannot be had: nothing is given rather than given without a limit.
+    /// The tenant's limits cannot be had: nothing is given rather than given without a limit.
     const REFUSED: Self;
     /// A defect in this library. The driver may or may not have been called.
     const BROKEN: Self;
 
-    /// Whether the call did what was asked.
+    /// Whether the call succeeded.
     fn succeeded(self) -> bool;
 }
 
@@ -62,7 +62,8 @@ impl Status for nvmlReturn_t {
     }
 }
 
-/// Runs one hooked call: `body` where the library is at work, `straight` (the bare driver call) where it steps aside.
+/// Runs one hooked call: `body` where the library is at work, `straight` (the bare driver call)
+/// where it steps aside.
 #[inline]
 pub(crate) fn enter<F: Copy, R: Status>(
     slot: &Slot<F>,
@@ -106,7 +107,8 @@ fn enter_with<F: Copy, R: Status>(
     }
 }
 
-/// As [`enter`] for hooks that answer lookups: they neither start the library nor wait for it, and hand out hooks in any state.
+/// As [`enter`] for hooks that answer lookups: they neither start the library nor wait for it, and
+/// hand out hooks in any state.
 #[inline]
 pub(crate) fn enter_always<F: Copy, R: Status>(
     slot: &Slot<F>,

@@ -1,4 +1,5 @@
-//! The library's life in one process: a named state machine, started by the first hooked call and by nothing earlier.
+//! The library's life in one process: a named state machine, started by the first hooked call and
+//! by nothing earlier.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +18,11 @@ use crate::guest::sys;
 pub(crate) enum Phase {
     /// No hooked call yet; also a forked child before its first one.
     Fresh = 0,
-    /// One thread is taking a step, others wait.
+    /// One thread takes a step, others wait.
     Starting = 1,
     /// The environment is read and good; the driver has not been started.
     Prepared = 2,
-    /// The driver runs and the container is joined.
+    /// The driver runs and the tenant is joined.
     Active = 3,
     /// Stepped aside for good: a privileged program, or `GPUSHARE_DISABLE=1`.
     Inactive = 4,
@@ -41,7 +42,8 @@ pub(crate) enum Need {
 /// Why a hook steps aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bypass {
-    /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of ours.
+    /// A call from inside our own code: by a signal handler that interrupted it, or in a thread of
+    /// ours.
     Nested,
     /// [`Phase::Inactive`].
     Inactive,
@@ -58,8 +60,8 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Fresh as u8);
 
-/// Asks to run a hook's body, whose frame this is. What is returned is proof that this thread is inside a hook and the library is at
-/// work. Two loads once it is.
+/// Asks to run a hook's body, whose frame this is. The result is proof that this thread is inside a
+/// hook and the library is active. Two loads once it is.
 #[inline]
 pub(crate) fn admit(need: Need, frame: &Frame) -> Result<frames::Inside<'_>, Bypass> {
     let inside = frames::enter(frame).ok_or(Bypass::Nested)?;
@@ -88,7 +90,8 @@ fn phase() -> Phase {
 /// Brings the library as far as `need`, or waits for the thread that does.
 #[cold]
 fn settle(need: Need) -> Result<(), Bypass> {
-    // Whoever initialised the driver may have got past us: a call that needs the account opens it then.
+    // The program may have initialised the driver past our hooks: a call that needs the account
+    // opens it then.
     advance(need, &crate::driver::calls::is_initialised)
 }
 
@@ -112,11 +115,12 @@ fn advance(need: Need, driver_runs: &dyn Fn() -> bool) -> Result<(), Bypass> {
     }
 }
 
-/// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in refusal, not in "no limit".
+/// Takes one step out of `from`, unless another thread is faster. A panic on the way ends in
+/// refusal, not in "no limit".
 fn step(from: Phase, work: fn() -> Phase) {
     let starting = Phase::Starting as u8;
     let _uncancelled = Uncancelled::begin();
-    // All other threads wait for whoever takes the step, who must not be made to jump out of it.
+    // All other threads wait for this one, so a signal handler must not jump out of the step.
     let _undisturbed = Undisturbed::begin();
     if PHASE
         .compare_exchange(from as u8, starting, Ordering::AcqRel, Ordering::Acquire)
@@ -136,7 +140,8 @@ fn prepare() -> Phase {
     if is_secure() {
         return Phase::Inactive;
     }
-    // This copy of std is the library's own: the program's panics are not affected, ours print nothing.
+    // This copy of std is the library's own: the program's panics are not affected, ours print
+    // nothing.
     std::panic::set_hook(Box::new(
         |panic| tracing::error!(%panic, "a defect in gpushare"),
     ));
@@ -144,7 +149,7 @@ fn prepare() -> Phase {
     watch_forks();
     let limits = Limits::from_env(std::env::vars_os());
     let limits = limits.and_then(|limits| match limits.socket() {
-        // What the daemon registered is the law: nothing here raises or disables it.
+        // The daemon's registered limits apply: no variable raises or disables them.
         Some(_) => Ok((limits, true)),
         None => Ok((limits.without_daemon()?, false)),
     });
@@ -159,7 +164,7 @@ fn prepare() -> Phase {
     }
 }
 
-/// Joins the container, once the driver can tell its devices.
+/// Joins the tenant, once the driver can tell its devices.
 fn open_account() -> Phase {
     contexts::when_noticed(crate::gate::follow_leases);
     match crate::account::start(crate::gate::wake) {
@@ -176,7 +181,8 @@ fn refuse(reason: &dyn core::fmt::Display) -> Phase {
     Phase::Refused
 }
 
-/// True in a program that runs with more rights than its user: set-user-id, file capabilities. Nothing of ours runs there.
+/// True in a program that runs with more rights than its user: set-user-id, file capabilities.
+/// Nothing of ours runs there.
 pub(crate) fn is_secure() -> bool {
     static SECURE: AtomicU8 = AtomicU8::new(0);
     match SECURE.load(Ordering::Relaxed) {

@@ -4,7 +4,8 @@ use crate::account;
 use crate::gate;
 use crate::holdings::frees;
 
-/// Whether a wait is only to be counted: nothing binds, and nothing was freed that the driver may give back now.
+/// Whether a wait is only to be counted: nothing binds, and nothing was freed that the driver may
+/// give back now.
 #[inline(always)]
 pub(crate) fn is_plain() -> bool {
     gate::is_free() && !frees::pending()

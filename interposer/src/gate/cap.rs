@@ -1,35 +1,28 @@
-//! A container's hard cap, kept by its processes alone: without a daemon, or while it is silent.
+//! A tenant's hard cap, kept by its processes alone: without a daemon, or while it is silent.
 //!
-//! A bucket of time that all processes share, in two words of the usage page. It fills with `cap` nanoseconds a nanosecond; who holds
-//! the device empties it. There is no lock: [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part
-//! it moved, so that time which several held together is paid once, and a process that dies or stops at any point neither takes
-//! time from the others nor gives them any.
+//! A bucket of time that all processes share, in two words of the usage page. It fills at `cap`
+//! nanoseconds a nanosecond; processes that hold the device empty it. There is no lock:
+//! [`Bucket::pay`] moves `paid_until` forward by compare-and-swap and pays only for the part it
+//! moved. So time that several processes held together is paid once, and a process that dies or
+//! stops at any point neither takes time from the others nor gives them any.
 //!
-//! The level is not stored. What is, is when the bucket was, or will be, empty: the level is what has flowed in since then.
+//! The level is not stored. The stored time is when the bucket was, or will be, empty: the level is
+//! the inflow since then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gpushare_protocol::cap::Cap;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-/// The most time that collects (ns): how much more than its share a container can have in any stretch of time. As the daemon has it.
-const BRIM: u64 = 18_000_000;
-/// How long a container that always has work is on and off together (ns), if a turn takes no more than `MOST` out of it. As the daemon has it.
-const CYCLE: u64 = 100_000_000;
-/// The most an empty bucket waits for (ns).
-const MOST: u64 = 12_500_000;
-/// No turn after an empty bucket is shorter (ns).
-const SHORTEST: u64 = 2_000_000;
-/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any second's window anyway.
+/// The most debt that is remembered (ns of the bucket): a kernel of so long cannot be kept in any
+/// second's window anyway.
 const MOST_DEBT: u64 = 60_000_000_000;
-/// A time that lies so far in the future was written by nobody who reads this clock (ns).
+/// A time this far in the future was not written by this clock (ns).
 const ABSURD: u64 = 3_600_000_000_000;
 /// Most un-drained work (ns).
 const WINDOW: u64 = 2_000_000;
 /// Epochs of turns that no daemon gave begin here.
 const FIRST_EPOCH: u64 = 1 << 61;
-
-/// All of the device, in thousandths.
-const WHOLE: u64 = 1000;
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
@@ -38,41 +31,28 @@ pub(super) struct Bucket<'a> {
     pub(super) paid_until: &'a AtomicU64,
     /// `CLOCK_MONOTONIC` nanoseconds at which the bucket was or will be empty.
     pub(super) empty_at: &'a AtomicU64,
-    /// Thousandths of the device, 1 to 999.
-    pub(super) cap: u64,
+    /// Its rate of inflow.
+    pub(super) cap: Cap,
 }
 
 impl Bucket<'_> {
-    /// How long filling `level` takes.
-    fn filling(&self, level: u64) -> u64 {
-        level.saturating_mul(WHOLE) / self.cap.clamp(1, WHOLE)
-    }
-
-    /// The level from which a closed gate opens again: what a turn takes out of it.
-    fn start(&self) -> u64 {
-        let turn = (CYCLE * self.cap / WHOLE).max(SHORTEST);
-        (turn - turn * self.cap.min(WHOLE - 1) / WHOLE).min(MOST)
-    }
-
-    /// When it was or will be empty, kept between full and the most debt.
-    fn emptied(&self, stored: u64, now: u64) -> u64 {
-        let full = now.saturating_sub(self.filling(BRIM));
-        stored.clamp(full, now.saturating_add(self.filling(MOST_DEBT)))
+    /// When it was or will be empty, between full and the most debt.
+    fn empty_at(&self, now: u64) -> u64 {
+        let stored = self.empty_at.load(Ordering::Acquire);
+        self.cap.bound_empty_at(stored, now, MOST_DEBT)
     }
 
     /// When the level will be, or was, `level`.
     fn reaches(&self, level: u64, now: u64) -> u64 {
-        let emptied = self.emptied(self.empty_at.load(Ordering::Acquire), now);
-        emptied.saturating_add(self.filling(level))
+        self.cap.reaches(level, self.empty_at(now))
     }
 
-    /// What is in it; 0 for debt.
+    /// The level at `now`; 0 for a debt.
     fn level(&self, now: u64) -> u64 {
-        let emptied = self.emptied(self.empty_at.load(Ordering::Acquire), now);
-        now.saturating_sub(emptied).saturating_mul(self.cap) / WHOLE
+        self.cap.level_at(self.empty_at(now), now)
     }
 
-    /// The device was held from `from` to `to`: pays for what nobody has paid for.
+    /// The device was held from `from` to `to`: pays for the unpaid part.
     pub(super) fn pay(&self, from: u64, to: u64, now: u64) {
         let to = to.min(now);
         let moved = self
@@ -89,8 +69,9 @@ impl Bucket<'_> {
         let _ = self
             .empty_at
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |stored| {
-                let emptied = self.emptied(stored, to.saturating_sub(unpaid));
-                Some(emptied.saturating_add(self.filling(unpaid)))
+                let then = to.saturating_sub(unpaid);
+                let empty_at = self.cap.bound_empty_at(stored, then, MOST_DEBT);
+                Some(self.cap.reaches(unpaid, empty_at))
             });
     }
 }
@@ -103,12 +84,13 @@ pub(super) struct Duty {
 }
 
 impl Duty {
-    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in the last one.
+    /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in
+    /// the last one.
     pub(super) fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
         if self.open && (level == 0 || landed) {
             self.open = false;
-        } else if !self.open && bucket.reaches(bucket.start(), now) <= now {
+        } else if !self.open && bucket.reaches(bucket.cap.turn_worth(), now) <= now {
             self.open = true;
             self.turns += 1;
         }
@@ -117,25 +99,22 @@ impl Duty {
         } else {
             LeaseState::Closed
         };
-        // Held all the time, the bucket is empty then.
-        let net = WHOLE.saturating_sub(bucket.cap).max(1);
-        let lasts = level.saturating_mul(WHOLE) / net;
         let turn = Turn {
             word: LeaseWord::new(FIRST_EPOCH + self.turns, state),
             deadline: if self.open {
-                now.saturating_add(lasts)
+                now.saturating_add(bucket.cap.lasts(level))
             } else {
                 NO_DEADLINE
             },
             window: WINDOW,
             contended: false,
-            cap: u32::try_from(bucket.cap).unwrap_or(0),
+            cap: bucket.cap.part().get().into(),
             ..Turn::default()
         };
         let again = if self.open {
             turn.deadline
         } else {
-            bucket.reaches(bucket.start(), now)
+            bucket.reaches(bucket.cap.turn_worth(), now)
         };
         (turn, again)
     }
@@ -144,6 +123,8 @@ impl Duty {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpushare_protocol::cap::BURST_CAPACITY;
+    use gpushare_protocol::units::Permille;
 
     const MS: u64 = 1_000_000;
     const SECOND: u64 = 1000 * MS;
@@ -155,11 +136,11 @@ mod tests {
     }
 
     impl Words {
-        fn bucket(&self, cap: u64) -> Bucket<'_> {
+        fn bucket(&self, cap: u16) -> Bucket<'_> {
             Bucket {
                 paid_until: &self.paid_until,
                 empty_at: &self.empty_at,
-                cap,
+                cap: Cap::new(Permille::new(cap).unwrap()),
             }
         }
     }
@@ -168,8 +149,8 @@ mod tests {
     fn a_fresh_bucket_is_full_and_no_fuller() {
         let words = Words::default();
         let bucket = words.bucket(250);
-        assert_eq!(bucket.level(100 * SECOND), BRIM);
-        assert_eq!(bucket.level(200 * SECOND), BRIM);
+        assert_eq!(bucket.level(100 * SECOND), BURST_CAPACITY);
+        assert_eq!(bucket.level(200 * SECOND), BURST_CAPACITY);
     }
 
     #[test]
@@ -178,7 +159,7 @@ mod tests {
         let bucket = words.bucket(500);
         let now = 100 * SECOND;
         bucket.pay(now - 8 * MS, now, now);
-        let left = BRIM - 4 * MS;
+        let left = BURST_CAPACITY - 4 * MS;
         assert_eq!(bucket.level(now), left, "half of it flowed in meanwhile");
         assert_eq!(bucket.level(now + 4 * MS), left + 2 * MS);
         bucket.pay(now, now + 40 * MS, now + 40 * MS);
@@ -194,7 +175,7 @@ mod tests {
         bucket.pay(now - 4 * MS, now, now);
         bucket.pay(now - 4 * MS, now, now);
         bucket.pay(now - 3 * MS, now + MS, now + MS);
-        assert_eq!(bucket.level(now + MS), BRIM - 5 * MS / 2);
+        assert_eq!(bucket.level(now + MS), BURST_CAPACITY - 5 * MS / 2);
     }
 
     #[test]
@@ -204,10 +185,10 @@ mod tests {
         words.paid_until.store(u64::MAX, Ordering::Relaxed);
         words.empty_at.store(u64::MAX, Ordering::Relaxed);
         let bucket = words.bucket(500);
-        assert!(bucket.reaches(BRIM, now) <= now + 2 * MOST_DEBT + 2 * BRIM);
+        assert!(bucket.reaches(BURST_CAPACITY, now) <= now + 2 * MOST_DEBT + 2 * BURST_CAPACITY);
         words.empty_at.store(0, Ordering::Relaxed);
         bucket.pay(now - MS, now, now);
-        assert_eq!(bucket.level(now), BRIM - MS / 2);
+        assert_eq!(bucket.level(now), BURST_CAPACITY - MS / 2);
     }
 
     #[test]
@@ -218,13 +199,13 @@ mod tests {
         // It moved `paid_until` and was killed.
         words.paid_until.store(now, Ordering::Relaxed);
         bucket.pay(now - MS, now + MS, now + MS);
-        assert_eq!(bucket.level(now + MS), BRIM - MS / 2);
+        assert_eq!(bucket.level(now + MS), BURST_CAPACITY - MS / 2);
     }
 
     /// Processes that always have work, each with its own gate thread that looks at its own times.
     fn share(cap: u64, processes: usize, kernel: u64) -> (f64, f64) {
         let words = Words::default();
-        let bucket = words.bucket(cap);
+        let bucket = words.bucket(u16::try_from(cap).unwrap());
         let mut duties: Vec<Duty> = (0..processes).map(|_| Duty::default()).collect();
         let mut held: Vec<Option<u64>> = vec![None; processes];
         let step = MS / 20;
@@ -288,7 +269,7 @@ mod tests {
         let now = 100 * SECOND;
         let (first, _) = duty.turn(&bucket, now, false);
         assert_eq!(first.word.state(), LeaseState::Open);
-        assert_eq!(first.deadline, now + 2 * BRIM);
+        assert_eq!(first.deadline, now + 2 * BURST_CAPACITY);
         let (landed, _) = duty.turn(&bucket, now, true);
         assert_eq!(landed.word.state(), LeaseState::Closed);
         let (again, _) = duty.turn(&bucket, now, false);

@@ -1,7 +1,9 @@
-//! Whether a thread has left its launch by a jump, seen from another thread: so that a gate closes though it will never say so.
+//! Whether a thread has left its launch by a jump, seen from another thread: so that a gate closes
+//! though it will never say so.
 //!
-//! Two things prove it. Where the call was, something else lies on the stack. Or the thread sleeps in the kernel with a stack that ends
-//! above the call. What proves nothing is taken for a call that is there; that only makes a turn end late.
+//! Two facts prove it. Either the call's place on the stack has been overwritten, or the thread
+//! sleeps in the kernel with a stack that ends above the call. Without proof the call is taken to
+//! be there, which only delays the end of a turn.
 
 use std::sync::atomic::Ordering;
 
@@ -35,7 +37,8 @@ fn stack_of(thread: i32) -> Option<u64> {
     stack_in(&text)
 }
 
-/// The stack pointer in a line of `/proc/PID/syscall`: `number arguments stack instruction`, or `running`.
+/// The stack pointer in a line of `/proc/PID/syscall`: `number arguments stack instruction`, or
+/// `running`.
 fn stack_in(text: &str) -> Option<u64> {
     let stack = text.split_ascii_whitespace().rev().nth(1)?;
     u64::from_str_radix(stack.strip_prefix("0x")?, 16).ok()

@@ -1,5 +1,6 @@
-//! Closings against launches on real threads: none slips through, by the fast way or the slow one, with the system's barrier and
-//! without it. What loom cannot model, `membarrier`, is tried here; the numbers are printed.
+//! Closings against launches on real threads: none slips through, by the fast way or the slow one,
+//! with the system's barrier and without it. What loom cannot model, `membarrier`, is tried here;
+//! the numbers are printed.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::Write;
@@ -12,12 +13,13 @@ use crate::guest::barrier;
 
 /// The column that closes.
 const COLUMN: usize = 3;
-/// Launching threads: more than the processors of a small machine, so that some are always preempted somewhere.
+/// Launching threads: more than the processors of a small machine, so that some are always
+/// preempted somewhere.
 const THREADS: usize = 4;
 /// The longest that may be spent on one way of closing; a loaded machine does fewer closings.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// What the launching threads and the closing one share.
+/// State shared by the launching threads and the closing one.
 struct Device {
     /// Set between the end of a closing and the opening.
     closed: AtomicBool,
@@ -40,7 +42,7 @@ impl Device {
         }))
     }
 
-    /// What stands for the driver's call.
+    /// Stands for the driver's call.
     fn launch(&self, thread: usize) {
         if self.closed.load(Ordering::Relaxed) {
             self.slipped.fetch_add(1, Ordering::Relaxed);
@@ -119,24 +121,26 @@ fn litmus(name: &str, bits: u64, closings: usize) {
     println!("{name}: {done} closings against {fast} fast and {slow} slow launches");
     assert_eq!(device.slipped.load(Ordering::SeqCst), 0, "slipped through");
     assert_eq!(device.count(), fast + slow);
-    // A gate whose barrier is refused has launches bring their own, which is the other test.
+    // If its barrier is refused, a gate makes launches use their own, which the other test covers.
     let fenced = gate.word.load() & FENCED;
     assert_eq!(fenced, bits & FENCED, "the system's barrier was refused");
     assert!(
         done > 0 && slow > 0,
-        "closings that nobody met show nothing"
+        "closings that no launch met prove nothing"
     );
     if bits & FENCED == 0 {
-        assert!(fast > 0, "closings that nobody met show nothing");
+        assert!(fast > 0, "closings that no launch met prove nothing");
     }
 }
 
-/// Whether the system's barrier works here: it is used, for a sandbox may say that it has it and refuse it.
+/// Whether the system's barrier works here: it is used, for a sandbox may say that it has it and
+/// refuse it.
 fn has_barrier() -> bool {
     barrier::is_offered() && barrier::heavy()
 }
 
-/// Says so by name instead of passing in silence; `scripts/test.sh` names the list and counts its lines.
+/// Says so by name instead of passing in silence; `scripts/test.sh` names the list and counts its
+/// lines.
 #[allow(clippy::print_stderr, reason = "it is read in the test's output")]
 fn not_runnable_here(test: &str) {
     let why = "the system offers no membarrier";

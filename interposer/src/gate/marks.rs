@@ -1,17 +1,20 @@
 //! Marks: events of ours behind work in the program's streams, asked instead of waited for, and
 //! without timing but for the few that stand with another one around a single operation.
 //!
-//! A capture must not notice: whoever asks or records does so in [`Relaxed`] mode, and a mark is put into a stream only through
-//! [`streams::marking`], which keeps captures, destructions and marks apart. A context that has failed or is destroyed answers with that:
-//! nothing runs there any more, so its marks count as passed. Any other error leaves it open what runs; it is logged once.
+//! A capture must not be affected: queries and records run in [`Relaxed`] mode, and a mark is
+//! recorded in a stream only through [`streams::marking`], which keeps captures, destructions and
+//! marks apart. A context that has failed or is destroyed returns that error: nothing runs there
+//! any more, so its marks count as passed. After any other error it is unknown what runs; it is
+//! logged once.
 //!
-//! No mark makes one stream of the program's wait for another. So none is put into a legacy stream, which all blocking streams and
-//! threads' own ones wait for: a blocking stream of ours stands behind it. All work of a context, in streams that no other thread
-//! can name or that nobody saw made, is marked at once by `cuCtxRecordEvent`, which drivers have from 12.5 on, and only while nothing
-//! captures: it would invalidate the capture. Why: ADR 36.
+//! No mark makes one stream of the program wait for another. So none is recorded in a legacy
+//! stream, for which all blocking streams and per-thread ones wait: a blocking stream of ours
+//! stands behind it. Work in streams that no other thread can name, or that no hook saw made, is
+//! marked for the whole context by `cuCtxRecordEvent`, which drivers have from 12.5 on. That is
+//! done only while no stream captures, because it would invalidate the capture. Why: ADR 36.
 //!
-//! The events are destroyed by nobody else, but for their context's end, before which they are
-//! forgotten ([`context_going`](crate::gate::drain::context_going)).
+//! Only this library destroys the events, or the end of their context does, before which they are
+//! dropped ([`context_going`](crate::gate::drain::context_going)).
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +28,7 @@ use crate::driver::green::Green;
 pub(crate) use crate::driver::streams::is_over;
 use crate::driver::streams::{self, Marked};
 
-/// What the driver answers where a capture forbids something.
+/// The driver's errors where a capture forbids a call.
 const CAPTURE_ERRORS: RangeInclusive<u32> =
     CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
@@ -43,7 +46,7 @@ pub(crate) struct Mark {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     event: CUevent,
-    /// What is timed.
+    /// The timed kind of operation.
     pub(crate) key: u64,
     /// For so long (ns) the device may have waited for the program between the two.
     pub(crate) gap: u64,
@@ -60,9 +63,11 @@ pub(crate) enum Put {
     Made(Mark),
     /// The context is destroyed, or has failed: nothing is under way there.
     Gone,
-    /// The stream records: nothing is under way in it but what was submitted before. The event, if there is one.
+    /// The stream captures: its only work in flight was submitted before. The event, if there is
+    /// one.
     Captures(Option<Mark>),
-    /// Not now, or not at all: what is under way there stays unknown. The event, if there is one.
+    /// Not marked now, or never: the work in flight there stays unknown. The event, if there is
+    /// one.
     Unmarked(Option<Mark>),
 }
 
@@ -71,7 +76,7 @@ pub(crate) enum Put {
 pub(crate) struct Asker(Option<(CUcontext, CurrentContext)>);
 
 impl Asker {
-    /// With what is current now.
+    /// With the current context and mode.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -84,8 +89,8 @@ impl Asker {
         match calls::event_status(mark.event) {
             CUresult::SUCCESS => true,
             CUresult::NOT_READY => false,
-            // A capture began before the mark was in its stream, and took it: it will never be
-            // passed. What the stream holds beside was marked before the capture began.
+            // A capture began before the mark was in its stream, and recorded it: it will never be
+            // passed. The stream's other work was marked before the capture began.
             CUresult::CAPTURED_EVENT => true,
             why => is_over(why) || report(why),
         }
@@ -120,7 +125,7 @@ impl Asker {
         {
             return Ok(());
         }
-        // What was current before comes back first.
+        // The earlier state is restored first.
         self.0 = None;
         self.0 = Some((context, CurrentContext::make(context)?));
         Ok(())
@@ -160,7 +165,8 @@ impl Mark {
 /// Where a mark is put.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Behind {
-    /// A stream of the program's that is not a legacy one; `CU_STREAM_PER_THREAD` means the calling thread's own.
+    /// A stream of the program's that is not a legacy one; `CU_STREAM_PER_THREAD` means the calling
+    /// thread's own.
     Stream(CUstream),
     /// The context's legacy stream.
     Legacy,
@@ -207,7 +213,8 @@ pub(crate) fn put(context: CUcontext, behind: Behind, spare: Option<Mark>, timed
     }
 }
 
-/// Whether everything that was submitted to a stream of the program's is complete. Not in a stream that records.
+/// Whether everything that was submitted to a stream of the program's is complete. Not in a stream
+/// that records.
 pub(crate) fn is_idle(context: CUcontext, stream: CUstream) -> bool {
     match streams::marking(context, stream, false, || calls::stream_status(stream)) {
         Marked::Done(answer) => answer.is_success() || is_over(answer),
@@ -248,7 +255,8 @@ fn refused(why: CUresult, mark: Option<Mark>) -> Put {
     Put::Unmarked(mark)
 }
 
-/// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is not known to be over.
+/// Says once, for all errors, that work may run which no mark stands behind. Always `false`: it is
+/// not known to be over.
 fn report(why: CUresult) -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
     let is_usual = CAPTURE_ERRORS.contains(&why.0)

@@ -1,7 +1,9 @@
-//! What a process makes of its container's turn on one device: when it closes its gate, when it has drained, when it is idle.
+//! A process's reaction to its tenant's turn on one device: when it closes its gate, when it has
+//! drained, when it is idle.
 //!
-//! Pure: it is shown the turn as the control page has it and the state of the work under way, and says one thing to do at a time.
-//! An epoch that was closed is never opened again: only a turn of another epoch opens.
+//! Pure: its inputs are the turn in the control page and the state of the work in flight, and it
+//! returns one action at a time. A closed epoch is never opened again: only a turn of another epoch
+//! opens.
 
 use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 
@@ -11,16 +13,18 @@ pub(super) const IDLE_AFTER: u64 = 500_000;
 /// how often that is doubled.
 const FIRST_LOOK: u64 = 1_000_000;
 const FIRST_LOOKS: u32 = 16;
-/// The longest time between two looks whether a holder is idle, in units of the time after which it is.
+/// The longest time between two looks whether a holder is idle, in units of the time after which it
+/// is.
 const IDLE_PAUSES: u64 = 4;
-/// The shortest and the longest time between two looks at what is left of a drain (ns).
+/// The shortest and the longest time between two checks of a drain (ns).
 pub(super) const DRAIN_PAUSES: (u64, u64) = (40_000, 10_000_000);
 /// How long an estimate alone is trusted at the beginning of a drain (ns).
 pub(super) const FIRST_PATIENCE: u64 = 250_000;
-/// What is expected to be left of a drain (ns) when the looks no longer go by the estimate: to wake
-/// from a sleep may take as long.
+/// The expected rest of a drain (ns) at which the estimate no longer spaces the checks: waking from
+/// a sleep may take as long.
 const NEAR: u64 = 60_000;
-/// Work that should be complete is looked at again after one part in so many of the time for which it should be.
+/// Work that should be complete is looked at again after one part in so many of the time for which
+/// it should be.
 const LATE_LOOKS: u64 = 8;
 
 /// Never, as a time to wake.
@@ -34,13 +38,13 @@ pub(super) enum Stand {
     Free,
     /// Open in this epoch, with bounds.
     Open,
-    /// Closed; what was submitted is not complete.
+    /// Closed; submitted work is not complete.
     Closing,
     /// Closed and complete.
     Drained,
 }
 
-/// What is known of the work under way.
+/// The facts about the work in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts {
     /// Nothing is under way, and every mark that was needed is made.
@@ -66,7 +70,8 @@ pub(super) enum Act {
     Drained(u64),
     /// Say that this epoch's holder is idle.
     Idle(u64),
-    /// Say that a call waits, if one does: what was said of it is over, with a turn that came and went unseen.
+    /// Report that a call waits, if one does: its earlier report ended with a turn that came and
+    /// went unseen.
     Missed,
     /// Nothing before this time, unless something changes.
     Sleep(u64),
@@ -83,11 +88,11 @@ pub(super) struct Mirror {
     idle: bool,
     /// Times a holder was looked at and not found idle, since it last was.
     looks: u32,
-    /// Since when what is under way should be complete, or nearly so.
+    /// Since when the work in flight should be complete, or nearly so.
     near: Option<u64>,
     /// The epoch in which it was last said that a call waits.
     wanted: Option<u64>,
-    /// Times it has taken a stand: what was found out before the last one is old news.
+    /// Number of changes of state: facts from before the last one are outdated.
     stands: u64,
 }
 
@@ -119,7 +124,8 @@ impl Mirror {
         self.idle
     }
 
-    /// The next thing to do at `now`, under `turn`. Where it is not [`Act::Sleep`], it is asked again when that is done.
+    /// The next action at `now`, under `turn`. Unless it is [`Act::Sleep`], call again when it is
+    /// done.
     pub(super) fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let epoch = turn.word.epoch();
         match (turn.word.state(), self.stand) {
@@ -137,7 +143,7 @@ impl Mirror {
                 self.take(Stand::Closing, epoch, now, Act::Close)
             }
             (LeaseState::Closed, Stand::Drained) if epoch != self.epoch => {
-                // A turn came and went while nobody looked.
+                // A turn came and went unseen.
                 self.epoch = epoch;
                 self.stand = Stand::Closing;
                 self.drain(now, facts)
@@ -161,7 +167,8 @@ impl Mirror {
 
     /// Open: until the deadline, or until it is worth looking whether it is idle.
     fn hold(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
-        // Where tenants share the device, one that is idle is latched before anybody else comes.
+        // Where tenants share the device, an idle tenant's gate is latched before another tenant
+        // comes.
         let is_shared = turn.deadline == NO_DEADLINE && turn.idle_after > 0;
         let is_asked = turn.contended || turn.cap > 0 || is_shared;
         if !is_asked || self.idle {
@@ -184,7 +191,8 @@ impl Mirror {
             self.looks = self.looks.saturating_add(1);
             let done = now.saturating_add(facts.left);
             if is_shared {
-                // What came while nothing bound may be complete soon, and nobody else would see it.
+                // Work submitted while unbound may be complete soon, and no other code would see
+                // it.
                 let pause = after.min(FIRST_LOOK << self.looks.min(FIRST_LOOKS));
                 done.max(now.saturating_add(pause))
             } else {
@@ -196,7 +204,7 @@ impl Mirror {
         Act::Sleep(earliest.max(now + 1).min(turn.deadline))
     }
 
-    /// Closed: until what was submitted is complete.
+    /// Closed: until the submitted work is complete.
     fn drain(&mut self, now: u64, facts: &Facts) -> Act {
         if facts.quiet && facts.empty {
             self.stand = Stand::Drained;
@@ -210,8 +218,8 @@ impl Mirror {
             return Act::Sleep(now + pause.clamp(DRAIN_PAUSES.0, DRAIN_PAUSES.1));
         }
         self.near = None;
-        // Closer and closer looks, and never much later than a quarter of the whole: an estimate that is too high, however much, must not
-        // leave the device idle by as much.
+        // Closer and closer looks, and never much later than a quarter of the whole: an estimate
+        // that is too high, however much, must not leave the device idle by as much.
         let patience = now.saturating_sub(self.since) / 4 + FIRST_PATIENCE;
         let pause = (facts.left / 4 * 3)
             .min(facts.left.saturating_sub(NEAR))
@@ -219,7 +227,8 @@ impl Mirror {
         Act::Sleep(now + pause.min(DRAIN_PAUSES.1))
     }
 
-    /// The work that was admitted would not end by the deadline: the turn is over early. `false` if there is none.
+    /// The work that was admitted would not end by the deadline: the turn is over early. `false` if
+    /// there is none.
     pub(super) fn land(&mut self, now: u64) -> bool {
         let is_open = self.stand == Stand::Open;
         if is_open {

@@ -1,4 +1,4 @@
-//! What a gate makes of turns, in virtual time.
+//! A gate's reaction to turns, in virtual time.
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
@@ -91,7 +91,7 @@ fn a_turn_that_came_and_went_unseen_while_work_goes_on_is_told_once() {
     let sleeps = |act| matches!(act, Act::Sleep(_));
     assert!(sleeps(mirror.step(2, &closed(1), &BUSY)), "it is the same");
     assert_eq!(mirror.step(3, &closed(3), &BUSY), Act::Missed);
-    assert_eq!(mirror.want(), Some(3), "what was said of 1 is over");
+    assert_eq!(mirror.want(), Some(3), "the report about 1 is void");
     assert!(sleeps(mirror.step(4, &closed(3), &BUSY)));
     assert_eq!(mirror.want(), None);
     assert_eq!(mirror.step(5, &closed(3), &DONE), Act::Drained(3));
@@ -118,7 +118,7 @@ fn a_thread_that_waits_opens_for_the_next_turn_and_for_none_that_was() {
     assert!(!mirror.is_opened_by(&open(2, MS)), "it is open");
     let before = mirror.stands();
     assert!(mirror.land(MS / 2));
-    assert_ne!(mirror.stands(), before, "what was seen before is old");
+    assert_ne!(mirror.stands(), before, "earlier facts are outdated");
     for _ in 0..2 {
         assert!(!mirror.is_opened_by(&open(1, 9 * MS)), "that turn is over");
         assert!(!mirror.is_opened_by(&closed(2)));
@@ -194,8 +194,8 @@ fn nobody_asks_whether_a_lone_holder_is_idle_unless_it_has_a_cap() {
     assert_eq!(mirror.step(9 * MS, &capped, &DONE), Act::Idle(4));
 }
 
-/// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is seen, if a sleep takes `late` longer
-/// than it should.
+/// Looks of a drain that ends at `end` and is expected to end at `expected`, and when its end is
+/// seen, if a sleep takes `late` longer than it should.
 fn looks(expected: u64, end: u64, late: u64) -> (u32, u64) {
     let mut mirror = Mirror::default();
     mirror.step(0, &closed(1), &BUSY);
@@ -303,7 +303,7 @@ fn any_page_at_any_time_is_answered_and_what_is_done_is_soon_all() {
             last_active: any() >> 2,
             left: any(),
         };
-        // Times are those of a machine that has not run for a century.
+        // Times of a machine that has not run for a century.
         let now = any() >> 2;
         let acts = (0..8).find(|_| matches!(mirror.step(now, &turn, &facts), Act::Sleep(_)));
         assert!(acts.is_some(), "{turn:?} {facts:?} at {now}: never at rest");

@@ -19,35 +19,38 @@ use super::{Gate, Place, Work, drain, place};
 use crate::gate::tls;
 use crate::guest::clock;
 
-/// How long a launch that waited when the process began to leave is kept. A handler of the program's may wait for its thread.
+/// How long a launch that waited when the process began to leave is kept. A handler of the
+/// program's may wait for its thread.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long one sleep at a closed gate lasts at most before the word is read again.
 const NAP: Duration = Duration::from_millis(100);
-/// For how long it is known that a thread waits which has said so (ns): it says so again before each nap.
+/// For how long it is known that a thread waits which has said so (ns): it says so again before
+/// each nap.
 const WAITS: u64 = 200_000_000;
 
-/// What one does outside a closed gate, before each nap.
+/// Called outside a closed gate, before each sleep.
 pub(super) type Knock<'a> = &'a mut dyn FnMut() -> Option<Bed>;
 
 /// Where it shows that a thread is inside.
 #[derive(Clone, Copy, Debug)]
 enum Seat {
     Own(&'static Record),
-    /// The system has no page for one more record: counted among others.
+    /// The system has no page for one more record: the launch is counted here with others.
     Shared(&'static AtomicU32),
 }
 
-/// A launch on its way: inside, or stepped out to wait. Inside, no closing of its devices comes to an end.
+/// A launch on its way: inside, or stepped out to wait. Inside, no closing of its devices comes to
+/// an end.
 #[derive(Debug)]
 pub(crate) struct Passage {
     gate: &'static Gate,
     seat: Seat,
-    /// What is shown while inside.
+    /// The record's content while inside.
     place: u32,
     /// Where the call is.
     at: u64,
     inside: bool,
-    /// What is shown again behind it: of a call that this one interrupted.
+    /// The content to restore afterwards: of a call that this one interrupted.
     outer: (u32, u64),
 }
 
@@ -64,7 +67,8 @@ impl Passage {
         let mut outer = (OUT, 0);
         if let Seat::Own(record) = seat {
             tls::set(record);
-            // While this one waits, so does the other: nobody needs to wait for that one. Behind this one, it goes on.
+            // While this call waits, so does the interrupted one, and no thread needs to wait for
+            // that. It continues after this one.
             let seen_from = record.found.swap(0, Ordering::Relaxed).max(at);
             if record.is_inside() && !super::was_left(record, seen_from) {
                 outer = record.shown();
@@ -120,8 +124,9 @@ impl Passage {
         self.gate.word.load() & word::closed(column) != 0
     }
 
-    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside, before each nap, it calls `knock`, which
-    /// may open the gate and say what else than its opening to sleep on.
+    /// Returns inside, with `column` not closed; steps out and sleeps until that is so. Outside,
+    /// before each sleep, it calls `knock`, which may open the gate and returns what else to sleep
+    /// on.
     pub(super) fn wait_while_closed(&mut self, column: usize, knock: Knock<'_>) {
         self.step_in();
         while self.is_closed(column) && !exit::is_leaving() {
@@ -131,9 +136,9 @@ impl Passage {
         }
     }
 
-    /// The process has begun to leave while a launch waited: the driver is or will soon be torn down, and is not called. The thread is
-    /// kept for a moment, in which most processes end: it must not do now what it would have done earlier or never. `None` while
-    /// the process stays.
+    /// The process has begun to exit while a launch waited: the driver is or will soon be torn
+    /// down, and is not called. The thread is held for a moment, in which most processes end: a
+    /// late launch would violate the order of the program's calls. `None` while the process lives.
     fn is_over(&mut self) -> Option<CUresult> {
         if !exit::is_leaving() {
             return None;
@@ -235,7 +240,8 @@ fn submit(passage: &mut Passage, places: &[Place], call: &mut dyn FnMut() -> CUr
     }
 }
 
-/// All devices must let the launch through at once: while one is waited for, another may close again.
+/// All devices must let the launch through at once: while one is waited for, another may close
+/// again.
 fn submit_to_several(
     passage: &mut Passage,
     places: &[Place],

@@ -1,16 +1,16 @@
-//! What the daemon reads of a device's work in this process: how much of it was completed, and for
-//! how long some was pending. Pure: it is told facts and times, and answers with the words of the
+//! The report on a device's work in this process that the daemon reads: how much was completed, and
+//! for how long some was pending. Pure: its inputs are facts and times, its output the words of the
 //! usage line.
 
 use gpushare_protocol::page::pending::PendingWord;
 
-/// Completed service of which the last part counts as lately (ns): beyond it, what was counted is
+/// Completed service up to which the past counts as recent (ns): beyond it, the counters are
 /// halved.
 const LATELY: u64 = 50_000_000;
 /// Service counts as known while at least four of these five parts are of measured kinds.
 const PARTS: (u64, u64) = (4, 5);
 
-/// What the usage line says of one device.
+/// The words of the usage line of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     /// See `Line::service`.
@@ -30,7 +30,7 @@ pub(super) struct Report {
     since: Option<u64>,
     /// When a launch was last known to wait.
     waited: u64,
-    /// Service completed lately: of measured kinds, and of others.
+    /// Recently completed service: of measured kinds, and of others.
     lately: (u64, u64),
 }
 
@@ -49,8 +49,8 @@ impl Report {
         }
     }
 
-    /// How things stand at `now`: whether something is under way, whether a launch waits, and until
-    /// when something is known to have been under way.
+    /// The state at `now`: whether work is in flight, whether a launch waits, and until when work
+    /// is known to have been in flight.
     pub(super) fn stands(&mut self, now: u64, under_way: bool, waits: bool, ended: u64) {
         if waits {
             self.waited = now;
@@ -68,15 +68,15 @@ impl Report {
         self.since.is_some()
     }
 
-    /// Whether less than four fifths of what was completed lately was of measured kinds, or nothing
-    /// was.
+    /// Whether less than four fifths of the recently completed service was of measured kinds, or
+    /// none was.
     fn is_guessed(&self) -> bool {
         let (measured, guessed) = self.lately;
         let all = measured.saturating_add(guessed);
         all == 0 || measured.saturating_mul(PARTS.1) < all.saturating_mul(PARTS.0)
     }
 
-    /// What the usage line says.
+    /// The words of the usage line.
     pub(super) fn words(&self) -> Words {
         Words {
             service: self.service,

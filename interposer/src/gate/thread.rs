@@ -1,11 +1,14 @@
-//! The gate thread: keeps the gates in step with the control page, drains what a close leaves under way, and says so.
+//! The gate thread: keeps the gates in step with the control page, drains the work that a close
+//! leaves in flight, and reports it.
 //!
-//! One a process, from the first context on a device that a lease or a cap may bind. It sleeps on the control page's `changes`, or
-//! without a daemon on a word of its own, until something is due. It asks marks and never waits in the driver for them; it never
-//! synchronises anything. A forked child has none until it makes a context of its own.
+//! One a process, from the first context on a device that a lease or a cap may bind. It sleeps on
+//! the control page's `changes`, or without a daemon on a word of its own, until something is due.
+//! It asks marks and never waits in the driver for them; it never synchronises anything. A forked
+//! child has none until it makes a context of its own.
 //!
 //! # Safety
-//! `unsafe` has the system put the thread to sleep on an atomic of a page that is never unmapped, and set how exactly it sleeps.
+//! `unsafe` has the system put the thread to sleep on an atomic of a page that is never unmapped,
+//! and set how exactly it sleeps.
 #![allow(
     unsafe_code,
     reason = "the futex system call, on memory that processes share"
@@ -32,9 +35,10 @@ use crate::guest::frames;
 use crate::guest::futex::{Bed, wake_all};
 use crate::session::Notice;
 
-/// The longest sleep (ns): so often it is seen whether the daemon lives, and what was submitted is published.
+/// The longest sleep (ns): how often the thread checks whether the daemon lives, and publishes the
+/// submitted work.
 const LONGEST: u64 = 1_000_000_000;
-/// How often what is held is paid for (ns), where processes keep a cap by themselves.
+/// How often held time is paid for (ns), where processes keep a cap by themselves.
 const PAY: u64 = 5_000_000;
 /// By how much its sleeps may be longer than asked for (ns).
 const SLACK: core::ffi::c_ulong = 1_000;
@@ -43,13 +47,13 @@ const TRIES: usize = 16;
 
 /// Whether there is a thread.
 static STARTED: ForkLocal<AtomicBool> = ForkLocal::new();
-/// When the thread last began a round; for those who wait for it.
+/// When the thread last began a round; read by its waiters.
 static STIRRED: AtomicU64 = AtomicU64::new(0);
-/// Somebody wants it to look.
+/// A request that the thread looks.
 static BELL: AtomicU32 = AtomicU32::new(0);
 /// The word that it sleeps on, null while it is awake.
 static BED: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
-/// What it sleeps on without a daemon.
+/// The futex it sleeps on without a daemon.
 static ALONE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the thread calls nothing any more: the process leaves.
@@ -59,7 +63,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// After so long it is woken again.
 const WAKE_AGAIN: Duration = Duration::from_millis(10);
 
-/// What the thread keeps for one device.
+/// The thread's state for one device.
 #[derive(Debug, Default)]
 struct Own {
     duty: Duty,
@@ -67,8 +71,9 @@ struct Own {
     by_daemon: bool,
 }
 
-/// Makes sure that the gates follow the leases of this process's container, if there can be any: called before its first context on a
-/// device exists. The gates stand as they must when this returns.
+/// Makes sure that the gates follow the leases of this process's tenant, if there can be any:
+/// called before its first context on a device exists. The gates stand as they must when this
+/// returns.
 pub(crate) fn follow_leases() {
     let Some(compute) = account::compute() else {
         return;
@@ -83,7 +88,7 @@ pub(crate) fn follow_leases() {
     rounds.all(&compute);
     let began = background::start(c"gpushare-gate", background::DEEP, move || run(rounds));
     if let Err(error) = began {
-        // Better no turns than a gate that nobody opens.
+        // Without the thread no gate would open again, so there are no turns.
         tracing::warn!(%error, "no gate thread: launches pass");
         column::all()
             .iter()
@@ -100,8 +105,9 @@ pub(super) fn after_fork_in_child() {
     exit::after_fork_in_child();
 }
 
-/// The process leaves: waits until the thread, if there is one, calls the driver no more, or for [`STOPS_WITHIN`]. One that is held up
-/// in the driver for longer calls nothing else when it comes back.
+/// The process exits: waits until the thread, if there is one, has stopped calling the driver, or
+/// for [`STOPS_WITHIN`]. A thread that stays in the driver for longer makes no other call when it
+/// returns.
 pub(super) fn stop() {
     let started = STARTED
         .get()
@@ -143,8 +149,8 @@ fn tell_of_waiting(index: usize, column: &Column) {
     }
 }
 
-/// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on until it does; `None` while turns
-/// are not the daemon's, and the gate thread opens.
+/// For a thread that waits at `column`: opens it if the daemon has given the turn. What to sleep on
+/// until it does; `None` while turns are not the daemon's, and the gate thread opens.
 pub(super) fn follow(index: usize, column: &Column) -> Option<Bed> {
     let session = account::compute()?.session?;
     let bed = Bed::of_page(session.changes());
@@ -173,8 +179,8 @@ pub(crate) fn wake() {
 fn run(mut rounds: Rounds) {
     frames::work_unseen();
     exit::is_ours();
-    // What it sleeps for is often shorter than the system's usual slack.
-    // SAFETY: a number for this thread alone.
+    // Its sleeps are often shorter than the system's default slack. SAFETY: a number for this
+    // thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK) };
     let _relaxed = Relaxed::enter();
     while !exit::is_leaving() {
@@ -195,7 +201,7 @@ struct Rounds {
     instance: u64,
     /// The process is registered for the barrier that closing needs.
     is_registered: bool,
-    /// What was published of the count of submissions.
+    /// The published part of the count of submissions.
     published: u64,
 }
 
@@ -233,7 +239,7 @@ impl Rounds {
         until
     }
 
-    /// Does what is to be done on one device. When to look at it again.
+    /// Handles one device. Returns when to look at it again.
     fn device(&mut self, compute: &Compute, index: usize, column: &Column) -> u64 {
         loop {
             let now = clock::now();
@@ -241,7 +247,7 @@ impl Rounds {
             let (turn, again) = self.turn(compute, index, column, now);
             let act = column.step(&turn, stands);
             if exit::is_leaving() {
-                // What it could not ask, it does not know.
+                // A failed query leaves the state unknown.
                 return now;
             }
             match act {
@@ -252,16 +258,19 @@ impl Rounds {
                     tell(index, Notice::Drained, epoch);
                 }
                 Act::Idle(epoch) => tell(index, Notice::Idle, epoch),
-                // Work that waits for its peer on another device ends only when this one has its turn.
+                // Work that waits for its peer on another device ends only when this one has its
+                // turn.
                 Act::Missed => tell_of_waiting(index, column),
-                // The first close needs it, and comes later: an end of the process before would have had to wait for it.
+                // The first close needs it, and comes later: an end of the process before would
+                // have had to wait for it.
                 Act::Open => self.register(),
                 Act::Free | Act::Close => {}
             }
         }
     }
 
-    /// The turn that holds now: the daemon's while it lives, else what the container's own cap gives. And until when.
+    /// The turn that holds now: the daemon's while it lives, else the turn that the tenant's own
+    /// cap gives. And until when.
     fn turn(&mut self, compute: &Compute, index: usize, column: &Column, now: u64) -> (Turn, u64) {
         let by_daemon = compute
             .session
@@ -271,7 +280,7 @@ impl Rounds {
             && session.is_heard(now)
         {
             own.by_daemon = true;
-            // The daemon charges for it: should it go, the bucket begins with what comes then.
+            // The daemon bills this time. If it exits, the bucket begins with the time after that.
             column.is_led_by(session.device(index), now);
             return (turn, NEVER);
         }
@@ -294,7 +303,8 @@ impl Rounds {
         own_turn(&mut own.duty, &bucket, column, now)
     }
 
-    /// Registers the process for the barrier that closing needs, once: its first use does that where it was not done before.
+    /// Registers the process for the barrier that closing needs, once: its first use does that
+    /// where it was not done before.
     fn register(&mut self) {
         if !core::mem::replace(&mut self.is_registered, true) {
             let _ = barrier::heavy();
@@ -311,7 +321,7 @@ impl Rounds {
     }
 }
 
-/// Pays for what was held, and asks the bucket.
+/// Pays for the held time, and asks the bucket.
 fn own_turn(duty: &mut Duty, bucket: &Bucket<'_>, column: &Column, now: u64) -> (Turn, u64) {
     let (busy, stand, is_idle, is_empty) = {
         let mut inner = column.lock();

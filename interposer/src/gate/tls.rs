@@ -1,13 +1,15 @@
 //! The calling thread's record, one load away.
 //!
-//! A library's thread-locals are found by a call of the dynamic linker's, unless it asks for them to lie at a fixed distance from the
-//! thread pointer. That is given to libraries that a program starts with, as a preloaded one is, and to later ones while the C library has
-//! room left; these eight bytes ask for it. The compiler offers no such choice, so the variable is declared and read in assembly.
-//! It has no destructor: it is there in signal handlers, and after other destructors ran.
+//! A library's thread-locals are found by a call of the dynamic linker's, unless it asks for them
+//! to lie at a fixed distance from the thread pointer. That is given to libraries that a program
+//! starts with, as a preloaded one is, and to later ones while the C library has room left; these
+//! eight bytes ask for it. The compiler offers no such choice, so the variable is declared and read
+//! in assembly. It has no destructor: it is there in signal handlers, and after other destructors
+//! ran.
 //!
 //! # Safety
-//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address in the calling thread. Only that
-//! thread uses them, as long as the thread runs.
+//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address
+//! in the calling thread. Only that thread uses them, as long as the thread runs.
 #![allow(unsafe_code, reason = "a thread-local of the initial-exec model")]
 
 use core::ptr;
@@ -32,7 +34,8 @@ core::arch::global_asm!(
 fn cell() -> *mut *const Record {
     let offset: usize;
     let base: usize;
-    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which the first word it points to repeats.
+    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which
+    // the first word it points to repeats.
     unsafe {
         core::arch::asm!(
             "mov {offset}, qword ptr [rip + gpushare_gate_record@GOTTPOFF]",

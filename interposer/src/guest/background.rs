@@ -1,9 +1,9 @@
-//! Threads of this library's own inside somebody else's program: detached, small, and deaf to signals. And the program's threads where
-//! they may wait in this library: not to be cancelled there.
+//! This library's own threads inside a foreign program: detached, small, with all signals blocked.
+//! Also keeps the program's threads from being cancelled where they may wait in this library.
 //!
 //! # Safety
-//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes over, and changes the calling
-//! thread's own state, with numbers that outlive the calls.
+//! `unsafe` starts a thread of the system's with a pointer to a leaked box, which that thread takes
+//! over, and changes the calling thread's own state, with numbers that outlive the calls.
 #![allow(
     unsafe_code,
     reason = "a thread with its own signal mask and a small stack"
@@ -15,7 +15,7 @@ use std::io;
 
 /// The stack of a thread whose deepest call decodes a small message.
 pub(crate) const SHALLOW: usize = 256 << 10;
-/// The stack of one that calls the driver.
+/// The stack of a thread that calls the driver.
 pub(crate) const DEEP: usize = 1 << 20;
 
 /// `PTHREAD_CANCEL_DISABLE`, of glibc and musl.
@@ -25,8 +25,9 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While this lives the calling thread is not cancelled: the system would unwind it out of the middle of this library, and end the
-/// program where it cannot. Cancelled meanwhile, it ends at its own next cancellation point.
+/// While this lives the calling thread is not cancelled: the system would unwind it out of the
+/// middle of this library, and end the program where it cannot. Cancelled meanwhile, it ends at its
+/// own next cancellation point.
 #[derive(Debug)]
 pub(crate) struct Uncancelled(c_int);
 
@@ -42,7 +43,7 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: puts back what was there; a null pointer is allowed on Linux.
+        // SAFETY: restores the earlier state; a null pointer is allowed on Linux.
         unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
     }
 }
@@ -52,8 +53,8 @@ struct Start {
     work: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a thread that does `work`, which must not unwind. The program's static thread-locals live on its stack too: where they do
-/// not fit into `stack` bytes, the system's usual size is taken.
+/// Starts a thread that does `work`, which must not unwind. The program's static thread-locals live
+/// on its stack too: where they do not fit into `stack` bytes, the system's usual size is taken.
 ///
 /// # Errors
 /// If the system has none to give.
@@ -79,9 +80,11 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Begins a detached thread in which every signal is blocked: the program's handlers run in the program's threads.
+/// Begins a detached thread in which every signal is blocked: the program's handlers run in the
+/// program's threads.
 fn begin(stack: Option<usize>, start: *mut c_void) -> c_int {
-    // SAFETY: all structures are made here and outlive the calls; the mask of this thread is put back.
+    // SAFETY: all structures are made here and outlive the calls; the mask of this thread is put
+    // back.
     unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::pthread_attr_init(&raw mut attributes);

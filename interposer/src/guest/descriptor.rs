@@ -1,7 +1,8 @@
-//! Descriptors inside somebody else's program: kept out of its way, checked before use, not closed once they are another's.
+//! Descriptors inside a foreign program: kept out of its low numbers, checked before use, and not
+//! closed once the number is the program's.
 //!
-//! Programs close descriptors they did not open (daemons close all of them), and the number then means another file. So each
-//! remembers which file it is, and is looked at before every use.
+//! Programs close descriptors they did not open (daemons close all of them), and the number then
+//! means another file. So each remembers which file it is, and is looked at before every use.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Takes over what a system call answered.
+    /// Takes ownership of a system call's result.
     ///
     /// # Errors
     /// The call's error if it answered one.
@@ -64,7 +65,8 @@ impl Drop for Descriptor {
     }
 }
 
-/// A descriptor that a forked child does not keep: it is the parent's connection, or the parent's page.
+/// A descriptor that a forked child does not keep: it is the parent's connection, or the parent's
+/// page.
 #[derive(Debug)]
 pub(crate) struct ParentsOnly {
     number: AtomicI32,
@@ -91,7 +93,7 @@ impl ParentsOnly {
         let number = self.number.swap(-1, Ordering::AcqRel);
         let inode = self.inode.load(Ordering::Relaxed);
         if number >= 0 && identity(number).is_ok_and(|(_, now)| now == inode) {
-            // The child's copy of what its parent opened; its owner's threads do not exist here.
+            // The child's copy of its parent's descriptor; the owner's threads do not exist here.
             sys::close(number);
         }
     }

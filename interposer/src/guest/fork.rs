@@ -1,10 +1,12 @@
 //! State that belongs to one side of a fork.
 //!
-//! A forked child inherits its parent's memory, locks that other threads held among it, and none of the parent's CUDA state. So
-//! what this library remembers is kept in [`ForkLocal`]s, which read as empty in the child: nothing is freed, no lock is taken.
+//! A forked child inherits its parent's memory, including locks that other threads held, and none
+//! of the parent's CUDA state. So this library's state is kept in [`ForkLocal`]s, which read as
+//! empty in the child: nothing is freed, no lock is taken.
 //!
 //! # Safety
-//! `unsafe` turns a published pointer back into a reference. It comes from `Box::into_raw` and is never freed.
+//! `unsafe` turns a published pointer back into a reference. It comes from `Box::into_raw` and is
+//! never freed.
 #![allow(
     unsafe_code,
     reason = "references to leaked boxes, published through an atomic pointer"
@@ -13,7 +15,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Forks this process is away from the first one that used the library.
+/// The number of forks between this process and the first one that used the library.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Forgets every [`ForkLocal`]. For the fork handler of the child: one store.
@@ -45,7 +47,7 @@ impl<T: Send + Sync + 'static> ForkLocal<T> {
         (tagged.generation == GENERATION.load(Ordering::Relaxed)).then_some(&tagged.value)
     }
 
-    /// Publishes a value; an earlier one stays valid for those who hold it.
+    /// Publishes a value; an earlier one stays valid for its readers.
     pub(crate) fn set(&self, value: T) -> &'static T {
         let tagged = Box::into_raw(Box::new(Tagged {
             generation: GENERATION.load(Ordering::Relaxed),
@@ -115,7 +117,8 @@ mod tests {
     #[test]
     fn a_value_of_another_generation_is_not_seen() {
         static LOCAL: ForkLocal<u32> = ForkLocal::new();
-        // What `forget_parent` does to every value, done to this one: other tests run in this process.
+        // What `forget_parent` does to every value, done to this one: other tests run in this
+        // process.
         let stale = Tagged {
             generation: u64::MAX,
             value: 7,

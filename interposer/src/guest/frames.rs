@@ -1,13 +1,17 @@
-//! Which of this library's calls the calling thread is in, and whether a call that was seen to begin is still there.
+//! Which of this library's calls the calling thread is in, and whether a call that was seen to
+//! begin is still there.
 //!
-//! A call need not return: a signal handler may jump out of it, a callback too, and a fiber may never be resumed. So nothing that a
-//! thread keeps is trusted for ever. While a thread waits, and while it is in a driver's own call, it is in none of ours ([`away`]): it
-//! may leave from there as it likes, and what it calls there is a call like any. In our own code, which takes microseconds, a call shows
-//! where it is, by the address of a [`Frame`] on its stack; whether that one still is there is then asked of the stack. Why: ADR 35.
+//! A call need not return: a signal handler or a callback may jump out of it, and a fiber may never
+//! be resumed. So no state that a thread keeps is trusted for ever. While a thread waits, or is in
+//! the driver's own call, it counts as outside our calls ([`away`]): it may leave from there, and
+//! calls it makes there are ordinary calls. In our own code, which takes microseconds, a call marks
+//! its place by the address of a [`Frame`] on its stack; whether it is still there is then checked
+//! on the stack. Why: ADR 35.
 //!
 //! # Safety
-//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address in the calling thread; only that
-//! thread uses them. `unsafe` reads memory that may be gone by a system call that says so, and changes the calling thread's signal mask.
+//! The assembly declares eight aligned bytes of zeros for each thread, and computes their address
+//! in the calling thread; only that thread uses them. `unsafe` reads memory that may be gone by a
+//! system call that says so, and changes the calling thread's signal mask.
 #![allow(
     unsafe_code,
     reason = "a thread-local of the initial-exec model, and system calls about the stack"
@@ -39,7 +43,8 @@ core::arch::global_asm!(
 fn cell() -> *mut u64 {
     let offset: usize;
     let base: usize;
-    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which the first word it points to repeats.
+    // SAFETY: reads the variable's distance from the thread pointer, and the thread pointer, which
+    // the first word it points to repeats.
     unsafe {
         core::arch::asm!(
             "mov {offset}, qword ptr [rip + gpushare_inside@GOTTPOFF]",
@@ -88,10 +93,11 @@ fn set(frame: u64) {
 const OUTSIDE: u64 = 0;
 /// A thread of this library's own.
 const OURS: u64 = u64::MAX;
-/// What a frame holds while its call is there.
+/// The content of a frame while its call is active.
 const HERE: u32 = 0x6770_7368;
 
-/// A call's place on the stack: it must not move from when its address is taken until the call ends.
+/// A call's place on the stack: it must not move from when its address is taken until the call
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Frame(AtomicU32);
 
@@ -121,7 +127,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Enters a call, unless the thread is in another one already: then this one comes from a signal handler, or the thread is ours.
+/// Enters a call, unless the thread is in another one already: then this one comes from a signal
+/// handler, or the thread is ours.
 #[inline(always)]
 pub(crate) fn enter(frame: &Frame) -> Option<Inside<'_>> {
     let outer = get();
@@ -132,7 +139,7 @@ pub(crate) fn enter(frame: &Frame) -> Option<Inside<'_>> {
     Some(Inside(frame))
 }
 
-/// This thread is ours: what the driver calls in it is not looked at.
+/// This thread is ours: the driver's calls in it are not hooked.
 pub(crate) fn work_unseen() {
     set(OURS);
 }
@@ -142,8 +149,8 @@ pub(crate) fn forget() {
     set(OUTSIDE);
 }
 
-/// While this lives, the thread is in none of our calls: it waits, or is in the driver. Nothing is held meanwhile that a thread which
-/// never comes back would keep from others.
+/// While this lives, the thread is outside our calls: it waits, or is in the driver. It holds
+/// nothing meanwhile that would block other threads if it never returned.
 #[derive(Debug)]
 pub(crate) struct Away(u64);
 
@@ -182,15 +189,16 @@ pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
     away(|| sys::futex_wait(word, seen, longest, Scope::Private));
 }
 
-/// Whether the frame that was at `frame` in this thread's stack is certainly gone, seen from the one at `here`: calls that are still
-/// there lie above those they make, and hold what frames hold.
+/// Whether the frame that was at `frame` in this thread's stack is certainly gone, seen from the
+/// one at `here`: calls that are still there lie above those they make, and hold what frames hold.
 #[cold]
 #[inline(never)]
 pub(crate) fn is_gone(frame: u64, here: u64) -> bool {
     frame != OURS && ((here >= frame && !is_on_alternate_stack()) || !is_there(frame))
 }
 
-/// Whether there may be a frame at this address, of whatever thread. If the system does not let us look, there may.
+/// Whether there may be a frame at this address, of whatever thread. If the system does not let us
+/// look, there may.
 pub(crate) fn is_there(frame: u64) -> bool {
     let mut found = 0_u32;
     let local = libc::iovec {
@@ -221,8 +229,8 @@ fn is_on_alternate_stack() -> bool {
     }
 }
 
-/// While this lives no signal handler runs in this thread, so that none jumps out: where something is held that others need, and a
-/// system call more does not matter.
+/// While this lives no signal handler runs in this thread, so none jumps out. Used where the thread
+/// holds something that others need, and the cost of a system call does not matter.
 pub(crate) struct Undisturbed(libc::sigset_t);
 
 impl Undisturbed {
@@ -230,7 +238,8 @@ impl Undisturbed {
     pub(crate) fn begin() -> Self {
         let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: both sets outlive the calls; zeros are an empty set. Faults of our own code must still end the program.
+        // SAFETY: both sets outlive the calls; zeros are an empty set. Faults of our own code must
+        // still end the program.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             for fault in [
@@ -256,7 +265,7 @@ impl core::fmt::Debug for Undisturbed {
 
 impl Drop for Undisturbed {
     fn drop(&mut self) {
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the earlier mask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
@@ -267,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_call_inside_another_one_is_told_until_that_one_waits() {
-        // As on a stack, what is called lies lower.
+        // As on a stack, inner frames lie lower.
         let [inner, outer] = &[Frame::new(), Frame::new()];
         let inside = enter(outer).expect("in none");
         assert!(enter(inner).is_none(), "in the outer one");

@@ -1,11 +1,11 @@
-//! Sleeping on a number until it changes: one of this process's own, or one in a page that processes share.
+//! Sleeps on a futex word until it changes: a word of this process, or one in a shared page.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::guest::sys::{self, Scope};
 
-/// A number to sleep on, and what it said when it was last looked at what it stands for.
+/// A futex word to sleep on, and its value when the awaited condition was last checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bed {
     word: &'static AtomicU32,
@@ -32,18 +32,18 @@ impl Bed {
         }
     }
 
-    /// Sleeps while the number is what it was, at most `longest`. May return early for no reason.
+    /// Sleeps while the word has that value, at most `longest`. May return early for no reason.
     pub(crate) fn sleep(self, longest: Duration) {
         sys::futex_wait(self.word, self.seen, longest, self.scope);
     }
 }
 
-/// Wakes one of those who sleep on `word`, a word of this process's own. `false` if nobody does.
+/// Wakes one sleeper on `word`, a word of this process's own. `false` if there is none.
 pub(crate) fn wake_one(word: &AtomicU32) -> bool {
     sys::futex_wake(word, 1, Scope::Private)
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all sleepers on `word`.
 pub(crate) fn wake_all(word: &AtomicU32) {
     sys::futex_wake(word, i32::MAX, Scope::Private);
 }

@@ -1,8 +1,9 @@
-//! Questions to the dynamic linker: which object holds an address, and in which order objects are searched.
+//! Questions to the dynamic linker: which object holds an address, and in which order objects are
+//! searched.
 //!
 //! # Safety
-//! The structures are glibc's public ones (`link.h`, `dlfcn.h`); they are read under the linker's own lock or for an object that
-//! cannot go away because its code is on the stack.
+//! The structures are glibc's public ones (`link.h`, `dlfcn.h`); they are read under the linker's
+//! own lock or for an object that cannot go away because its code is on the stack.
 #![allow(unsafe_code, reason = "talks to the dynamic linker")]
 
 use core::ffi::{c_char, c_int, c_void};
@@ -30,7 +31,7 @@ struct LinkMap {
     _previous: *const Self,
 }
 
-/// A loaded object. Not counted: it is good as long as somebody else keeps it.
+/// A loaded object. Not counted: it is valid as long as another owner keeps it loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Object(*const LinkMap);
 
@@ -39,15 +40,17 @@ impl Object {
     pub(crate) fn of(address: *const c_void) -> Option<Self> {
         let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
         let mut map = ptr::null_mut();
-        // SAFETY: both results are written to before use; the address is only compared with those of the objects.
+        // SAFETY: both results are written to before use; the address is only compared with those
+        // of the objects.
         let found = unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut map, LINK_MAP) };
         (found != 0 && !map.is_null()).then_some(Self(map.cast()))
     }
 
-    /// The object as a handle for `dlsym`: itself and its dependencies. (A `link_map` by itself is none: glibc gives an object a
-    /// search list of its own only when it is opened.)
+    /// The object as a handle for `dlsym`: itself and its dependencies. (A `link_map` by itself is
+    /// none: glibc gives an object a search list of its own only when it is opened.)
     pub(crate) fn open(self) -> Option<Scope> {
-        // SAFETY: the object is loaded, as its code is on the stack or was just found; its name lives as long.
+        // SAFETY: the object is loaded, as its code is on the stack or was just found; its name
+        // lives as long.
         let name = unsafe { (*self.0).name };
         // SAFETY: the program's own name is empty.
         let program = name.is_null() || unsafe { *name } == 0;
@@ -71,7 +74,8 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // SAFETY: opened by `Object::open`, given back once. Others hold the object, so nothing is unloaded.
+        // SAFETY: opened by `Object::open`, closed once. Other owners hold the object, so nothing
+        // is unloaded.
         unsafe { libc::dlclose(self.0) };
     }
 }
@@ -88,7 +92,8 @@ pub(crate) fn is_ours(address: *const c_void) -> bool {
     object.is_some() && object == Object::of(is_ours as *const c_void)
 }
 
-/// True if the object that holds `address` was loaded before this library, so that its `RTLD_NEXT` can find ours.
+/// True if the object that holds `address` was loaded before this library, so that its `RTLD_NEXT`
+/// can find ours.
 pub(crate) fn precedes_us(address: *const c_void) -> bool {
     let mut search = Search {
         address: address.addr() as u64,
@@ -118,7 +123,7 @@ struct Behind {
     found: Vec<*const c_void>,
 }
 
-/// Notes the objects behind the one that holds the address.
+/// Records the objects behind the one that holds the address.
 unsafe extern "C" fn follow(
     info: *mut libc::dl_phdr_info,
     _size: usize,
@@ -185,7 +190,8 @@ unsafe extern "C" fn visit(
     1
 }
 
-/// Whether an object is loaded whose file has this name, or begins with it and a dot (a version follows).
+/// Whether an object is loaded whose file has this name, or begins with it and a dot (a version
+/// follows).
 pub(crate) fn has(name: &[u8]) -> bool {
     let mut search = (name, false);
     // SAFETY: the callback keeps to its contract, the data outlives the call.

@@ -1,7 +1,8 @@
 //! Diagnostics for `GPUSHARE_LOG=<file descriptor>` or `=<path>`; silent without it.
 //!
-//! The subscriber formats one line into a buffer on the stack and hands it to one `write`: no thread-locals, no locks, no heap, so
-//! that a hook may log from a destructor, a signal handler or a forked child.
+//! The subscriber formats one line into a buffer on the stack and hands it to one `write`: no
+//! thread-locals, no locks, no heap, so that a hook may log from a destructor, a signal handler or
+//! a forked child.
 
 use core::ffi::c_int;
 use core::fmt::{self, Write as _};
@@ -17,7 +18,8 @@ use crate::guest::sys;
 
 /// Where lines go, -1 for nowhere.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-/// Device and inode of that: a program may close it and have another file under its number, which is not ours to write to.
+/// Device and inode of that: a program may close it and have another file under its number, which
+/// is not ours to write to.
 static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Where lines go, if anywhere.
@@ -97,7 +99,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// One line under construction; what does not fit is cut off.
+/// One line under construction; the excess is cut off.
 struct Line {
     bytes: [u8; 1024],
     used: usize,

@@ -1,4 +1,4 @@
-//! A map of what is known by the numbers of handles.
+//! A map by the numbers of handles.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,7 +8,7 @@ use crate::guest::fork::ForkLocal;
 
 const SHARDS: usize = 16;
 
-/// Spreads handles over a table: addresses, whose low bits say little.
+/// Spreads handles over a table: addresses, whose low bits are nearly constant.
 #[derive(Debug, Default)]
 struct Spread(u64);
 
@@ -47,14 +47,15 @@ impl<V: Send + 'static> Map<V> {
     }
 
     fn shard(&self, handle: u64) -> MutexGuard<'static, Shard<V>> {
-        // Handles are mostly addresses of structures: the low bits say nothing, and one multiplication spreads the others.
+        // Handles are mostly addresses of structures: the low bits are nearly constant, and one
+        // multiplication spreads the others.
         let spread = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         self.shards()[spread as usize % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a handle; returns what was there.
+    /// Inserts a handle; returns the earlier value.
     pub(crate) fn insert(&self, handle: u64, value: V) -> Option<V> {
         self.shard(handle).insert(handle, value)
     }

@@ -1,4 +1,5 @@
-//! The process that this library is a guest in: threads, forks, jumps, locks, logs. Knows nothing of CUDA.
+//! The process that this library is a guest in: threads, forks, jumps, locks, logs. Knows nothing
+//! of CUDA.
 
 pub(crate) mod background;
 pub(crate) mod barrier;

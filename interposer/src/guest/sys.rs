@@ -2,8 +2,8 @@
 //! any is involved.
 //!
 //! # Safety
-//! `unsafe` calls the C library. Each call is given numbers, or the address of something that outlives
-//! it.
+//! `unsafe` calls the C library. Each call is given numbers, or the address of something that
+//! outlives it.
 #![allow(unsafe_code, reason = "system calls")]
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// The calling thread's id in the kernel.
 pub(crate) fn this_thread() -> i64 {
-    // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30 only.
+    // SAFETY: takes nothing and always succeeds. By number: glibc has a name for it since 2.30
+    // only.
     unsafe { libc::syscall(libc::SYS_gettid) }
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn monotonic() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Who may sleep on a word, and wake who does.
+/// The processes that may sleep on a word and wake its sleepers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// This process.
@@ -69,7 +70,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, longest: Duration, scope: 
     }
 }
 
-/// Wakes `count` of those who sleep on `word`. Whether anybody did.
+/// Wakes `count` sleepers on `word`. Returns whether there were any.
 pub(crate) fn futex_wake(word: &AtomicU32, count: c_int, scope: Scope) -> bool {
     futex_wake_at(word.as_ptr(), count, scope)
 }
@@ -117,7 +118,8 @@ pub(crate) fn close_range(first: c_int, last: c_int, flags: c_uint) -> bool {
 
 /// Closes a descriptor of ours.
 pub(crate) fn close(number: c_int) {
-    // SAFETY: no memory is involved; the caller has seen that the number still means what it opened.
+    // SAFETY: no memory is involved; the caller has checked that the number still means the
+    // descriptor it opened.
     unsafe { libc::close(number) };
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn seals(number: c_int) -> c_int {
     unsafe { libc::fcntl(number, libc::F_GET_SEALS) }
 }
 
-/// What the kernel says of an open file.
+/// The kernel's status of an open file.
 ///
 /// # Errors
 /// If it is not open.
@@ -147,7 +149,8 @@ pub(crate) fn status(number: c_int) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Opens a file to append to, made for its owner alone if it is not there; negative if it cannot be.
+/// Opens a file to append to, made for its owner alone if it is not there; negative if it cannot
+/// be.
 pub(crate) fn open_to_append(path: &core::ffi::CStr) -> c_int {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: a C string that outlives the call.
@@ -160,15 +163,15 @@ pub(crate) fn write(number: c_int, bytes: &[u8]) {
     let _ = unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// A mapping of one page that nobody can read or write, and no forked child has: it keeps an open
-/// file description, whose descriptor may be closed.
+/// A mapping of one page without access rights, not inherited by forked children: it keeps an open
+/// file description alive whose descriptor may be closed.
 #[derive(Debug)]
 pub(crate) struct Pin {
     /// Where it is.
     base: usize,
 }
 
-/// Keeps what a descriptor of a plain file means; `None` where no mapping is to be had.
+/// Keeps the file description of a plain file's descriptor; `None` where no mapping is available.
 pub(crate) fn pin(number: c_int) -> Option<Pin> {
     // The least that can be mapped; the kernel rounds up.
     const BYTES: usize = 1;

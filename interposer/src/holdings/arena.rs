@@ -1,21 +1,48 @@
-//! Memory that the driver takes in steps of its own and keeps for reuse: stream-ordered pools and the memory of graphs.
+//! Memory that the driver takes in steps of its own and keeps for reuse: stream-ordered pools and
+//! the memory of graphs.
 //!
-//! What is charged is what the driver *reserves*, not what the program holds. A call that may make an arena grow is charged
-//! with an upper bound first; after it, the driver is asked what is reserved now and the charge follows. Calls that race each keep
-//! their own bound until then, so the sum is never too low.
+//! The charge is the memory that the driver *reserves*, not the memory that the program holds. A
+//! call that may make an arena grow is charged with an upper bound first; after it, the driver is
+//! asked for the reserved size and the charge follows. Calls that race each keep their own bound
+//! until then, so the sum is never too low.
 //!
 //! Where the bound does not fit, even after [`crate::holdings::reclaim`], a pool's allocation is
-//! refused (ADR 79). A graph's launch may go without growth, under a [`Promise`]: the graphs' memory
-//! says itself how much of it is unused.
+//! refused (ADR 79). A graph's launch may go without growth, under a [`Promise`]: the graphs'
+//! memory says itself how much of it is unused.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpushare_protocol::page::{MAX_UNITS, UNIT, units_for};
 
 use crate::account::{self, Charge, Refused, Units};
 use crate::driver::device::DeviceKey;
 
-/// What is charged for one arena. The lock orders readings of what is reserved; it is held for one question to the driver.
+/// Whether memory was freed since the last synchronisation that was followed: the driver may give
+/// it back when it synchronises.
+static FREED: AtomicBool = AtomicBool::new(false);
+
+/// Notes a free that needs no event.
+#[inline]
+pub(crate) fn freed() {
+    if !FREED.load(Ordering::Relaxed) {
+        FREED.store(true, Ordering::Release);
+    }
+}
+
+/// Whether a synchronisation is to be followed.
+#[inline(always)]
+pub(crate) fn pending() -> bool {
+    FREED.load(Ordering::Relaxed)
+}
+
+/// All arenas are followed now.
+pub(crate) fn follows() {
+    FREED.store(false, Ordering::Release);
+}
+
+/// The charge of one arena. The lock orders readings of the reserved size; it is held for one query
+/// to the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Mutex<Books>);
 
@@ -25,8 +52,8 @@ struct Books {
     charged: u32,
     /// Booked by calls under way, which will be charged by themselves.
     booked: u32,
-    /// What calls under way may grow the arena by, though they found room in it: another call or a trim may take that room from
-    /// under them. As much is not given back until they are done.
+    /// What calls under way may grow the arena by, though they found room in it: another call or a
+    /// trim may take that room from under them. As much is not given back until they are done.
     pledged: u32,
 }
 
@@ -34,13 +61,13 @@ struct Books {
 pub(crate) trait Arena {
     /// Where its memory lies.
     fn device(&self) -> DeviceKey;
-    /// What is charged for it.
+    /// Its charge.
     fn held(&self) -> &Held;
     /// Bytes the driver holds for it now, in use or not.
     fn reserved(&self) -> Option<u64>;
     /// Of these, bytes in use.
     fn used(&self) -> Option<u64>;
-    /// Has the driver give back what is not in use.
+    /// Makes the driver give back unused memory.
     fn trim(&self);
 }
 
@@ -49,10 +76,12 @@ pub(crate) fn unused(arena: &dyn Arena) -> Option<u64> {
     arena.reserved()?.checked_sub(arena.used()?)
 }
 
-/// Follows the arena after a call: what it grew by is taken from `charge` and returned in bytes, the rest is given back.
+/// Follows the arena after a call: its growth is taken from `charge` and returned in bytes, the
+/// rest is given back.
 ///
 /// # Errors
-/// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all the same: the driver has it.
+/// [`Refused`] if it grew by more than was booked and that is above the limit. It is charged all
+/// the same: the driver has it.
 pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refused> {
     let mut books = arena.held().lock();
     let Some(now) = arena
@@ -66,7 +95,7 @@ pub(crate) fn after(arena: &dyn Arena, mut charge: Charge) -> Result<u64, Refuse
     let mine = charge.units().0;
     books.booked = books.booked.saturating_sub(mine);
     let grew = now.saturating_sub(books.charged);
-    // Growth beyond what this call booked is another call's, as far as others have booked any.
+    // Growth beyond this call's booking is another call's, as far as others have booked any.
     let owed = grew.saturating_sub(mine).saturating_sub(books.booked);
     let most = books.charged.saturating_add(mine).saturating_add(owed);
     let wanted = now.saturating_add(books.pledged).min(most);
@@ -95,8 +124,9 @@ pub(crate) fn follow(arena: &dyn Arena) {
     }
 }
 
-/// That a call may grow an arena by what it has not booked, because it found room: for as long, as much of what the arena lets go of, or
-/// others booked and did not need, stays charged. Made before the room is looked for.
+/// A call may grow an arena by memory it has not booked, because it found room. As long as this
+/// lives, that much stays charged of memory that the arena frees, or that others booked and did not
+/// need. Made before the room is looked for.
 #[derive(Debug)]
 pub(crate) struct Promise<'a> {
     held: &'a Held,

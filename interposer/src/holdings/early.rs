@@ -1,11 +1,12 @@
-//! Refusals before a wait, for allocators that free their cache only after a *returned* out-of-memory.
+//! Refusals before a wait, for allocators that free their cache only after a *returned*
+//! out-of-memory.
 //!
-//! Such an allocator (PyTorch's) keeps freed blocks. While it waits in the driver for memory, it holds
-//! its own lock and all that its cache could give back. So before a thread of such a process waits, it
-//! is refused once: it frees its cache and asks again, and that request waits. Which processes these
-//! are is not guessed: the library of PyTorch's allocator is loaded, or a thread has been seen to free
-//! memory after an out-of-memory and to ask for the same again. No other process is refused early.
-//! Why so: ADR 58.
+//! Such an allocator (PyTorch's) keeps freed blocks. While it waits in the driver for memory, it
+//! holds its own lock and all that its cache could give back. So before a thread of such a process
+//! waits, it is refused once: it frees its cache and asks again, and that request waits. Which
+//! processes these are is not guessed: the library of PyTorch's allocator is loaded, or a thread
+//! has been seen to free memory after an out-of-memory and to ask for the same again. No other
+//! process is refused early. Why so: ADR 58.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,17 +21,17 @@ const TORCH: &[u8] = b"libc10_cuda.so";
 /// Sizes that a thread's early refusals are remembered of.
 const SIZES: usize = 4;
 
-/// What a thread asks for: a device and bytes.
+/// A thread's request: a device and bytes.
 type Request = (DeviceKey, u64);
 
-/// What one thread was told of late.
+/// The recent refusals of one thread.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     /// Its last request, if that ran out of memory, and how often the process had freed by then.
     failed: Option<(Request, u64)>,
     /// Its last request, if that was refused early.
     early: Option<Request>,
-    /// Whether its current request is the one that follows an early refusal.
+    /// Whether its current request is the retry after an early refusal.
     retries: bool,
     /// Requests that met a wait, and how often the process had freed when they last did.
     met: [Option<(Request, u64)>; SIZES],
@@ -52,8 +53,8 @@ impl Told {
         self.failed.is_some() || self.early.is_some() || self.retries
     }
 
-    /// A request begins. Whether it shows that the process frees memory after an out-of-memory, and asks
-    /// again.
+    /// A request begins. Whether it shows that the process frees memory after an out-of-memory, and
+    /// asks again.
     fn begins(&mut self, request: Request, frees: u64) -> bool {
         self.retries = self.early.take() == Some(request);
         let failed = self.failed.take();
@@ -65,8 +66,8 @@ impl Told {
         self.failed = Some((request, frees));
     }
 
-    /// The request would wait now: whether it is refused instead. Once for a size, and once more only
-    /// after the process has freed something since.
+    /// The request would wait now: whether it is refused instead. Once for a size, and once more
+    /// only after the process has freed something since.
     fn refuses(&mut self, request: Request, frees: u64) -> bool {
         let met = self
             .met
@@ -91,14 +92,14 @@ thread_local! {
     static TOLD: Cell<Told> = const { Cell::new(Told::NOTHING) };
 }
 
-/// Threads whose next request is of interest; while there is none, a request costs one load.
+/// Threads whose next request matters; while there are none, a request costs one load.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
 /// Frees of this process. Threads may lose counts of each other, which only have to differ.
 static FREES: AtomicU64 = AtomicU64::new(0);
 /// Whether this process is known to free its cache after an out-of-memory.
 static CACHES: AtomicBool = AtomicBool::new(false);
 
-/// Changes what this thread was told, and keeps the count of threads that are watched.
+/// Changes this thread's state, and keeps the count of watched threads.
 fn told<R>(change: impl FnOnce(&mut Told) -> R) -> R {
     let mut told = TOLD.get();
     let before = told.watches();
@@ -147,8 +148,9 @@ pub(crate) fn ran_out(device: DeviceKey, bytes: u64) {
     told(|told| told.ran_out((device, bytes), frees));
 }
 
-/// Whether this thread's request, which would wait now, is refused instead. Not where the answer would be
-/// the same without a wait, and not while the process holds nothing that it could give back.
+/// Whether this thread's request, which would wait now, is refused instead. Not where the answer
+/// would be the same without a wait, and not while the process holds nothing that it could give
+/// back.
 #[cold]
 pub(crate) fn refuses(device: DeviceKey, bytes: u64) -> bool {
     if account::holds(device) == 0 || !would_wait(device, bytes) || !caches() {
@@ -167,7 +169,8 @@ fn would_wait(device: DeviceKey, bytes: u64) -> bool {
     fits && captures::may_wait()
 }
 
-/// Whether the process frees a cache after an out-of-memory: it was seen to, or its allocator is PyTorch's.
+/// Whether the process frees a cache after an out-of-memory: it was seen to, or its allocator is
+/// PyTorch's.
 fn caches() -> bool {
     if CACHES.load(Ordering::Relaxed) {
         return true;

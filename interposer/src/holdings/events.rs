@@ -1,5 +1,6 @@
-//! Events of ours behind frees in the program's streams: made, recorded, asked, destroyed. No capture notices any of it, and no lock of
-//! ours is held meanwhile: a stream whose queue is full keeps its caller waiting.
+//! Events of ours behind frees in the program's streams: made, recorded, queried, destroyed. They
+//! affect no capture, and no lock of ours is held meanwhile: a stream whose queue is full blocks
+//! its caller.
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -9,11 +10,12 @@ use crate::driver::current::CurrentContext;
 use crate::driver::ordered::Ordered;
 use crate::driver::streams::{self, Marked};
 
-/// Records an event behind everything that `stream` has been given: `spare`, or a new one. `in_use` says that the program's own call
-/// uses the stream meanwhile, so that it exists.
+/// Records an event behind everything that `stream` has been given: `spare`, or a new one. `in_use`
+/// says that the program's own call uses the stream meanwhile, so that it exists.
 ///
 /// # Errors
-/// `spare`, if it could not be recorded now: a capture is in the way, the stream is gone, or the driver will not.
+/// `spare`, if it could not be recorded now: a capture is in the way, the stream is gone, or the
+/// driver will not.
 pub(crate) fn put(
     stream: Ordered,
     context: CUcontext,
@@ -27,7 +29,7 @@ pub(crate) fn put(
     }
     match streams::marking(context, stream.handle(), stream.is_per_thread(), record) {
         Marked::Done(recorded) => recorded,
-        // Nobody saw the stream made. It is there, if the program uses it.
+        // No hook saw the stream made. It exists, if the program uses it.
         Marked::Gone | Marked::Unknown if in_use => within(context, record).unwrap_or(Err(spare)),
         Marked::Gone | Marked::Unknown | Marked::Captures => Err(spare),
     }
@@ -53,8 +55,9 @@ pub(crate) fn is_passed(context: CUcontext, event: CUevent) -> bool {
     within(context, || calls::event_status(event)).is_some_and(CUresult::is_success)
 }
 
-/// Whether the driver says that a stream has nothing under way. It is not asked where a stream captures that waits for this one: the
-/// question would end the capture, whatever the thread's mode.
+/// Whether the driver says that a stream has nothing under way. It is not asked where a stream
+/// captures that waits for this one: the question would end the capture, whatever the thread's
+/// mode.
 pub(crate) fn is_idle(context: CUcontext, stream: Ordered) -> bool {
     let _relaxed = Relaxed::enter();
     let ask = || calls::stream_status(stream.handle()).is_success();
@@ -67,7 +70,8 @@ pub(crate) fn destroy(context: CUcontext, event: CUevent) {
     let _ = within(context, || calls::destroy_event(event));
 }
 
-/// Runs `body` with a context current, one that is kept from going; `None` if it cannot be.
+/// Runs `body` with a context current that is kept from being destroyed; `None` if that is
+/// impossible.
 fn within<R>(context: CUcontext, body: impl FnOnce() -> R) -> Option<R> {
     let _current = CurrentContext::make(context).ok()?;
     Some(body())

@@ -1,13 +1,14 @@
-//! Frees in stream order: the driver has accepted them, and the memory is its own again when the stream comes to them.
+//! Frees in stream order: the driver has accepted them, and the memory is its own again when the
+//! stream comes to them.
 //!
-//! Until then the account must go on paying. So events of ours are recorded behind them, one behind many: a free is *open* until an
-//! event stands behind it. Of one stream two events are kept: the older one stays where it is, so that it is passed some day though
-//! the stream is never idle; the younger one moves on with what is freed after it.
+//! Until then the memory stays charged. So events of ours are recorded behind the frees, one behind
+//! many: a free is *open* until an event stands behind it. Two events are kept per stream. The
+//! older one stays in its place, so that it is passed some day though the stream is never idle; the
+//! younger one moves on with later frees.
 //!
-//! The list is locked for moments, never while the driver is called: a thread that records or asks has the lane to itself (`busy`), and
-//! takes only copies of its events with it.
+//! The list is locked for moments, never while the driver is called: a thread that records or asks
+//! has the lane to itself (`busy`), and takes only copies of its events with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,16 +24,18 @@ use crate::holdings::pools;
 use crate::driver::contexts::Here;
 use crate::driver::device::DeviceKey;
 use crate::guest::fork::ForkLocal;
+pub(crate) use crate::holdings::arena::{freed, pending};
 pub(crate) use crate::holdings::lanes::Freed;
 
-/// Streams whose frees are remembered before the completed ones are looked for.
+/// Streams whose frees are kept before completed ones are looked for.
 const STREAMS: usize = 64;
-/// Frees of a stream that share an event, where it can be found out later too whether they are over.
+/// Frees of a stream that share an event, where it can be found out later too whether they are
+/// over.
 const FREES: usize = 64;
 /// Bytes that share one at most: as much as a pool grows by.
 const BYTES: u64 = 32 << 20;
-/// How long somebody waits for another thread that records or asks: far longer than the driver takes, unless a stream is full of work
-/// that does not end.
+/// How long to wait for another thread that records or queries: far longer than the driver takes,
+/// unless a stream is full of endless work.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
@@ -68,23 +71,6 @@ fn under_way() -> MutexGuard<'static, Lanes> {
     Shared::get().lock()
 }
 
-/// Whether memory was freed since the last [`synchronised`]: the driver may give it back when it synchronises.
-static FREED: AtomicBool = AtomicBool::new(false);
-
-/// Notes a free that needs no event.
-#[inline]
-pub(crate) fn freed() {
-    if !FREED.load(Ordering::Relaxed) {
-        FREED.store(true, Ordering::Release);
-    }
-}
-
-/// Whether a synchronisation is to be followed.
-#[inline(always)]
-pub(crate) fn pending() -> bool {
-    FREED.load(Ordering::Relaxed)
-}
-
 /// Follows all arenas after the driver has synchronised, if anything was freed.
 #[inline]
 pub(crate) fn synchronised() {
@@ -95,7 +81,7 @@ pub(crate) fn synchronised() {
 
 #[cold]
 fn follow_all() {
-    FREED.store(false, Ordering::Release);
+    arena::follows();
     settle();
     if !under_way().all.is_empty() {
         freed();
@@ -106,8 +92,8 @@ fn follow_all() {
 
 /// Notes that something was freed in a stream's order, which the calling thread's own call uses.
 ///
-/// Where no event can be recorded behind it, because nobody can say where the stream is, it is credited at once: the driver has accepted
-/// its free.
+/// If no event can be recorded behind it, because its stream's context is unknown, it is credited
+/// at once: the driver has accepted its free.
 pub(crate) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, what: Freed) {
     freed();
     let Some(here) = here else {
@@ -145,11 +131,13 @@ pub(crate) fn freed_in(stream: Ordered, here: Option<Here>, device: DeviceKey, w
     }
 }
 
-/// Puts an event behind what is open in a stream, unless another thread is at it. `in_use`: the program's own call uses the stream.
+/// Records an event behind the open frees of a stream, unless another thread does. `in_use`: the
+/// program's own call uses the stream.
 fn record(key: Key, in_use: bool) {
     let (context, stream, spare) = {
         let lanes = under_way();
-        // What nobody can do later is done now, though another thread is at it for a moment.
+        // Work that cannot be done later is done now, even if another thread is busy here for a
+        // moment.
         let wait = |lanes: &mut Lanes| {
             let lane = lanes.find(key);
             in_use && lane.is_some_and(|lane| lane.busy && lane.later != Later::Record)
@@ -180,7 +168,7 @@ fn record(key: Key, in_use: bool) {
     Shared::get().idle.notify_all();
 }
 
-/// Credits what is complete in a stream, unless another thread is at it.
+/// Credits the completed frees of a stream, unless another thread does.
 fn ask(key: Key) {
     loop {
         let (context, event) = {
@@ -228,7 +216,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// Credits what is open in a stream that is idle, where no event may be recorded to find out.
+/// Credits the open frees of an idle stream, in which no event may be recorded.
 fn ask_idle(key: Key) {
     let (context, stream) = {
         let mut lanes = under_way();
@@ -297,7 +285,8 @@ pub(crate) fn stream_gone(stream: CUstream) {
     }
 }
 
-/// A context is about to be destroyed, or released perhaps for the last time: nobody asks its events from now on.
+/// A context is about to be destroyed, or released perhaps for the last time: its events are not
+/// queried from now on.
 pub(crate) fn context_going(context: CUcontext) {
     let Some(shared) = UNDER_WAY.get() else {
         return;

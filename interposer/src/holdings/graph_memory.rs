@@ -13,16 +13,17 @@ use crate::guest::fork::ForkLocal;
 use crate::holdings::arena::{Arena, Held, Promise};
 use crate::holdings::turns::{Turn, Turns};
 
-/// What is known of the graph memory of each device.
+/// The known graph memory of each device.
 static KNOWN: ForkLocal<[Known; MAX_DEVICES]> = ForkLocal::new();
-/// The longest a launch that relies on room waits for another that does. That one may be waiting for the device: this one would, too.
+/// The longest wait of a launch that relies on room for another that does. That one may be waiting
+/// for the device; this one would, too.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What is charged.
+    /// The charged memory.
     held: Held,
-    /// Whose turn it is to rely on room.
+    /// The turns to rely on room.
     turns: Turns,
     /// Launches begun that may have taken memory.
     launches: AtomicU64,
@@ -96,8 +97,8 @@ impl GraphMemory {
         self.known.launches.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Room for `bytes`, if there is: what no graph uses, or what the same graph's last launch was given. Others take no more of it
-    /// than they have booked.
+    /// Room for `bytes`, if there is any: memory that no graph uses, or that the same graph's last
+    /// launch had. Other launches take no more of it than they have booked.
     pub(crate) fn room(
         &self,
         bytes: u64,

@@ -1,5 +1,5 @@
-//! What is known of the frees that streams have not come to yet: a lane a stream, and in it batches of frees, most of them with an event
-//! behind them.
+//! The known frees that streams have not reached yet: a lane per stream, and in it batches of
+//! frees, most of them with an event behind them.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::account::{self, Units};
 use crate::driver::device::DeviceKey;
-use crate::driver::ordered::{Ordered, StreamId};
+use crate::driver::ordered::Ordered;
 use crate::driver::streams;
+use crate::driver::tracker::StreamId;
 use crate::holdings::pools::Pool;
 
 /// Something freed in a stream's order.
@@ -51,20 +52,21 @@ pub(crate) struct Lane {
     pub(crate) open: Batch,
     pub(crate) older: Option<Marked>,
     pub(crate) younger: Option<Marked>,
-    /// A thread records or asks. It alone changes `older` and `younger`, and what it is about to put behind an event is in `moving`.
+    /// A thread records or queries. Only it changes `older` and `younger`; the frees that it is
+    /// putting behind an event are in `moving`.
     pub(crate) busy: bool,
     pub(crate) moving: Option<Batch>,
 }
 
-/// What can be done about open frees when the program's own call is over.
+/// The possible handling of open frees after the program's own call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Later {
     /// An event can be recorded, by any thread: the stream is kept from being destroyed meanwhile.
     Record,
-    /// It can be asked whether the stream is idle. An event in the legacy stream would make it wait for all blocking streams, at a point
-    /// where the program did not want that.
+    /// It can be asked whether the stream is idle. An event in the legacy stream would make it wait
+    /// for all blocking streams, at a point where the program did not want that.
     AskIdle,
-    /// Nothing: the stream is a thread's own, nobody saw it made, or it is gone.
+    /// None: the stream is a thread's own, no hook saw it made, or it is gone.
     Nothing,
 }
 
@@ -82,7 +84,7 @@ pub(crate) struct Lanes {
 }
 
 impl Freed {
-    /// Nobody will know when it is over.
+    /// It will never be known when it is over.
     pub(crate) fn never_known(self, device: DeviceKey) {
         match self {
             Self::Pool(pool, _) => pool.over(1),
@@ -101,7 +103,7 @@ impl Lanes {
         self.all.iter_mut().find(|lane| lane.key == key)
     }
 
-    /// The lane of a thread that has it to itself: it may be among those of a context that is going.
+    /// The lane of the thread that holds it; it may be a lane of a context that is being destroyed.
     pub(crate) fn find_busy(&mut self, key: Key) -> Option<&mut Lane> {
         let all = self.all.iter_mut().chain(&mut self.going);
         all.into_iter().find(|lane| lane.key == key && lane.busy)
@@ -150,7 +152,7 @@ impl Lane {
             .chain(marked)
     }
 
-    /// What was put behind an event.
+    /// The frees behind an event.
     pub(crate) fn put(&mut self, marked: Marked) {
         match (&self.older, &mut self.younger) {
             (None, _) => self.older = Some(marked),

@@ -1,4 +1,4 @@
-//! What the program holds: records of addresses and handles, pools, frees on their way.
+//! The program's memory: records of addresses and handles, pools, pending frees.
 
 pub(crate) mod arena;
 pub(crate) mod early;

@@ -1,10 +1,13 @@
-//! What the driver takes beyond charges: contexts, modules, heaps. Estimated from the fall of the device's free memory around the
-//! call that causes it, shown by `ps`, and not held against the limit.
+//! The driver's memory beyond charges: contexts, modules, heaps. Estimated from the fall of the
+//! device's free memory around the call that causes it, shown by `ps`, and not counted against the
+//! limit.
 //!
-//! The first context of a process is not measured, unless the program has started NVML itself: starting that takes longer than CUDA may be
-//! held up. Under a daemon, `ps` has the daemon's own measurements.
+//! The first context of a process is not measured, unless the program has started NVML itself:
+//! starting that takes longer than CUDA may be held up. Under a daemon, `ps` has the daemon's own
+//! measurements.
 //!
-//! Other processes allocate meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a neighbour's allocation from being taken for it.
+//! Other processes allocate meanwhile, so it is an estimate; [`PLAUSIBLE`] keeps a neighbour's
+//! allocation from being taken for it.
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
@@ -16,10 +19,11 @@ use crate::driver::current::CurrentContext;
 use crate::driver::device::DeviceKey;
 use crate::holdings::objects::Map;
 
-/// The most one context or module is believed to take. Contexts of today's largest devices stay below 1 GiB.
+/// The most one context or module is believed to take. Contexts of today's largest devices stay
+/// below 1 GiB.
 const PLAUSIBLE: u64 = 2 << 30;
 
-/// What one object took.
+/// The memory of one object.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     device: DeviceKey,
@@ -36,7 +40,8 @@ static LEDGER: Map<Taken> = Map::new();
 enum Gauge {
     /// In this context, current or not.
     Context(CUcontext),
-    /// From NVML, where the thread has no context on the device yet and the program has NVML started.
+    /// From NVML, where the thread has no context on the device yet and the program has NVML
+    /// started.
     Nvml(nvml::Gauge),
 }
 
@@ -62,7 +67,7 @@ fn free_in(context: CUcontext) -> Option<u64> {
     Some(free as u64)
 }
 
-/// Makes a call and measures what it took on `device`: negative where it gave back.
+/// Makes a call and measures how much memory it took on `device`: negative where it freed some.
 pub(crate) fn measured<R>(device: Option<DeviceKey>, call: impl FnOnce() -> R) -> (R, i64) {
     let gauge = device.and_then(Gauge::on);
     let before = gauge.as_ref().and_then(Gauge::free);
@@ -77,7 +82,8 @@ pub(crate) fn measured<R>(device: Option<DeviceKey>, call: impl FnOnce() -> R) -
     (answer, took)
 }
 
-/// Notes that there is a context, which took `bytes` if that is known. What is there takes something.
+/// Records that there is a context, which took `bytes` if that is known. An existing context takes
+/// more than zero.
 pub(crate) fn book_context(context: CUcontext, device: DeviceKey, bytes: i64) {
     book(context.0.addr() as u64, context, device, bytes.max(1));
 }
@@ -107,7 +113,7 @@ pub(crate) fn book(handle: u64, context: CUcontext, device: DeviceKey, bytes: i6
     }
 }
 
-/// The object is gone, and what it took with it.
+/// The object is gone, with its memory.
 pub(crate) fn forget(handle: u64) {
     if let Some(taken) = LEDGER.take(handle) {
         account::overhead_add(taken.device, taken.bytes.saturating_neg());

@@ -1,4 +1,5 @@
-//! The memory pools of this process: where each lies, what it is charged with, and until when it can be asked.
+//! The memory pools of this process: the device of each, its charge, and until when it can be
+//! queried.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +13,8 @@ use crate::driver::device::{self, DeviceKey};
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames::Undisturbed;
 use crate::holdings::arena::{self, Arena, Held};
-use crate::holdings::frees;
 
-/// A pool whose memory is a device's.
+/// A pool of device memory.
 #[derive(Debug)]
 pub(crate) struct Pool {
     handle: CUmemoryPool,
@@ -22,9 +22,11 @@ pub(crate) struct Pool {
     held: Held,
     /// Allocations not yet freed.
     live: AtomicUsize,
-    /// Frees under way. A destroyed pool keeps its memory until the last of them is over, and nothing is live.
+    /// Frees under way. A destroyed pool keeps its memory until the last of them is over, and
+    /// nothing is live.
     leaving: AtomicUsize,
-    /// Whether the program has destroyed it. Locked while the driver is asked about the pool, so that it exists meanwhile.
+    /// Whether the program has destroyed it. Locked while the driver is asked about the pool, so
+    /// that it exists meanwhile.
     closed: Mutex<bool>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) fn growth_of(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(STEP).unwrap_or(bytes)
 }
 
-/// Every pool met so far; `None` for one whose memory is not a device's.
+/// Every pool seen so far; `None` for a pool without device memory.
 type Met = Vec<(CUmemoryPool, Option<Arc<Pool>>)>;
 
 static POOLS: ForkLocal<Mutex<Met>> = ForkLocal::new();
@@ -110,10 +112,10 @@ impl Pool {
     pub(crate) fn one_less(&self) {
         self.live.fetch_sub(1, Ordering::AcqRel);
         self.credit_if_gone();
-        frees::freed();
+        arena::freed();
     }
 
-    /// A destroyed pool's memory goes with the last thing in it.
+    /// A destroyed pool's memory is freed with its last allocation.
     fn credit_if_gone(&self) {
         let empty =
             || self.live.load(Ordering::Acquire) == 0 && self.leaving.load(Ordering::Acquire) == 0;
@@ -143,7 +145,7 @@ impl Arena for Pool {
     fn trim(&self) {
         let closed = locked(&self.closed);
         if !*closed {
-            // The pool exists while `closed` is locked and false. What is in use stays.
+            // The pool exists while `closed` is locked and false. Memory in use stays.
             let _ = unnoticed(|| calls::trim_pool(self.handle, 0));
         }
     }
@@ -161,11 +163,12 @@ pub(crate) enum Payer {
     Pool(Arc<Pool>),
     /// Nowhere: the pool's memory is the host's, or another process's.
     Nobody,
-    /// The pool cannot be told: to the device, by its own size.
+    /// The pool is unknown: charged to the device, by the allocation's own size.
     Device(DeviceKey),
 }
 
-/// Who pays for an allocation from a pool, in a stream of `device`. A pool not met before (a device's default) is looked up.
+/// The account that pays for an allocation from a pool, in a stream of `device`. A pool not seen
+/// before (a device's default) is looked up.
 pub(crate) fn payer(handle: CUmemoryPool, device: DeviceKey) -> Payer {
     let find = |pools: &[(CUmemoryPool, Option<Arc<Pool>>)]| {
         pools
@@ -202,7 +205,8 @@ enum Location {
     Unknown,
 }
 
-/// Where a pool's memory is. Drivers before 13.0 cannot say: then it is the stream's device, to which they give their default pools.
+/// Where a pool's memory is. Drivers before 13.0 cannot say: then it is the stream's device, to
+/// which they give their default pools.
 fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Location {
     let Some(kind) = attribute_of(handle, CUmemPool_attribute::LOCATION_TYPE) else {
         return Location::Device(of_stream);
@@ -215,7 +219,8 @@ fn location(handle: CUmemoryPool, of_stream: DeviceKey) -> Location {
     device.map_or(Location::Unknown, Location::Device)
 }
 
-/// Enters a pool the driver has just made; `None` for one whose memory is not a device's or is another process's.
+/// Registers a pool that the driver has just made; `None` for a pool without device memory, or of
+/// another process.
 pub(crate) fn enter(handle: CUmemoryPool, device: Option<DeviceKey>) {
     let made = device.map(|device| Pool::new(handle, device));
     let mut pools = pools();
@@ -232,11 +237,13 @@ pub(crate) fn find(handle: CUmemoryPool) -> Option<Arc<Pool>> {
         .and_then(|(_, pool)| pool.clone())
 }
 
-/// Destroys a pool by `call`. What it holds stays charged until the last allocation in it is freed and that free is over.
+/// Destroys a pool by `call`. Its memory stays charged until its last allocation is freed and that
+/// free is over.
 pub(crate) fn destroy(pool: &Arc<Pool>, call: impl FnOnce() -> CUresult) -> CUresult {
     pool.trim();
     arena::follow(&**pool);
-    // No handler runs while the lock is held in the driver: none can jump out of it, or wait for it.
+    // No handler runs while the lock is held in the driver: none can jump out of it, or wait for
+    // it.
     let _undisturbed = Undisturbed::begin();
     let mut closed = locked(&pool.closed);
     let answer = call();

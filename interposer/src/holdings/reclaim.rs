@@ -1,8 +1,8 @@
-//! What is tried before a charge is refused: giving back what this process can spare.
+//! The attempt before a charge is refused: giving back this process's unused memory.
 //!
-//! When a charge does not fit, completed frees are credited, and unused memory of pools and graphs is trimmed, as the driver itself
-//! does when the device is full. If the charge would fit once the frees under way are complete, they are waited for, [`PATIENCE`] at
-//! most.
+//! When a charge does not fit, completed frees are credited, and unused memory of pools and graphs
+//! is trimmed, as the driver itself does when the device is full. If the charge would fit once the
+//! frees under way are complete, they are waited for, [`PATIENCE`] at most.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,15 +19,16 @@ use crate::holdings::frees;
 use crate::holdings::graph_memory;
 use crate::holdings::pools;
 
-/// The longest a charge waits for frees under way: longer than work in a stream usually takes, too short to be taken for a hang.
+/// The longest a charge waits for frees under way: longer than work in a stream usually takes, too
+/// short to be taken for a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Books `bytes`; before that is refused, everything this process can spare on the device is given
-/// back. `refusal` says what a call is told that does not fit (`hooks::refusal`); one that is
-/// wrong is told so before anything is given back or waited for.
+/// Books `bytes`. Before that is refused, this process's unused memory on the device is given back.
+/// `refusal` gives the result of a call that does not fit (`hooks::refusal`); an invalid call gets
+/// its error before memory is given back or waited for.
 ///
 /// # Errors
-/// What the call answers if it is wrong, or does not fit then either.
+/// The call's error if it is invalid, or does not fit then either.
 #[inline]
 pub(crate) fn reserve(
     device: DeviceKey,
@@ -39,8 +40,8 @@ pub(crate) fn reserve(
     account::charge(device, bytes, call).or_else(|_| reserve_slowly(device, bytes, call, &refusal))
 }
 
-/// Asks the driver for `bytes` that are charged. Where it has none although they were granted, the daemon is asked to see why; only
-/// what it cannot mend is the program's to hear.
+/// Asks the driver for `bytes` that are charged. If it has none although they were granted, the
+/// daemon is asked to look. The program sees the error only if the daemon cannot help.
 #[inline]
 pub(crate) fn insist(
     device: DeviceKey,
@@ -150,7 +151,8 @@ fn reserve_unless<T>(
     let began = Instant::now();
     let mut pause = Duration::from_micros(20);
     loop {
-        // Looked at before the trim: a free that ends behind the trim's back is worth another round.
+        // Looked at before the trim: a free that ends behind the trim's back is worth another
+        // round.
         frees::settle();
         let pending = frees::pending_on(device);
         trim(device);
@@ -176,7 +178,7 @@ fn reserve_unless<T>(
     }
 }
 
-/// Has pools and graphs give back what they do not use.
+/// Makes pools and graphs give back unused memory.
 fn trim(device: DeviceKey) {
     let trim = |arena: &dyn Arena| {
         if arena.device() == device {

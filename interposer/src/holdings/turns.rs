@@ -1,9 +1,9 @@
-//! One at a time, but not for ever: a lock whose wait has an end.
+//! A lock whose wait is bounded.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Who may go, one at a time.
+/// Admits one thread at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     queue: Mutex<Queue>,
@@ -51,7 +51,7 @@ impl Drop for Turn<'_> {
         queue.busy = false;
         let waiting = queue.waiting > 0;
         drop(queue);
-        // Waking nobody would still be a system call.
+        // A wake without waiters would still be a system call.
         if waiting {
             self.0.over.notify_one();
         }
@@ -80,7 +80,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..500 {
                         let _turn = turns.take(Duration::from_secs(30)).expect("in time");
-                        let mut only = sum.try_lock().expect("nobody else has a turn");
+                        let mut only = sum.try_lock().expect("no other thread has a turn");
                         *only += 1;
                     }
                 });

@@ -9,11 +9,11 @@ use crate::driver::device::DeviceKey;
 use crate::holdings::reclaim;
 use crate::holdings::table::{self, Kind, Record};
 
-/// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the charge after success and says
-/// what became of it.
+/// Charges `bytes` to the current context's device and asks the driver. `answer` is called with the
+/// charge after success and says what became of it.
 ///
-/// Without a current context the driver is asked straight: it will say that there is none.
-/// `refusal` says what the call is told if it does not fit.
+/// Without a current context the driver is called directly: it returns that error. `refusal` gives
+/// the call's result if the memory does not fit.
 #[inline]
 pub(crate) fn booked(
     bytes: u64,
@@ -36,7 +36,7 @@ pub(crate) fn booked(
     }
 }
 
-/// As [`booked`] for memory with an address: `bytes` are what it takes, `address` is read after success.
+/// As [`booked`] for memory with an address: `bytes` is its size, `address` is read after success.
 #[inline]
 pub(crate) fn pointer(
     kind: Kind,

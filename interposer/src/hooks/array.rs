@@ -1,6 +1,8 @@
-//! Arrays and mipmapped arrays: charged by their layout, corrected by what the driver says it took.
+//! Arrays and mipmapped arrays: charged by their layout, corrected to the size that the driver
+//! reports.
 //!
-//! Sparse arrays and arrays with deferred mapping own no memory: what is mapped into them was charged when it was created.
+//! Sparse arrays and arrays with deferred mapping own no memory: memory mapped into them was
+//! charged when it was created.
 
 use core::ffi::c_void;
 
@@ -93,7 +95,7 @@ where
     Shape: for<'a> From<&'a D>,
 {
     let shape = descriptor.read().as_ref().map(Shape::from);
-    // Nothing to charge: what the driver will refuse, and what owns no memory.
+    // Nothing to charge: calls that the driver will refuse, and arrays that own no memory.
     let sized = shape.and_then(|shape| Some((shape, bytes_of(shape, levels)?)));
     let Some((shape, bytes)) = sized else {
         return ask();
@@ -121,7 +123,7 @@ where
     })
 }
 
-/// What the driver says an array takes; most drivers say it only of arrays with deferred mapping.
+/// The driver's size of an array; most drivers report it only for arrays with deferred mapping.
 fn requirements(kind: &ObjectKind, handle: *mut c_void, device: DeviceKey) -> Option<u64> {
     let needs = (kind.took)(handle, device::ordinal_of(device)?).ok()?;
     (needs.size > 0).then_some(needs.size as u64)

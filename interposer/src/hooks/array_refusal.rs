@@ -1,4 +1,4 @@
-//! What an array over the quota is told: whether it could be made at all.
+//! The result of creating an array over the quota: depends on whether it could be created at all.
 //!
 //! The driver calls extents above a device's own invalid, so that no array of one row or of one
 //! plane is larger than a device. Extents and shape are therefore looked at here, by the table of
@@ -20,7 +20,7 @@ const KNOWN_FLAGS: u32 = 0x1ff;
 /// No extent is as large.
 const TOO_WIDE: u64 = 1 << 40;
 
-/// What an array of this shape is told that does not fit its quota on `device`.
+/// The result for an array of this shape that does not fit its quota on `device`.
 #[cold]
 pub(super) fn refused(shape: Shape, device: DeviceKey) -> CUresult {
     let most = |attribute| most(device, attribute);
@@ -44,7 +44,7 @@ pub(super) fn refused(shape: Shape, device: DeviceKey) -> CUresult {
     refusal::of(ask(probe(shape, control, &most)), || ask(control))
 }
 
-/// `control` with what may be wrong about `shape`.
+/// `control` with the possibly invalid parts of `shape`.
 fn probe(shape: Shape, control: Shape, most: &dyn Fn(Attribute) -> u64) -> Shape {
     let (format, channels) = if is_planar(shape.format) {
         (control.format, control.channels)
@@ -65,8 +65,8 @@ fn probe(shape: Shape, control: Shape, most: &dyn Fn(Attribute) -> u64) -> Shape
     }
 }
 
-/// Formats of video pictures, whose arrays have no layers: the driver cannot be asked about them
-/// so.
+/// Formats of video pictures, whose arrays have no layers: this way the driver cannot be asked
+/// about them.
 fn is_planar(format: Format) -> bool {
     matches!(format.0, 81..=94 | 159..=169 | 176..=181)
 }

@@ -1,7 +1,8 @@
 //! How many bytes an array takes, from its descriptor.
 //!
-//! The rule, from the block-linear layout NVIDIA documents for its surfaces: rows are padded to 64 bytes; arrays with a height are
-//! padded to 8 rows, from 128 rows on to 128; the whole to 512 bytes. Formats this release does not know count 16 bytes an element.
+//! The rule, from the block-linear layout NVIDIA documents for its surfaces: rows are padded to 64
+//! bytes; arrays with a height are padded to 8 rows, from 128 rows on to 128; the whole to 512
+//! bytes. Formats this release does not know count 16 bytes an element.
 
 use gpushare_cuda_abi::cuda::{
     CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_DESCRIPTOR_v2, CUDA_ARRAY3D_DEFERRED_MAPPING,
@@ -76,7 +77,8 @@ impl From<&CUDA_ARRAY3D_DESCRIPTOR_v2> for Shape {
     }
 }
 
-/// Bytes of one element, elements to the side of a compressed block, and rows of all planes in halves of the first.
+/// Bytes of one element, elements to the side of a compressed block, and rows of all planes in
+/// halves of the first.
 struct Texel(u64, u64, u64);
 
 fn texel(format: Format, channels: u32) -> Texel {
@@ -113,8 +115,8 @@ fn texel(format: Format, channels: u32) -> Texel {
     Texel(bytes, 1, 2)
 }
 
-/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them. `None` where it owns none: no width, no levels,
-/// sparse, or mapped later.
+/// Bytes of an array of this shape, or of a mipmapped array with `levels` of them. `None` where it
+/// owns none: no width, no levels, sparse, or mapped later.
 pub(super) fn bytes_of(shape: Shape, levels: u32) -> Option<u64> {
     let empty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
     if shape.width == 0 || levels == 0 || shape.flags & empty != 0 {

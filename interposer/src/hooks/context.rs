@@ -1,4 +1,5 @@
-//! Contexts: what they take is measured as overhead; when one goes, everything in it is credited.
+//! Contexts: their memory is measured as overhead; when a context is destroyed, everything in it is
+//! credited.
 
 use core::ffi::c_int;
 
@@ -33,7 +34,7 @@ hooks! {
     fn cuDevicePrimaryCtxRetain(context: Out<'_, CUcontext>, device: CUdevice) -> CUresult = |call| retain(context, device, call);
     fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult
         = |call| ending_primary(device, call, || !is_active(device));
-    // A reset empties the primary context, whoever still retains it.
+    // A reset empties the primary context, even if it is still retained.
     fn cuDevicePrimaryCtxReset | cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult
         = |call| ending_primary(device, call, || true);
     fn cuGreenCtxCreate(context: Out<'_, CUgreenCtx>, resources: CUdevResourceDesc, device: CUdevice, flags: u32) -> CUresult
@@ -49,7 +50,7 @@ fn key(handle: CUcontext) -> u64 {
     handle.0.addr() as u64
 }
 
-/// Makes a context by `call` and measures what it took.
+/// Makes a context by `call` and measures its memory.
 fn creating(
     context: Out<'_, CUcontext>,
     ordinal: CUdevice,
@@ -76,7 +77,8 @@ fn opened(device: DeviceKey, patience: &Deadline) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// Makes a context by `call`: what the driver said, and what that took. `Err` if the device has no room for one.
+/// Makes a context by `call`. Returns the driver's result and the context's memory. `Err` if the
+/// device has no room for one.
 fn begun(
     device: Option<DeviceKey>,
     call: impl Fn() -> CUresult,
@@ -86,13 +88,14 @@ fn begun(
         opened(device, &patience)?;
     }
     Ok(overhead::measured(device, || match device {
-        // What a context takes is known to the daemon alone.
+        // Only the daemon knows the cost of a context.
         Some(device) => reclaim::insist(device, 0, &patience, &call),
         None => call(),
     }))
 }
 
-/// The last user's detaching destroys the context, which is then no longer the thread's current one.
+/// The last user's detaching destroys the context, which is then no longer the thread's current
+/// one.
 fn detach(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     let ended = |answer: CUresult| {
         let current = calls::current_context();
@@ -101,7 +104,7 @@ fn detach(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     ending(context, call, ended)
 }
 
-/// Makes a call that may end a context, and credits what goes with it if `ended` says that it did.
+/// Makes a call that may end a context, and credits its memory if `ended` returns true.
 fn ending(
     context: CUcontext,
     call: impl FnOnce() -> CUresult,
@@ -140,7 +143,7 @@ fn set_limit(call: impl FnOnce() -> CUresult) -> CUresult {
 
 fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     if is_active(device) {
-        // Somebody whom no hook saw has made it: a tool that the driver lets in while it starts.
+        // No hook saw it made: a tool may call the driver while it starts.
         let is_news = PRIMARY
             .with(u64::from(device.cast_unsigned()), |_| ())
             .is_none();
@@ -155,7 +158,8 @@ fn retain(context: Out<'_, CUcontext>, device: CUdevice, call: impl Fn() -> CUre
     remembered(device, context, answer)
 }
 
-/// Remembers the primary context that a retain answered, for the release that names only the device.
+/// Remembers the primary context that a retain answered, for the release that names only the
+/// device.
 fn remembered(device: CUdevice, context: Out<'_, CUcontext>, answer: CUresult) -> CUresult {
     if let Some(made) = context.after(answer) {
         PRIMARY.insert(u64::from(device.cast_unsigned()), made);
@@ -203,7 +207,8 @@ fn create_green(
     answer
 }
 
-/// Notes what a green context is a part of, and answers that; `took` is what that took if it began with it.
+/// Records the primary context of a green context, and returns it; `took` is its memory if the call
+/// created it.
 fn note_green(
     made: CUgreenCtx,
     ordinal: CUdevice,
@@ -221,8 +226,8 @@ fn note_green(
     green.primary
 }
 
-/// It releases the primary context, perhaps as the last one to. Its streams stay, detached: nothing can be put into them any more, and
-/// what they were given is still done.
+/// It releases the primary context, perhaps as its last owner. Its streams stay, detached: they
+/// accept no more work, and their submitted work is still executed.
 fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(green) = green::of(context) else {
         return call();
@@ -241,8 +246,8 @@ fn destroy_green(context: CUgreenCtx, call: impl FnOnce() -> CUresult) -> CUresu
     ending_primary(green.ordinal, destroyed, || !is_active(green.ordinal))
 }
 
-/// A green context is about to be destroyed. From then on nothing can be put into its streams, but the driver finishes what they
-/// hold: that is marked before.
+/// A green context is about to be destroyed. From then on its streams accept no work, but the
+/// driver finishes the work they hold: a mark is recorded first.
 fn green_going(green: &green::Green) -> streams::Going {
     let own = streams::of_green(green);
     for (stream, here) in &own {

@@ -1,4 +1,5 @@
-//! Memory of other interfaces (Vulkan, Direct3D, dma-buf): allocated and paid for there, so it is not charged.
+//! Memory of other interfaces (Vulkan, Direct3D, dma-buf): allocated and paid for there, so it is
+//! not charged.
 //!
 //! The calls are watched so that a log shows why a program's use is larger than its charges.
 
@@ -28,7 +29,10 @@ fn import(
     {
         let bytes = descriptor.size;
         IMPORTED.insert(memory.0.expose_provenance() as u64, bytes);
-        tracing::debug!(bytes, "external memory is in use, charged to nobody here");
+        tracing::debug!(
+            bytes,
+            "external memory is in use; it is not charged to this tenant"
+        );
     }
     answer
 }

@@ -1,7 +1,8 @@
 //! Memory that graphs allocate when they run.
 //!
-//! An executable graph is sized when it is made, from the allocation nodes of its graph and of the graphs in it, captured ones among
-//! them. A launch may make the device's graph memory grow by that much; what it really reserves is read after the launch.
+//! An executable graph is sized when it is made, from the allocation nodes of its graph and of its
+//! child graphs, captured ones included. A launch may make the device's graph memory grow by that
+//! much; the reserved size is read after the launch.
 
 use core::ffi::c_char;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,15 +52,16 @@ struct Exec {
     last: Option<Last>,
 }
 
-/// An executable graph's last launch: its next one waits for that one and may use the same memory, if no other graph was launched since.
+/// An executable graph's last launch. Its next launch waits for it and may use the same memory, if
+/// no other graph was launched since.
 #[derive(Clone, Debug)]
 struct Last {
-    /// By device, as in the sizes: which launch it was, and what was reserved after it.
+    /// By device, as in the sizes: the number of the launch, and the reserved size after it.
     launches: Vec<(u64, Option<u64>)>,
 }
 
 static EXECS: Map<Exec> = Map::new();
-/// How many there are, so that launches of all others cost one load.
+/// Their number, so that launches of all other graphs cost one load.
 static ALLOCATING: AtomicUsize = AtomicUsize::new(0);
 
 fn key(exec: CUgraphExec) -> u64 {
@@ -87,7 +89,8 @@ fn instantiate_params(
     })
 }
 
-/// Makes an executable graph by `call` and remembers what it allocates. With the upload flag memory may be taken at once.
+/// Makes an executable graph by `call` and records its allocations. With the upload flag memory may
+/// be taken at once.
 fn instantiating(
     exec: Out<'_, CUgraphExec>,
     graph: CUgraph,
@@ -108,8 +111,8 @@ fn instantiating(
     }
     let upload = u64::from(CUgraphInstantiate_flags::UPLOAD.0);
     let answer = if flags & upload != 0 {
-        // Above the quota: without the flag no memory is taken, and what is wrong is wrong all the
-        // same.
+        // Above the quota: without the flag no memory is taken, and an invalid call is invalid all
+        // the same.
         let refusal = || {
             let mut tried = CUgraphExec::NULL;
             let asked = ask(Out::to(&mut tried), flags & !upload);
@@ -132,8 +135,8 @@ fn instantiating(
     answer
 }
 
-/// Has the driver say what is wrong with a graph that could not be looked through. What a graph
-/// will take must be known: one that it accepts goes again, and `failed` is the answer.
+/// Makes the driver report the error of a graph that could not be sized. A graph's memory must be
+/// known: if the driver accepts it, it is destroyed again, and `failed` is the result.
 #[cold]
 fn unsized_up(
     exec: Out<'_, CUgraphExec>,
@@ -165,7 +168,7 @@ fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) ->
         return call();
     }
     if stream.fault().is_some() {
-        // The driver refuses it. Were it to go all the same, what it takes is charged, above the
+        // The driver refuses it. If it succeeds all the same, its memory is charged, above the
         // limit if need be.
         let answer = call();
         let follow = |(device, _): &(DeviceKey, u64)| arena::follow(&GraphMemory::of(*device));
@@ -180,7 +183,8 @@ fn launching(exec: CUgraphExec, stream: Ordered, call: impl Fn() -> CUresult) ->
     answer
 }
 
-/// A launch's hold on one device's graph memory: what it may take is booked, or it is its turn to rely on room there is.
+/// A launch's hold on one device's graph memory: its memory is booked, or it has the turn to rely
+/// on existing room.
 struct Hold {
     memory: GraphMemory,
     charge: Charge,
@@ -223,7 +227,8 @@ impl Hold {
     }
 }
 
-/// Makes a call that may take these sizes: all are booked before, and each device's graph memory is followed after it.
+/// Makes a call that may take these sizes: all are booked before, and each device's graph memory is
+/// followed after it.
 fn running(
     sizes: &Sizes,
     stream: Ordered,
@@ -244,7 +249,8 @@ fn running(
         }
     }
     let answer = insisting(&holds, &deadline, &mut || {
-        // Each attempt is a launch: another graph's between two of them must not be taken for the last one.
+        // Each attempt is a launch: another graph's between two of them must not be taken for the
+        // last one.
         let begun = holds.iter().map(|hold| (hold.memory.begin(), None));
         launched.launches.clear();
         launched.launches.extend(begun);
@@ -267,9 +273,10 @@ fn running(
     (answer, launched)
 }
 
-/// Makes the call. Where the driver has no memory though all was booked, the daemon is asked to see why, and it is made again: on
-/// device after device, because the driver does not say which is full. Nobody waits for us meanwhile: the gate was left with the driver's
-/// answer, and a launch whose turn it is to rely on room takes the answer as it is.
+/// Makes the call. If the driver has no memory though all was booked, the daemon is asked to look,
+/// and the call is repeated: on device after device, because the driver does not say which is full.
+/// No thread waits for this one meanwhile: the gate was left with the driver's answer, and a launch
+/// that relies on existing room takes the answer as it is.
 fn insisting(holds: &[Hold], call: &Deadline, attempt: &mut dyn FnMut() -> CUresult) -> CUresult {
     let mut answer = attempt();
     for hold in holds {

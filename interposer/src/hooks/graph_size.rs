@@ -1,4 +1,4 @@
-//! What a graph allocates, from its allocation nodes and those of the graphs in it.
+//! The memory that a graph allocates, from its allocation nodes and those of its child graphs.
 
 use gpushare_cuda_abi::cuda::*;
 
@@ -11,7 +11,8 @@ const PAGE: u64 = 2 << 20;
 /// Bytes that a graph allocates, by device.
 pub(super) type Sizes = Vec<(DeviceKey, u64)>;
 
-/// What the allocation nodes of `graph` and of its child graphs allocate. Nothing for what is no graph: the driver will say so.
+/// The memory that the allocation nodes of `graph` and of its child graphs allocate. Zero for an
+/// invalid graph: the driver will refuse it.
 pub(super) fn size_up(graph: CUgraph) -> Result<Sizes, CUresult> {
     let mut sizes = Sizes::new();
     let mut left = vec![graph];

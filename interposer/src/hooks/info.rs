@@ -1,4 +1,4 @@
-//! What a program is told about memory: the container's instead of the device's.
+//! The memory that a program sees: the tenant's instead of the device's.
 
 use gpushare_cuda_abi::cuda::{CUdevice, CUresult};
 
@@ -27,7 +27,7 @@ fn total<T: Bounded>(bytes: Out<'_, T>, dev: CUdevice, answer: CUresult) -> CUre
 }
 
 fn info(free: Out<'_, usize>, total: Out<'_, usize>, answer: CUresult) -> CUresult {
-    // A pointer that the driver has written through twice says nothing of what is free.
+    // If both pointers are the same, the value that the driver wrote is not the free memory.
     let physical = if free.is(total) {
         None
     } else {
@@ -56,14 +56,14 @@ fn told<T: Bounded>(
     answer
 }
 
-/// What the program may see of the current context's device, of which `physical` bytes are free where that is known; `None`
-/// where there is no limit, or nothing to see.
+/// The program's view of the current context's device, of which `physical` bytes are free where
+/// that is known. `None` without a limit, or without a context.
 fn seen(physical: Option<u64>) -> Option<Memory> {
     let here = contexts::here()?;
     views::memory(here.device, physical.or_else(asked_apart)?)
 }
 
-/// What the device has free, where the program's own pointers do not say it.
+/// The device's free memory, where the program's own pointers do not give it.
 #[cold]
 fn asked_apart() -> Option<u64> {
     let (free, _) = unnoticed(calls::memory_info).ok()?;

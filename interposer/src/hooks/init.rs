@@ -11,7 +11,8 @@ hooks! {
 }
 
 fn init(call: impl FnOnce() -> CUresult) -> CUresult {
-    // The driver may let a tool in, which calls it as the program does: those calls are hooked like any.
+    // The driver may let a tool in, which calls it as the program does: those calls are hooked like
+    // any.
     let answer = call();
     if answer.is_success() && state::driver_started().is_err() {
         return CUresult::REFUSED;

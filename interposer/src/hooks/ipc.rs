@@ -15,7 +15,8 @@ hooks! {
     fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult = |call| closed(dptr, call());
 }
 
-/// The memory stays charged here; from now on others may have it open, so that it cannot be moved.
+/// The memory stays charged here. From now on other processes may have it open, so it cannot be
+/// moved.
 pub(super) fn exported(dptr: CUdeviceptr, answer: CUresult) -> CUresult {
     if answer.is_success()
         && let Some((start, _)) = table::find(dptr)

@@ -1,7 +1,8 @@
 //! Linear and pitched memory: `cuMemAlloc`, `cuMemAllocPitch`, `cuMemFree`.
 //!
-//! Charged by size rounded up to 512 bytes; pitched memory by pitch times height. Arguments the driver will refuse (no place for the
-//! result, no bytes) go to it uncharged, so that it says what it always says.
+//! Charged by size rounded up to 512 bytes; pitched memory by pitch times height. Arguments that
+//! the driver will refuse (a null result pointer, zero bytes) go to it uncharged, so that its own
+//! error is returned.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUdeviceptr_v1, CUresult};
 
@@ -45,7 +46,7 @@ fn refused(bytesize: usize) -> CUresult {
     refusal::of_size_only(undone(calls::allocate(refusal::impossible(bytesize))))
 }
 
-/// Frees what was asked for and should not have been had.
+/// Frees memory that the driver should not have granted.
 fn undone(asked: Result<CUdeviceptr, CUresult>) -> CUresult {
     match asked {
         Ok(at) => {
@@ -92,7 +93,7 @@ fn alloc_pitch_v1(
     })
 }
 
-/// Books the pitch every known driver returns, then corrects it to the one that was returned.
+/// Books the pitch that every known driver returns, then corrects it to the returned one.
 fn pitched(
     (width, height, element): (u64, u64, u32),
     ask: impl Fn() -> CUresult,

@@ -1,9 +1,12 @@
-//! `cuGetProcAddress`: the driver is asked first, and its answer is replaced only where it is a function we hook.
+//! `cuGetProcAddress`: the driver is asked first, and its answer is replaced only where it is a
+//! function we hook.
 //!
-//! A name means different functions at different versions (`cuMemAlloc` is the 32-bit one below 3020), so the symbol table decides
-//! by name, version and flags, by the driver's own rule. Versions newer than the table are a newer program on a newer driver: the
-//! driver may then mean a variant that the table does not know, and a hook of another variant would have the wrong parameters.
-//! Where the driver gives the same address at the asked version as at the newest one we know, it means the same function.
+//! A name means different functions at different versions (`cuMemAlloc` is the 32-bit one below
+//! 3020), so the symbol table decides by name, version and flags, by the driver's own rule.
+//! Versions newer than the table are a newer program on a newer driver: the driver may then mean a
+//! variant that the table does not know, and a hook of another variant would have the wrong
+//! parameters. Where the driver gives the same address at the asked version as at the newest one we
+//! know, it means the same function.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
@@ -35,13 +38,14 @@ hooks! {
         };
 }
 
-/// How often a hooked name was asked for at a version that means a function this library does not know.
+/// How often a hooked name was asked for at a version that means a function this library does not
+/// know.
 static UNKNOWN_VARIANTS: AtomicU64 = AtomicU64::new(0);
 
 /// The driver's function as it answers for a version, to a place.
 type Ask<'a> = &'a dyn Fn(c_int, Out<'_, *mut c_void>) -> CUresult;
 
-/// Puts our hook in the place of the driver's function, `found`, if we have one for what was asked.
+/// Replaces the driver's function, `found`, by our hook, if we have one for that name.
 fn replaced(
     symbol: Text<'_>,
     found: Option<*mut c_void>,

@@ -1,7 +1,8 @@
-//! Managed memory: charged in full to the device of the context it is allocated in, wherever its pages are.
+//! Managed memory: charged in full to the device of the context it is allocated in, wherever its
+//! pages are.
 //!
-//! Pages of managed memory move between host and devices as they are touched; what a program has allocated is what it may bring onto
-//! the device, so that is what counts. It is freed by `cuMemFree`.
+//! Pages of managed memory move between host and devices as they are touched. A program may bring
+//! all of its managed allocation onto the device, so that counts. It is freed by `cuMemFree`.
 
 use gpushare_cuda_abi::cuda::{CUdeviceptr, CUmemAttach_flags, CUresult};
 
@@ -32,7 +33,7 @@ fn alloc(
     })
 }
 
-/// What the call says above the quota.
+/// The call's result above the quota.
 #[cold]
 fn refused(
     bytesize: usize,

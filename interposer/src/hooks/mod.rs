@@ -1,7 +1,7 @@
 //! The hooked functions, one family a file, and the one table of them all.
 //!
-//! A row of a family says what is hooked and what is done about it; [`hooks`](crate::entry::hooks)
-//! makes the rest. Everything here is safe code.
+//! A row of a family names a hooked function and its handling; [`hooks`](crate::entry::hooks)
+//! generates the rest. All code here is safe code.
 #![deny(unsafe_code)]
 
 mod allocate;

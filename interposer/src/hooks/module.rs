@@ -1,6 +1,7 @@
 //! Modules and libraries: the device memory of their code and variables is measured as overhead.
 //!
-//! With lazy loading the driver may load a kernel only at its first launch: that part is not seen here.
+//! With lazy loading the driver may load a kernel only at its first launch: that part is not seen
+//! here.
 
 use core::ffi::{c_char, c_void};
 
@@ -31,8 +32,9 @@ hooks! {
     fn cuFuncLoad(function: CUfunction) -> CUresult = |call| load_function(call);
 }
 
-/// Makes a call that loads something in the current context and books what it took under the handle that `handle` reads after
-/// success; without a current context nothing is loaded yet, and nothing measured.
+/// Makes a call that loads code or data in the current context, and books its memory under the
+/// handle that `handle` reads after success. Without a current context nothing is loaded yet, and
+/// nothing is measured.
 fn loading(
     call: impl FnOnce() -> CUresult,
     handle: impl FnOnce() -> Option<*mut c_void>,

@@ -1,9 +1,9 @@
-//! Memsets and copies. What is large and stays within a device passes the gate as a kernel does.
-//! What comes from or goes to the host does not: copy engines move it. Work may wait for it, and it
-//! for work, which the gate is told.
+//! Memsets and copies. A large one within a device passes the gate as a kernel does. A copy from or
+//! to the host does not, because copy engines execute it. It may wait for other work, and other
+//! work for it, so the gate is told of it.
 //!
-//! While everything is free a small one, and each one with an end on the host, is the driver's own
-//! behind one load and its size.
+//! While the gate is unbound, a small one, and each one with an end on the host, costs one load and
+//! a check of its size before the driver's call.
 
 mod describe;
 
@@ -20,10 +20,10 @@ use crate::gate::{self, Key, Work, apart, awaited};
 use crate::holdings::table::{self, Kind};
 use describe::{box_v1, box_v2, peers, rectangle_v1, rectangle_v2};
 
-/// What works on so many bytes of a device counts. Below, even a device that moves 300 GB/s, with a
-/// read and a write for each byte, is done in 7 us; that is about what the call takes on the host
-/// with what the program does between two of them. So smaller ones cannot keep a device busy, and
-/// each would cost more to note than it takes.
+/// Operations on at least this many bytes of a device count. Below, even a device that moves 300
+/// GB/s, with a read and a write for each byte, needs 7 us. That is about the host's time for the
+/// call and the program's work between two of them. So smaller ones cannot keep a device busy, and
+/// recording each would cost more than it takes.
 pub(super) const BULK: usize = 1 << 20;
 
 /// NVIDIA's programming guide counts copies of at most so much from the host among the calls that
@@ -40,7 +40,7 @@ const BOX: u32 = 4 << 8;
 /// Where a memset or copy works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// On memory of the stream's device alone. With what it is in estimates.
+    /// On memory of the stream's device alone, with its estimated size.
     Within(u32),
     /// From the host to a device.
     FromHost,
@@ -55,7 +55,7 @@ enum Ends {
 struct Move {
     stream: Ordered,
     ends: Ends,
-    /// The function is of those that NVIDIA's reference calls synchronous.
+    /// The function is documented as synchronous in NVIDIA's reference.
     now: bool,
 }
 

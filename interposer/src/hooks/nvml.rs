@@ -1,6 +1,7 @@
-//! NVML: the container's memory and the container's processes, for monitoring tools inside it.
+//! NVML: the tenant's memory and the tenant's processes, for monitoring tools inside it.
 //!
-//! NVML is asked first, so that every error, and the check of every struct's version, is its own. Devices are known by UUID.
+//! NVML is asked first, so that every error, and the check of every struct's version, is its own.
+//! Devices are known by UUID.
 
 use gpushare_cuda_abi::nvml::*;
 use gpushare_protocol::uuid::Uuid;
@@ -36,14 +37,14 @@ hooks! {
         -> nvmlReturn_t = |real(..)| listed_within(device, info, |info| real(device, info));
 }
 
-/// What the container has on a device; `None` where the device's own answers stand.
+/// The tenant's memory on a device; `None` where the device's own values apply.
 fn glance(device: nvmlDevice_t) -> Option<Glance> {
     let uuid = Uuid::parse(&nvml::uuid(device)?, '-')?;
     let capacity = nvml::memory(device).map_or(0, |memory| memory.total);
     peek::glance(&uuid.0, nvml::index(device), capacity)
 }
 
-/// Total, free and used as the container sees them.
+/// Total, free and used as the tenant sees them.
 fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     let glance = glance(device)?;
     let seen = views::seen(&glance.status, physical)?;
@@ -52,7 +53,8 @@ fn seen(device: nvmlDevice_t, physical: u64) -> Option<(u64, u64, u64)> {
     Some((seen.total, seen.free.min(seen.total - used), used))
 }
 
-/// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot tell, or by other pids.
+/// What NVML itself knows these processes to hold, their contexts too. Nothing where it cannot
+/// tell, or by other pids.
 fn held(device: nvmlDevice_t, members: &Members) -> u64 {
     let ask = |list: &mut [nvmlProcessInfo_v2_t]| match nvml::processes(device, Use::Compute, list)
     {

@@ -1,6 +1,7 @@
-//! NVML's lists of processes, cut down to the container's own.
+//! NVML's lists of processes, cut down to the tenant's own.
 //!
-//! The whole list is fetched into a buffer of ours first: the program's may be as small as the shorter list it was told of.
+//! The whole list is fetched into a buffer of ours first, because the program's buffer may be as
+//! small as the filtered list.
 
 use gpushare_cuda_abi::nvml::*;
 
@@ -10,7 +11,7 @@ use crate::entry::lists::List;
 
 /// An entry of one of the lists.
 pub(super) trait Entry: Plain {
-    /// Whose entry it is.
+    /// The pid of the entry.
     fn pid(&self) -> u32;
     /// The same entry under the pid that the program knows.
     fn under(self, pid: u32) -> Self;
@@ -46,7 +47,8 @@ const ATTEMPTS: usize = 4;
 /// Answers a question for a list. `straight` is the program's call as it came, and `ask` NVML's
 /// answer for a buffer of ours, and how many entries there are.
 ///
-/// `members` are the container's processes, `None` where the whole list stands. Arguments NVML will refuse go to it as they came.
+/// `members` are the tenant's processes, `None` where the whole list stands. Arguments NVML will
+/// refuse go to it as they came.
 pub(super) fn answer<T: Entry, L: Plain>(
     list: List<'_, T, L>,
     straight: impl FnOnce() -> nvmlReturn_t,
@@ -65,7 +67,7 @@ pub(super) fn answer<T: Entry, L: Plain>(
     }
 }
 
-/// The container's own entries of a list, under the pids that the program knows.
+/// The tenant's own entries of a list, under the pids that the program knows.
 pub(super) fn own<T: Entry>(members: &Members, list: Vec<T>) -> Vec<T> {
     let pids: Vec<u32> = list.iter().map(Entry::pid).collect();
     let shown = members.shown(&pids);

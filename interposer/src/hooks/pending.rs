@@ -75,7 +75,7 @@ fn is_external(flags: c_uint) -> bool {
     flags & CUevent_record_flags::EXTERNAL.0 != 0
 }
 
-/// Makes a call after which others than this process's streams may record the event.
+/// Makes a call after which code outside this process's streams may record the event.
 fn sharing(event: CUevent, call: impl FnOnce() -> CUresult) -> CUresult {
     awaited::event_shared(event);
     call()
@@ -88,8 +88,8 @@ fn imported(event: Out<'_, CUevent>, answer: CUresult) -> CUresult {
     answer
 }
 
-/// A graph may record the event of this node, if it is one that records. Where the call is one that
-/// the driver refuses without a look at the parameters, neither does this.
+/// A graph may record the event of this node, if it is a record node. Where the driver refuses the
+/// call without reading the parameters, this does not read them either.
 fn noting(
     is_read: bool,
     params: In<'_, CUgraphNodeParams>,

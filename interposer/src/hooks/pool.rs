@@ -33,13 +33,14 @@ hooks! {
     fn cuMemPoolCreate(pool: Out<'_, CUmemoryPool>, props: In<'_, CUmemPoolProps>) -> CUresult = |call| created(pool, props, call());
     fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult = |call| destroy(pool, call);
     fn cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) -> CUresult = |call| trimmed(pool, call());
-    // The exporter goes on paying for what others map.
+    // The exporter keeps paying for memory that other processes map.
     fn cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, dptr: CUdeviceptr) -> CUresult = |call| call();
     fn cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, kind: CUmemAllocationHandleType, flags: u64)
         -> CUresult = |call| call();
     fn cuMemPoolImportFromShareableHandle(pool: Out<'_, CUmemoryPool>, handle: *mut c_void, kind: CUmemAllocationHandleType,
         flags: u64) -> CUresult = |call| imported(pool, call());
-    // An imported allocation is paid for by its exporter: its free credits nothing, because no record of it is made.
+    // An imported allocation is paid for by its exporter: its free credits nothing, because no
+    // record of it is made.
     fn cuMemPoolImportPointer(dptr: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut CUmemPoolPtrExportData) -> CUresult
         = |call| call();
 }
@@ -99,8 +100,8 @@ fn allocate(
     }
 }
 
-/// What an allocation above the quota is told whose stream or pool seems to be none. A right one is
-/// not asked about: a driver that has no memory may wait for work before it says so.
+/// The result of an allocation above the quota whose stream or pool seems invalid. The driver is
+/// not asked about a valid one: without memory it may wait for work before it answers.
 #[cold]
 fn refused(
     bytes: usize,
@@ -115,7 +116,7 @@ fn refused(
     refusal::of(asked, || CUresult::OUT_OF_MEMORY)
 }
 
-/// Allocates from a pool that cannot be told: the most it can grow by is the allocation's own charge.
+/// Allocates from an unknown pool: the most it can grow by is the allocation's own charge.
 fn unknown(
     device: DeviceKey,
     dptr: Out<'_, CUdeviceptr>,
@@ -137,7 +138,7 @@ fn unknown(
     answer
 }
 
-/// An allocation from a pool whose growth is followed.
+/// An allocation from a pool whose growth is tracked.
 struct Request<'a, F: Fn() -> CUresult> {
     pool: &'a Arc<Pool>,
     dptr: Out<'a, CUdeviceptr>,
@@ -148,8 +149,9 @@ struct Request<'a, F: Fn() -> CUresult> {
 }
 
 impl<F: Fn() -> CUresult> Request<'_, F> {
-    /// Books the growth that the allocation may cause. Where that does not fit, everything that this process can spare is given
-    /// back first: what the pool itself does not use goes to the driver, and comes again as growth.
+    /// Books the growth that the allocation may cause. If that does not fit, this process's unused
+    /// memory is given back first: the pool's own unused memory goes to the driver, and returns as
+    /// growth.
     fn serve(&self) -> CUresult {
         let (device, growth) = (self.pool.device(), growth_of(self.bytes));
         let call = Deadline::new();
@@ -185,7 +187,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         }
     }
 
-    /// Of what the driver has allocated. A request has a place for it.
+    /// The driver's allocation. A request has a result pointer.
     fn address(&self) -> u64 {
         self.dptr.read_back().unwrap_or(0)
     }
@@ -198,7 +200,7 @@ impl<F: Fn() -> CUresult> Request<'_, F> {
         ALLOCATIONS.insert(self.address(), allocation);
     }
 
-    /// Undoes an allocation that the program has not been told of.
+    /// Undoes an allocation that the program has not seen.
     fn take_back(&self) {
         let address = self.address();
         let Some(allocation) = ALLOCATIONS.take(address) else {
@@ -223,7 +225,8 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     let Some(record) = table::take(dptr) else {
         return free_unrecorded(dptr, call);
     };
-    // Linear memory may be freed in stream order too: it is the driver's again when the stream comes to it.
+    // Linear memory may be freed in stream order too: it is the driver's again when the stream
+    // comes to it.
     let answer = call();
     if answer.is_success() {
         early::freed();
@@ -239,7 +242,8 @@ fn free_ordered(dptr: CUdeviceptr, stream: Ordered, call: impl FnOnce() -> CUres
     answer
 }
 
-/// Frees an address that the pointer table does not know: an allocation of a pool or of a graph, or none of ours.
+/// Frees an address that the pointer table does not have: an allocation of a pool or of a graph, or
+/// one that no hook saw.
 pub(super) fn free_unrecorded(dptr: CUdeviceptr, call: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(allocation) = ALLOCATIONS.take(dptr) {
         return free_pooled(dptr, allocation, None, call);

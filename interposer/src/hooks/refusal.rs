@@ -1,16 +1,17 @@
-//! What a program is told whose call does not fit its quota.
+//! The result of a call that does not fit its quota.
 //!
-//! Such a call may be wrong as well: by its flags, its format, its stream, or because a capture
-//! forbids it. The driver looks at these before it looks for memory, so they are what it would
-//! answer. It is asked: with the program's own call, but for a size that no device can have. It
-//! cannot succeed, so no memory is had past the quota; if it does, it is undone. Why so: ADR 57.
+//! Such a call may be invalid as well: by its flags, its format, its stream, or because a capture
+//! forbids it. The driver checks these before it looks for memory, so that error would be its
+//! result. To find it, the driver gets the program's own call with a size that no device can have.
+//! The call cannot succeed, so no memory is had beyond the quota; if it does succeed, it is undone.
+//! Why: ADR 57.
 
 use gpushare_cuda_abi::cuda::CUresult;
 
 /// Bytes that no device has, nor any address space: 2^60. A multiple of every granularity.
 pub(super) const IMPOSSIBLE: usize = 1 << 60;
 
-/// `bytes` made [`IMPOSSIBLE`]; what is odd about them stays so.
+/// `bytes` made [`IMPOSSIBLE`], with its alignment unchanged.
 pub(super) const fn impossible(bytes: usize) -> usize {
     if bytes < IMPOSSIBLE {
         bytes | IMPOSSIBLE
@@ -19,9 +20,9 @@ pub(super) const fn impossible(bytes: usize) -> usize {
     }
 }
 
-/// The answer to a call over the quota. `asked` is the driver's answer to it at an impossible size.
-/// If that is `INVALID_VALUE`, the size itself may be what is invalid: `control` asks for as much
-/// by a call that is right otherwise.
+/// The result of a call over the quota. `asked` is the driver's result at an impossible size. If
+/// that is `INVALID_VALUE`, the size itself may be invalid: `control` requests as much by an
+/// otherwise valid call.
 #[cold]
 pub(super) fn of(asked: CUresult, control: impl FnOnce() -> CUresult) -> CUresult {
     match asked {

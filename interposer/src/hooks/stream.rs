@@ -1,5 +1,5 @@
-//! Streams and captures: followed, so that the marks of the gate thread never meet a stream that goes or records, and so that it is known
-//! who captures.
+//! Streams and captures: tracked, so that the marks of the gate thread never meet a stream that is
+//! being destroyed or captures, and so that each capture's thread is known.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -86,14 +86,15 @@ fn capturing(stream: CUstream) -> Ordered {
     Ordered::per_thread(stream)
 }
 
-/// Begins a capture by `call`. What was freed in the stream before is not the capture's, and gets its event first.
+/// Begins a capture by `call`. Earlier frees in the stream are not part of the capture, and get
+/// their event first.
 fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUresult {
     frees::stream_going(stream.handle());
     mark_before(stream);
     captures::beginning(stream, call)
 }
 
-/// Marks what a stream holds that does not capture yet.
+/// Marks the work of a stream that does not capture yet.
 fn mark_before(stream: Ordered) {
     if !drain::may_bind() || stream.records() {
         return;

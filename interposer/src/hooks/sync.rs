@@ -1,5 +1,5 @@
-//! Synchronisation: where the driver gives freed pool memory back, so that the account can follow, and where the gate learns
-//! what is complete.
+//! Synchronisation: the driver may free pool memory here, so the account follows it, and the gate
+//! sees which work is complete.
 
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
@@ -21,7 +21,7 @@ hooks! {
     fn cuEventSynchronize(event: CUevent) -> CUresult = |call| followed(gate::awaited::asking_event(event, call));
 }
 
-/// Waits by `call`; the gate learns what is complete.
+/// Waits by `call`; the gate records the completed work.
 fn awaited(what: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
     followed(gate::awaited::waiting(what, call))
 }

@@ -1,7 +1,9 @@
-//! Physical memory (`cuMemCreate`) and what holds it: handles, mappings, bindings, tiles of sparse arrays.
+//! Physical memory (`cuMemCreate`) and what holds it: handles, mappings, bindings, tiles of sparse
+//! arrays.
 //!
-//! It is charged to the device named in its properties, by its size, and credited when the last handle and the last hold is gone.
-//! Memory on the host is not charged; imported memory is charged to its exporter.
+//! It is charged to the device named in its properties, by its size, and credited when the last
+//! handle and the last hold is gone. Memory on the host is not charged; imported memory is charged
+//! to its exporter.
 
 use core::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,7 +59,7 @@ pub(super) fn physical() -> MutexGuard<'static, Physical> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts holds back after a refusal, or credits what they were the last of.
+/// Puts holds back after a refusal, or credits memory whose last holds they were.
 pub(super) fn settle(holds: Holds, undone: bool) {
     if !undone {
         return physical().not_undone(holds);
@@ -122,8 +124,8 @@ fn create(
     answer
 }
 
-/// What `cuMemCreate` says above the quota. `ask` asks it for an impossible size: with the program's
-/// own size and flags, or with others.
+/// The result of `cuMemCreate` above the quota. `ask` calls it with an impossible size: with the
+/// program's own size and flags, or with others.
 #[cold]
 fn refused(
     prop: &CUmemAllocationProp,
@@ -149,7 +151,7 @@ fn release(handle: CUmemGenericAllocationHandle, call: impl FnOnce() -> CUresult
             }
         }
         Some(reference) => physical().not_released(reference),
-        // It may have been a multicast object's, whose bindings go with it.
+        // It may have been a multicast object's, whose bindings end with it.
         None if answer.is_success() => crate::hooks::binding::multicast_gone(handle),
         None => {}
     }
@@ -221,8 +223,9 @@ fn map_tiles(infos: InSlice<'_, CUarrayMapInfo>, count: Count<u32>, answer: CUre
     answer
 }
 
-/// Tells the regions of a sparse array apart, so that an unmap finds its map. Bytes that the program
-/// has not set only make two fingerprints differ, which keeps a charge until the array goes.
+/// Tells the regions of a sparse array apart, so that an unmap finds its map. Bytes that the
+/// program has not set only make two fingerprints differ, which keeps a charge until the array
+/// goes.
 fn fingerprint(info: &CUarrayMapInfo) -> u64 {
     let mix = |hash: u64, part: u32| (hash ^ u64::from(part)).wrapping_mul(0x0100_0000_01b3);
     region(info)

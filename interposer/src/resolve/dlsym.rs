@@ -1,13 +1,16 @@
 //! The exported `dlsym`: the only assembly of the library.
 //!
-//! glibc decides what `RTLD_NEXT` and `RTLD_DEFAULT` mean by looking at the return address of the call. A plain wrapper would put
-//! itself in the caller's place: a library that wraps a function and asks for the next one would get itself back. So this function
-//! asks [`lookup::classify`](crate::resolve::lookup::classify) what to do, puts every argument back where it was, and *jumps* to the real
-//! `dlsym`, which then sees the true caller. Only when the answer is ours does it return by itself.
+//! glibc decides what `RTLD_NEXT` and `RTLD_DEFAULT` mean by looking at the return address of the
+//! call. A plain wrapper would put itself in the caller's place: a library that wraps a function
+//! and asks for the next one would get itself back. So this function asks
+//! [`lookup::classify`](crate::resolve::lookup::classify) what to do, puts every argument back
+//! where it was, and *jumps* to the real `dlsym`, which then sees the true caller. Only when the
+//! answer is ours does it return by itself.
 //!
 //! # Safety
-//! The thunks keep the C calling convention: they save the two arguments and the return address around one ordinary call at an
-//! aligned stack, and leave by a jump with the stack as it was found. `dlsym` has no vector arguments, so none are saved.
+//! The thunks keep the C calling convention: they save the two arguments and the return address
+//! around one ordinary call at an aligned stack, and leave by a jump with the stack as it was
+//! found. `dlsym` has no vector arguments, so none are saved.
 #![allow(
     unsafe_code,
     reason = "a jump that keeps the caller's return address cannot be written in Rust"
@@ -19,7 +22,8 @@ use core::ffi::{c_char, c_void};
 /// `dlsym` as programs see it.
 ///
 /// # Safety
-/// As the C function: `name` points to a string, `handle` is a live handle or one of the special ones.
+/// As the C function: `name` points to a string, `handle` is a live handle or one of the special
+/// ones.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(test, allow(dead_code, reason = "tests export nothing"))]
@@ -56,7 +60,8 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 /// `dlsym` as programs see it.
 ///
 /// # Safety
-/// As the C function: `name` points to a string, `handle` is a live handle or one of the special ones.
+/// As the C function: `name` points to a string, `handle` is a live handle or one of the special
+/// ones.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[cfg_attr(test, allow(dead_code, reason = "tests export nothing"))]

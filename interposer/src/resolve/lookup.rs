@@ -1,11 +1,13 @@
-//! What a program gets when it looks a function up.
+//! The result of a program's lookup of a function.
 //!
-//! One rule: where the answer would be the driver's own function, and we hook that very symbol, the answer is our hook; everything
-//! else is answered as if this library were not there. That our own exported names can be *found* must therefore never make a
-//! function exist that the driver does not have.
+//! One rule: where the answer would be the driver's own function, and we hook that very symbol, the
+//! answer is our hook; everything else is answered as if this library were not there. That our own
+//! exported names can be *found* must therefore never make a function exist that the driver does
+//! not have.
 //!
 //! # Safety
-//! Strings and handles are the caller's, valid by the contract of `dlsym`. Addresses are compared, never followed.
+//! Strings and handles are the caller's, valid by the contract of `dlsym`. Addresses are compared,
+//! never followed.
 #![allow(unsafe_code, reason = "answers dlsym for C callers")]
 
 use core::ffi::{CStr, c_char, c_void};
@@ -17,7 +19,7 @@ use crate::entry::state;
 use crate::guest::linker::{self, Object};
 use crate::hooks;
 
-/// What the `dlsym` thunk does next; returned in two registers.
+/// The next step of the `dlsym` thunk; returned in two registers.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Verdict {
@@ -46,7 +48,7 @@ impl Verdict {
 /// Decides one `dlsym(handle, name)` called from the code at `caller`.
 ///
 /// # Safety
-/// `handle` and `name` are what a program handed to `dlsym`; `caller` is its return address.
+/// `handle` and `name` are the program's arguments to `dlsym`; `caller` is its return address.
 pub(crate) unsafe extern "C" fn classify(
     handle: *mut c_void,
     name: *const c_char,
@@ -71,7 +73,8 @@ pub(crate) unsafe extern "C" fn classify(
     }
 }
 
-/// `dlsym` looked up by name: who asks the C library itself for it gets ours, which does the same.
+/// `dlsym` looked up by name: a program that looks it up in the C library gets ours, which does the
+/// same.
 fn itself(real: Dlsym, handle: *mut c_void) -> Verdict {
     if ptr::eq(handle, libc::RTLD_NEXT) {
         return Verdict::forward(real);
@@ -92,9 +95,10 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// What the real `dlsym` finds, asked from here.
+    /// The result of the real `dlsym`, called from here.
     fn find(&self, handle: *mut c_void) -> *mut c_void {
-        // SAFETY: the caller's own handle, a special one, or that of a library with code on this thread's stack.
+        // SAFETY: the caller's own handle, a special one, or that of a library with code on this
+        // thread's stack.
         unsafe { (self.real)(handle, self.hook.row.symbol().as_ptr()) }
     }
 
@@ -140,7 +144,8 @@ fn hooked(lookup: &Lookup, handle: *mut c_void) -> Verdict {
     beyond_us(lookup)
 }
 
-/// The first definition that is not ours: behind us in the program's order, else among the caller's own libraries.
+/// The first definition that is not ours: behind us in the program's order, else among the caller's
+/// own libraries.
 fn beyond_us(lookup: &Lookup) -> Verdict {
     let behind = lookup.find(libc::RTLD_NEXT);
     if !behind.is_null() {
@@ -156,17 +161,20 @@ fn beyond_us(lookup: &Lookup) -> Verdict {
     Verdict::answer(lookup.find(libc::RTLD_NEXT))
 }
 
-/// `RTLD_NEXT`: the caller's own meaning, except that our exported names neither add a function nor lose one to the driver.
+/// `RTLD_NEXT`: the caller's own meaning, except that our exported names neither add a function nor
+/// lose one to the driver.
 fn next(lookup: &Lookup) -> Verdict {
     if linker::precedes_us(lookup.caller) {
-        // Its next one is ours or one between the two of us: right as it is, if there is anything for our hook to call.
+        // Its next one is ours or one between the two of us: right as it is, if there is anything
+        // for our hook to call.
         return if lookup.drivers().is_some() {
             Verdict::forward(lookup.real)
         } else {
             lookup.judge(lookup.find(libc::RTLD_NEXT))
         };
     }
-    // Behind us. A library that defines the name wraps it, and must get what comes after itself, or it would call itself.
+    // Behind us. A library that defines the name wraps it, and must get the definition after its
+    // own, or it would call itself.
     let Some(caller) = Object::of(lookup.caller) else {
         return Verdict::forward(lookup.real);
     };
@@ -176,7 +184,8 @@ fn next(lookup: &Lookup) -> Verdict {
     if lookup.is_drivers(first) && Object::of(first) != Some(caller) {
         return lookup.judge(first);
     }
-    // A wrapper whose next one is the driver's own gets our hook: what it passes on is charged, too.
+    // A wrapper whose next definition is the driver's own gets our hook: its calls are charged,
+    // too.
     match after(lookup) {
         Some(found) if lookup.is_drivers(found) => lookup.judge(found),
         _ => Verdict::forward(lookup.real),

@@ -1,8 +1,10 @@
-//! A thread with descriptors of its own: what the program's other threads close is not closed there.
+//! A thread with a descriptor table of its own: descriptors that the program's other threads close
+//! stay open there.
 //!
-//! Programs that become daemons close descriptors that they did not open. The control thread's connection, bell and page must outlive
-//! that, or the process would have no place with its daemon any more. So that thread takes its own copy of the table of
-//! descriptors, and closes in it all that is not this library's.
+//! Programs that become daemons close descriptors that they did not open. The control thread's
+//! connection, bell and page must outlive that, or the process would have no place with its daemon
+//! any more. So that thread takes its own copy of the table of descriptors, and closes in it all
+//! that is not this library's.
 
 use core::ffi::{c_int, c_uint};
 
@@ -11,8 +13,8 @@ use crate::guest::sys::{self, close_range};
 /// `CLOSE_RANGE_UNSHARE` of the kernel's `linux/close_range.h`, since Linux 5.9.
 const UNSHARE: c_uint = 1 << 1;
 
-/// Gives the calling thread a table of its own in which these numbers are open and no others. `false` where the system will not:
-/// then nothing has changed.
+/// Gives the calling thread a table of its own in which only these numbers are open. `false` where
+/// the system refuses; nothing has changed then.
 pub(super) fn keep_only(kept: &[c_int]) -> bool {
     let mut kept: Vec<c_int> = kept.iter().copied().filter(|number| *number >= 0).collect();
     kept.sort_unstable();
@@ -26,12 +28,13 @@ pub(super) fn keep_only(kept: &[c_int]) -> bool {
         first = number.saturating_add(1);
     }
     gaps.push((first, c_int::MAX));
-    // The first call makes the table this thread's own, before it closes anything. Where that call is not to be had, an older one
-    // does the first half.
+    // The first call makes the table this thread's own, before it closes anything. Where that call
+    // is not to be had, an older one does the first half.
     if !close_range(gaps[0].0, gaps[0].1, UNSHARE) {
         return false;
     }
-    // A range that cannot be closed leaves copies of the program's descriptors, which keeps nothing of ours from working.
+    // A range that cannot be closed leaves copies of the program's descriptors, which keeps nothing
+    // of ours from working.
     let rest = gaps.get(1..).unwrap_or(&[]);
     rest.iter()
         .all(|(first, last)| close_range(*first, *last, 0))
@@ -66,7 +69,10 @@ mod tests {
                 (apart, seen, is_open(kept))
             });
             there.wait();
-            assert!(is_open(kept) && is_open(gone), "the others' table is whole");
+            assert!(
+                is_open(kept) && is_open(gone),
+                "the other threads' table is whole"
+            );
             drop(ours);
             here.wait();
             let (apart, seen, still) = apart.join().unwrap();

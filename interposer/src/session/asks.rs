@@ -1,7 +1,7 @@
 //! Questions to the daemon that are not answered yet, and the threads that wait for them.
 //!
-//! A question stays in the table until it is answered or its asker gives up, whatever becomes of the connection: it is sent again to
-//! the next daemon, with the time that is left.
+//! A question stays in the table until it is answered or its asker gives up, whatever becomes of
+//! the connection: it is sent again to the next daemon, with the time that is left.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,7 @@ struct Table {
 }
 
 impl Table {
-    /// Forgets the questions of those who never came back.
+    /// Drops the asks of threads that never returned.
     fn forget(&mut self, now: Instant) {
         self.open.retain(|_, open| {
             let until = open.until.and_then(|until| until.checked_add(FORGOTTEN));
@@ -51,15 +51,16 @@ impl Table {
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     table: Mutex<Table>,
-    /// Rises with each answer: who waits sleeps on it, and holds nothing meanwhile.
+    /// Rises with each answer: waiting threads sleep on it, and hold no lock meanwhile.
     answered: AtomicU32,
 }
 
-/// How much later than it may wait a question is forgotten whose asker never came back: it has left its wait by a jump.
+/// An ask is dropped this long after its deadline if its thread has not returned: it has left its
+/// wait by a jump.
 const FORGOTTEN: Duration = Duration::from_secs(10);
 
 impl Question {
-    /// As a request that may wait `patience_ms`, `None` for as long as the container may.
+    /// As a request that may wait `patience_ms`, `None` for as long as the tenant may.
     fn request(self, patience_ms: Option<u64>) -> Request {
         let within = |ask: Ask| Ask { patience_ms, ..ask };
         match self {
@@ -75,7 +76,7 @@ impl Asks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a request that nobody waits for.
+    /// A number for a request without an answer.
     pub(super) fn number(&self) -> u32 {
         let mut table = self.table();
         table.last = table.last.wrapping_add(1).max(1);
@@ -117,7 +118,7 @@ impl Asks {
             .collect()
     }
 
-    /// Hands a reply to whoever waits for it; of a question given up, nobody does.
+    /// Hands a reply to the waiting thread; an abandoned ask has none.
     pub(super) fn answer(&self, id: u32, reply: Reply) {
         if let Some(open) = self.table().open.get_mut(&id) {
             open.reply = Some(reply);

@@ -1,6 +1,8 @@
-//! The control thread: reads replies, says what was freed, and finds the next daemon when this one has gone.
+//! The control thread: reads replies, reports freed memory, and connects to the next daemon when
+//! this one has gone.
 //!
-//! It is started at registration, takes no signals, calls no CUDA function and waits for no allocation. A forked child has none.
+//! It is started at registration, takes no signals, calls no CUDA function and waits for no
+//! allocation. A forked child has none.
 
 use core::ptr;
 use std::io;
@@ -18,7 +20,7 @@ use crate::guest::background;
 use crate::guest::descriptor::Descriptor;
 use crate::guest::log;
 
-/// How long a new daemon may take over one answer. The container lock is held meanwhile.
+/// How long a new daemon may take over one answer. The tenant lock is held meanwhile.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Starts the thread.
@@ -31,7 +33,8 @@ pub(super) fn start(session: &'static Session, connection: Connection) -> io::Re
     })
 }
 
-/// How long the thread waits at most (ms) where the program can close its descriptors: then it is seen that it has.
+/// How long the thread waits at most (ms) where the program can close its descriptors: then it is
+/// seen that it has.
 const LOOK: core::ffi::c_int = 1000;
 
 /// Makes this thread's descriptors its own, where the system lets it.
@@ -80,7 +83,7 @@ impl Session {
 
     fn step(&self, connection: &mut Connection) -> io::Result<()> {
         while let Some((id, body)) = connection.next_frame()? {
-            // What this version does not know, nobody here has asked for.
+            // Replies unknown to this version answer no ask of this process.
             if let Ok(reply) = decode::<Reply>(id, &body) {
                 self.asks.answer(id, reply);
             }
@@ -102,7 +105,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what threads without the line have left here. The line's lock keeps it in order with what others send.
+    /// Sends the frames that threads without the socket have left here. The socket's lock keeps
+    /// them in order with other threads' frames.
     fn send_posted(&self) -> io::Result<()> {
         let line = self.line();
         let frames = core::mem::take(&mut *self.outbox());
@@ -125,12 +129,12 @@ impl Session {
         }
     }
 
-    /// Nobody sends on the line any more.
+    /// No thread sends on the socket any more.
     fn hang_up(&self) {
         if let Some(socket) = self.line().take() {
             socket::shut(&socket);
         }
-        // Nobody gives turns now.
+        // No daemon gives turns now.
         (self.callbacks.turns_change)();
     }
 
@@ -151,8 +155,8 @@ impl Session {
         }
     }
 
-    /// One attempt. From the presenting of the page until the new control page is in force nobody's credit grows, so that the daemon's
-    /// books begin with what is true.
+    /// One attempt. From presenting the page until the new control page is in force, no process's
+    /// credit grows, so that the daemon's accounts begin with the truth.
     fn reconnect(&self) -> Result<Connection, Failed> {
         let end = Instant::now() + ANSWER;
         let mut connection = Connection::open(&self.folder)?;
@@ -182,10 +186,11 @@ impl Session {
         Ok(connection)
     }
 
-    /// Opens the line again: says that the new page is in force, and asks again what is unanswered.
+    /// Makes the new socket available: reports that the new page is in force, and repeats the
+    /// unanswered asks.
     fn resume(&self, socket: Arc<Descriptor>, instance: u64) {
         let mut line = self.line();
-        // What was meant for the daemon before is asked again, or over.
+        // Frames for the previous daemon are repeated, or void.
         self.outbox().clear();
         *line = Some(socket);
         let line = line.as_ref();

@@ -1,6 +1,6 @@
 //! One call of the program, and how long it may block in all.
 //!
-//! A call may wait several times: for the container's lock, for the bytes of the dead, for the
+//! A call may wait several times: for the tenant's lock, for the bytes of the dead, for the
 //! daemon's answer, for a driver that has no memory yet. All of these count from the same moment,
 //! the call's first wait, so that they do not add up. The value is made in the hook, costs nothing
 //! until something has to wait, and goes down through the account to the session.
@@ -8,10 +8,10 @@
 use core::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Longest wait for the container's lock in one call. Its holders need microseconds each, with
+/// Longest wait for the tenant's lock in one call. Its holders need microseconds each, with
 /// hundreds of processes milliseconds.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The shortest: a container whose allocations may hardly wait must not be refused for a
+/// The shortest: a tenant whose allocations may hardly wait must not be refused for a
 /// neighbour's few milliseconds.
 const LEAST_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// What every attempt at the lock has, also when the call's time is over.
@@ -41,12 +41,12 @@ impl Deadline {
         began
     }
 
-    /// What is left of `span` in this call.
+    /// The rest of `span` in this call.
     pub(crate) fn left_of(&self, span: Duration) -> Duration {
         span.saturating_sub(self.began().elapsed())
     }
 
-    /// How long this attempt may wait for the container's lock, where an allocation may wait for
+    /// How long this attempt may wait for the tenant's lock, where an allocation may wait for
     /// `longest`.
     pub(crate) fn lock_patience(&self, longest: Duration) -> Duration {
         let span = longest.clamp(LEAST_LOCK_PATIENCE, LOCK_PATIENCE);

@@ -1,18 +1,21 @@
 //! This process and the node's daemon: one connection, two pages, questions and their answers.
 //!
-//! `GPUSHARE_SOCKET` names the folder in which the daemon's socket for this container lies. The socket gives the limits; nothing this
-//! process says does. The usage page holds what the container's processes have charged, the control page what they may: its *grant*
-//! is read under the container lock whenever credit grows . Only when the grant is too small is the daemon
-//! asked, and then the asking thread waits, never longer than the daemon says plus a margin.
+//! `GPUSHARE_SOCKET` names the folder of the daemon's socket for this tenant. The limits come from
+//! the daemon, never from this process. The usage page holds the charges of the tenant's processes,
+//! the control page their allowance: its *grant* is read under the tenant lock whenever credit
+//! grows. Only when the grant is too small is the daemon asked. Then the asking thread waits, never
+//! longer than the daemon's timeout plus a margin.
 //!
-//! One thread of ours, the control thread, reads replies and connects again when the daemon has gone. Until then the
-//! last grant stays in force: charges within it go on, growth beyond it is out of memory.
+//! One thread of ours, the control thread, reads replies and connects again when the daemon has
+//! gone. Until then the last grant stays in force: charges within it go on, growth beyond it is out
+//! of memory.
 //!
-//! That thread has descriptors of its own ([`apart`]): a program that closes what it did not open closes its own copies only. What
-//! its threads then have to say goes to the control thread, which says it.
+//! That thread has descriptors of its own ([`apart`]): a program that closes foreign descriptors
+//! closes its own copies only. Messages of its threads then go through the control thread.
 
 mod apart;
 mod asks;
+mod callbacks;
 mod control_thread;
 mod deadline;
 mod pages;
@@ -35,6 +38,7 @@ use gpushare_protocol::wire::{Ask, Reply, Request, encode};
 use crate::guest::descriptor::{Descriptor, ParentsOnly};
 use crate::guest::fork::ForkLocal;
 use asks::{Asks, Question};
+pub(crate) use callbacks::Callbacks;
 pub(crate) use deadline::{Deadline, LOCK_PATIENCE};
 use register::{Failed, Welcome};
 use socket::{Bell, Connection};
@@ -44,13 +48,15 @@ pub(crate) use turns::Notice;
 pub(crate) const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Pauses between attempts to reach it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-/// How much longer than the daemon may take a question is waited for: it answers in time unless it hangs or is away.
+/// How much longer than the daemon may take a question is waited for: it answers in time unless it
+/// hangs or is away.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long an immediate answer is waited for.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Most bytes that wait to be sent by the control thread: thousands of frames.
 const OUTBOX: usize = 64 << 10;
-/// What a daemon that does not say lets an allocation wait: the default of `GPUSHARE_WAIT_TIMEOUT`.
+/// How long an allocation may wait under a daemon that does not specify it: the default of
+/// `GPUSHARE_WAIT_TIMEOUT`.
 const USUAL_WAIT: Duration = Duration::from_secs(30);
 
 /// The first minor version of the protocol that hears of a context.
@@ -61,7 +67,7 @@ const SINCE_MADE: u16 = 3;
 pub(crate) struct Session {
     folder: PathBuf,
     callbacks: Callbacks,
-    /// The container's name.
+    /// The tenant's name.
     pub(crate) container: String,
     /// Our row of the usage page.
     pub(crate) slot: usize,
@@ -70,20 +76,22 @@ pub(crate) struct Session {
     /// The usage page.
     pub(crate) page: &'static Page,
     usage: Descriptor,
-    /// The control page of the daemon last met. An older one stays mapped: somebody may be reading it.
+    /// The control page of the last connected daemon. An older one stays mapped: a thread may be
+    /// reading it.
     control: AtomicPtr<ControlPage>,
     instance: AtomicU64,
-    /// The minor version that daemon speaks.
+    /// The minor version of that daemon's protocol.
     minor: AtomicU16,
     /// Where to send; `None` while the daemon is away.
     line: Mutex<Option<Arc<Descriptor>>>,
     asks: Asks,
     bell: Bell,
-    /// The control thread's id once its descriptors are its own, -1 where they are everybody's, 0 before that is known.
+    /// The control thread's id once its descriptors are its own, -1 where they are shared, 0 before
+    /// that is known.
     keeper: AtomicI32,
     /// Frames that the control thread is to send.
     outbox: Mutex<Vec<u8>>,
-    /// Columns on which memory was freed that somebody waits for.
+    /// Columns on which memory was freed while an ask waits for some.
     freed: AtomicU32,
     /// Columns on which a context was asked for.
     opened: AtomicU32,
@@ -91,14 +99,14 @@ pub(crate) struct Session {
     made: AtomicU32,
 }
 
-/// What an asker may wait for.
+/// How an ask may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Only what can be had at once.
+    /// Not at all: only for memory that can be had at once.
     Not,
-    /// As long as the container's limits say.
+    /// As long as the tenant's limits say.
     AsLimitsSay,
-    /// What is its own by its request, as long as that takes.
+    /// For memory within its request, as long as that takes.
     Guaranteed,
 }
 
@@ -128,8 +136,8 @@ impl Bound {
         }
     }
 
-    /// What is left at `now`, in milliseconds, for the daemon to know; nothing for a question that
-    /// may not wait. `None`: it has been put before, and there is no time to put it again.
+    /// The time left at `now`, in milliseconds, for the daemon; zero for an ask that may not wait.
+    /// `None`: it was sent before, and there is no time to send it again.
     fn patience_ms(&self, now: Instant) -> Option<u64> {
         let left = self.until.saturating_duration_since(now).as_millis();
         let left = u64::try_from(left).unwrap_or(u64::MAX);
@@ -141,7 +149,7 @@ impl Bound {
     }
 }
 
-/// Why the daemon's container cannot be joined.
+/// Why the daemon's tenant cannot be joined.
 #[derive(Debug)]
 pub(crate) struct Unreachable {
     folder: PathBuf,
@@ -160,31 +168,20 @@ impl fmt::Display for Unreachable {
 }
 
 static SESSION: ForkLocal<Session> = ForkLocal::new();
-/// What a forked child closes.
+/// The descriptor that a forked child closes.
 static SOCKET: ParentsOnly = ParentsOnly::new();
 static USAGE: ParentsOnly = ParentsOnly::new();
 static BELL: [ParentsOnly; 2] = [const { ParentsOnly::new() }; 2];
 
-/// Closes what a forked child inherited. Async-signal-safe.
+/// Closes the descriptor that a forked child inherited. Async-signal-safe.
 pub(crate) fn after_fork_in_child() {
     SOCKET.close();
     USAGE.close();
     BELL.iter().for_each(ParentsOnly::close);
 }
 
-/// What the session has the layers above do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Callbacks {
-    /// What this process tells the daemon that it can do (`Hello::capabilities`).
-    pub(crate) capabilities: fn() -> u64,
-    /// Does something under the container lock, or not at all if that cannot be had.
-    pub(crate) locked: fn(&mut dyn FnMut()),
-    /// Looks at the turns anew: the daemon that gave them has gone, or another one has come.
-    pub(crate) turns_change: fn(),
-}
-
-/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`] for it, and starts the control
-/// thread.
+/// Registers this process with the daemon whose socket lies in `folder`, waiting [`START_PATIENCE`]
+/// for it, and starts the control thread.
 ///
 /// # Errors
 /// [`Unreachable`], one line.
@@ -209,7 +206,8 @@ pub(crate) fn start(folder: &Path, callbacks: Callbacks) -> Result<&'static Sess
     Ok(session)
 }
 
-/// The usage page of the container whose socket lies in `folder`, for a process that only looks. One attempt in a second's time.
+/// The usage page of the tenant whose socket lies in `folder`, for a process that only reads. One
+/// attempt within a second.
 pub(crate) fn look(folder: &Path, capabilities: u64) -> Option<&'static Page> {
     static SEEN: ForkLocal<&'static Page> = ForkLocal::new();
     if let Some(page) = SEEN.get() {
@@ -287,7 +285,8 @@ impl Session {
         pages::in_force(&self.control)
     }
 
-    /// The name in `/proc` by which the usage page is opened again, for a lock of one's own, and which file that is.
+    /// The name in `/proc` by which the usage page is opened again, for a lock of one's own, and
+    /// which file that is.
     ///
     /// # Errors
     /// If the program has closed the only descriptor.
@@ -295,7 +294,8 @@ impl Session {
         Ok((self.way_to(&self.usage)?, self.usage.identity()))
     }
 
-    /// The name in `/proc` of a descriptor: the control thread's copy, which nobody else closes, where it has one.
+    /// The name in `/proc` of a descriptor: the control thread's copy, which no other thread
+    /// closes, where it has one.
     fn way_to(&self, descriptor: &Descriptor) -> io::Result<CString> {
         let number = descriptor.number();
         let path = match self.keeper.load(Ordering::Acquire) {
@@ -306,7 +306,7 @@ impl Session {
         Ok(CString::new(path)?)
     }
 
-    /// Waits, a second at most, until the control thread knows whose its descriptors are.
+    /// Waits, a second at most, until the control thread knows whether its descriptors are its own.
     fn await_keeper(&self) {
         let end = Instant::now() + AT_ONCE;
         while self.keeper.load(Ordering::Acquire) == 0 && Instant::now() < end {
@@ -323,13 +323,13 @@ impl Session {
         }
     }
 
-    /// Bytes the container may hold as credit on a column.
+    /// Bytes the tenant may hold as credit on a column.
     pub(crate) fn grant(&self, column: usize) -> u64 {
         let device = self.control().devices.get(column);
         device.map_or(0, |device| device.grant.load(Ordering::SeqCst))
     }
 
-    /// Bytes the container could have beside what it holds, as the daemon last saw it.
+    /// Bytes the tenant could have beside its holdings, as the daemon last saw it.
     pub(crate) fn reach(&self, column: usize) -> Option<u64> {
         let device = self.control().devices.get(column)?;
         Some(device.reach.load(Ordering::Relaxed))
@@ -346,7 +346,7 @@ impl Session {
         Bound::new(Instant::now(), began, longest)
     }
 
-    /// How long an allocation above the container's request may wait in all.
+    /// How long an allocation above the tenant's request may wait in all.
     pub(crate) fn longest_wait(&self) -> Duration {
         said(&self.control().header.wait_ms)
     }
@@ -367,7 +367,8 @@ impl Session {
         self.asks_question(Question::Grow(ask(column, held, bytes)), bound, call)
     }
 
-    /// Says that the driver refused `bytes` that the grant covers. `true` if it is worth asking the driver again.
+    /// Says that the driver refused `bytes` that the grant covers. `true` if it is worth asking the
+    /// driver again.
     pub(crate) fn driver_refused(
         &self,
         column: usize,
@@ -382,7 +383,7 @@ impl Session {
         )
     }
 
-    /// Has the daemon set aside what a context takes, before the first one on a device.
+    /// Has the daemon reserve memory for a context, before the first one on a device.
     pub(crate) fn open(&self, column: usize, waiting: Waiting, call: &Deadline) -> bool {
         let bit = 1 << column;
         if self.opened.load(Ordering::Acquire) & bit != 0 {
@@ -413,7 +414,8 @@ impl Session {
         }
     }
 
-    /// Memory was given back: whoever waits for it learns of it from the control thread. Never blocks.
+    /// Memory was freed: the control thread tells the daemon if an ask waits for some. Never
+    /// blocks.
     pub(crate) fn freed(&self, column: usize) {
         let waited_for = |column: usize| {
             let device = self.control().devices.get(column);
@@ -460,8 +462,10 @@ impl Session {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends where somebody listens. A line that does not take it whole is given up: the control thread makes another. A thread that
-    /// does not have the line leaves it to the control thread: the program has closed it, or it was made after that thread went apart.
+    /// Sends a frame if a daemon is connected. A socket that does not take it whole is shut down:
+    /// the control thread makes another. A thread without the socket leaves the frame to the
+    /// control thread: the program has closed the socket, or it was made in that thread's own
+    /// table.
     fn send(&self, line: Option<&Arc<Descriptor>>, id: u32, request: &Request) {
         let Some(socket) = line else { return };
         let mut frame = Vec::new();
@@ -475,7 +479,8 @@ impl Session {
         }
     }
 
-    /// Has the control thread send a frame. Of a crowd that it does not serve the last ones are lost: who asked waits to his end.
+    /// Has the control thread send a frame. If too many wait, the last ones are dropped, and their
+    /// asks wait until their deadlines.
     fn post(&self, frame: &[u8]) {
         let mut outbox = self.outbox();
         if outbox.len() + frame.len() <= OUTBOX {

@@ -1,7 +1,8 @@
 //! The daemon's two pages in this process.
 //!
 //! # Safety
-//! `unsafe` maps memfds whose size the daemon sealed, for ever, and views them as the protocol's pages of atomics.
+//! `unsafe` maps memfds whose size the daemon sealed, for ever, and views them as the protocol's
+//! pages of atomics.
 #![allow(unsafe_code, reason = "maps the daemon's pages")]
 
 use core::ffi::c_int;
@@ -49,7 +50,8 @@ fn map(file: &Descriptor, bytes: usize, protection: c_int) -> io::Result<NonNull
     if length < bytes {
         return Err(io::Error::other("a page that is too short"));
     }
-    // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the file, which cannot shrink.
+    // SAFETY: a fresh mapping at an address the kernel chooses; the length was checked against the
+    // file, which cannot shrink.
     let base = unsafe {
         libc::mmap(
             ptr::null_mut(),

@@ -10,13 +10,13 @@ use gpushare_protocol::wire::{
 use super::socket::{self, Connection};
 use crate::guest::descriptor::Descriptor;
 
-/// What a registration gave.
+/// The result of a registration.
 #[derive(Debug)]
 pub(super) struct Welcome {
     pub(super) registered: Registered,
     /// The daemon's instance.
     pub(super) instance: u64,
-    /// The minor version that it speaks.
+    /// The minor version of its protocol.
     pub(super) minor: u16,
     /// The control page.
     pub(super) control: Descriptor,
@@ -27,7 +27,7 @@ pub(super) struct Welcome {
 /// Why there is none.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Nobody answers, or not yet: worth trying again.
+    /// No daemon answers, or not yet: worth trying again.
     Away(io::Error),
     /// The daemon says no.
     Refused(String),
@@ -45,10 +45,11 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Greets the daemon, until `end` at most. Returns its greeting. `known` is the instance met before, or 0.
+/// Greets the daemon, until `end` at most. Returns its greeting. `known` is the instance met
+/// before, or 0.
 ///
 /// # Errors
-/// [`Failed::Refused`] if it speaks another major version.
+/// [`Failed::Refused`] if its major version differs.
 pub(super) fn greet(
     connection: &mut Connection,
     known: u64,

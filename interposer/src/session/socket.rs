@@ -1,7 +1,8 @@
 //! A connection to the daemon as bytes and descriptors: non-blocking, every wait with an end.
 //!
 //! # Safety
-//! `unsafe` calls libc with buffers and structures that outlive the calls, and takes over descriptors the kernel has just installed.
+//! `unsafe` calls libc with buffers and structures that outlive the calls, and takes over
+//! descriptors the kernel has just installed.
 #![allow(unsafe_code, reason = "sockets, and descriptors passed over them")]
 
 use core::ffi::c_int;
@@ -19,14 +20,14 @@ use gpushare_protocol::wire::Decoder;
 
 use crate::guest::descriptor::Descriptor;
 
-/// A container's socket in the folder that `GPUSHARE_SOCKET` names.
+/// A tenant's socket in the folder that `GPUSHARE_SOCKET` names.
 pub(super) const SOCKET: &str = "gpushare.sock";
 /// Most descriptors taken at once: the two pages.
 const DESCRIPTORS: usize = 2;
 /// Bytes for the control message that carries them, and to spare.
 const CONTROL_WORDS: usize = 8;
 
-/// What was read and not yet used.
+/// Received and unused data.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Arc<Descriptor>,
@@ -34,7 +35,7 @@ pub(super) struct Connection {
     descriptors: VecDeque<Descriptor>,
 }
 
-/// What a wait ended with.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     /// The connection has something.
@@ -47,7 +48,7 @@ impl Connection {
     /// Connects to the socket in `folder`.
     ///
     /// # Errors
-    /// At once if nobody listens there, or nobody can be taken at the moment.
+    /// Fails at once if no daemon listens there, or its backlog is full.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory is involved.
@@ -106,7 +107,8 @@ impl Connection {
         }
     }
 
-    /// Waits until there is something to read or `bell` was rung, `longest` milliseconds at most, -1 for without an end.
+    /// Waits until there is something to read or `bell` was rung, `longest` milliseconds at most,
+    /// -1 for without an end.
     ///
     /// # Errors
     /// If waiting is impossible.
@@ -125,10 +127,11 @@ impl Connection {
         })
     }
 
-    /// Reads what has arrived.
+    /// Reads received data.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if the program closed our socket.
+    /// [`io::ErrorKind::UnexpectedEof`] once the daemon is gone, [`io::ErrorKind::NotConnected`] if
+    /// the program closed our socket.
     pub(super) fn receive(&mut self) -> io::Result<()> {
         if !self.socket.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -211,7 +214,8 @@ fn receive_once(
     // SAFETY: everything the header names outlives the call and is as long as it says.
     let bytes = unsafe { libc::recvmsg(socket.number(), &raw mut message, flags) };
     let bytes = usize::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has written well-formed control messages into `control`, and descriptors that are ours from now on.
+    // SAFETY: the kernel has written well-formed control messages into `control`, and descriptors
+    // that are ours from now on.
     unsafe {
         let mut part = libc::CMSG_FIRSTHDR(&raw const message);
         while !part.is_null() {
@@ -274,7 +278,7 @@ pub(super) fn send(
     }
 }
 
-/// Ends a connection in both directions, so that whoever reads from it notices.
+/// Ends a connection in both directions, so that its reader notices.
 pub(super) fn shut(socket: &Descriptor) {
     if socket.is_ours() {
         // SAFETY: no memory is involved.
@@ -282,7 +286,8 @@ pub(super) fn shut(socket: &Descriptor) {
     }
 }
 
-/// A bell that any thread rings and the control thread waits for: a pipe, because its ends can be opened again by their names.
+/// A bell that any thread rings and the control thread waits for: a pipe, because its ends can be
+/// opened again by their names.
 #[derive(Debug)]
 pub(super) struct Bell {
     ear: Descriptor,
@@ -290,7 +295,7 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// One that is silent.
+    /// A bell that does not ring.
     ///
     /// # Errors
     /// If there are no descriptors to be had.
@@ -332,7 +337,7 @@ impl Bell {
         }
     }
 
-    /// Takes back what was rung.
+    /// Clears the bell.
     pub(super) fn hush(&self) {
         let mut rung = [0_u8; 256];
         let mut more = self.ear.is_ours();

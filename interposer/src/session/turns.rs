@@ -1,4 +1,4 @@
-//! The container's turns at its devices, as the daemon gives them and hears of them.
+//! The tenant's turns at its devices, as the daemon gives them and hears of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use super::Session;
 /// The first minor version of the protocol that has turns.
 const SINCE: u16 = 1;
 
-/// What the daemon hears of a turn.
+/// A report to the daemon about a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A call waits at the closed gate.
@@ -31,12 +31,13 @@ impl Session {
         device.map_or_else(Turn::default, |device| device.turn())
     }
 
-    /// What the control page says of a device.
+    /// The control page's line of a device.
     pub(crate) fn device(&self, column: usize) -> Option<&'static ControlDevice> {
         self.control().devices.get(column)
     }
 
-    /// What a thread sleeps on that wants to know of the next change of the control page. Another one once the daemon is another.
+    /// The futex word on which a thread sleeps until the next change of the control page. It is
+    /// another word under another daemon.
     pub(crate) fn changes(&self) -> &'static AtomicU32 {
         &self.control().header.changes
     }
@@ -46,7 +47,8 @@ impl Session {
         self.instance.load(Ordering::Relaxed)
     }
 
-    /// Whether the daemon has been heard of lately, at `now` on `CLOCK_MONOTONIC` (ns). Otherwise its turns do not count.
+    /// Whether the daemon's heartbeat is recent, at `now` on `CLOCK_MONOTONIC` (ns). Otherwise its
+    /// turns do not count.
     pub(crate) fn is_heard(&self, now: u64) -> bool {
         let heartbeat = self.control().header.heartbeat.load(Ordering::Relaxed);
         let is_fresh = now.saturating_sub(heartbeat) < HEARTBEAT_STALE;

@@ -1,10 +1,12 @@
-//! What the tests of the way in share: C programs compiled on the spot, and running them with and without the library.
+//! Shared helpers of the tests of interposition: C programs compiled on demand, run with and
+//! without the library.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The library under test: the one `GPUSHARE_TEST_LIBRARY` names, such as a packaged one, else that of the test's own build.
+/// The library under test: the one `GPUSHARE_TEST_LIBRARY` names, such as a packaged one, else that
+/// of the test's own build.
 pub(crate) fn library() -> PathBuf {
     if let Some(packaged) = std::env::var_os("GPUSHARE_TEST_LIBRARY") {
         return packaged.into();
@@ -67,7 +69,8 @@ pub(crate) fn driver_in(folder: &Path) -> PathBuf {
     driver
 }
 
-/// Runs `program` under `preload` (empty for none) and returns its standard output; anything else than success is a failure.
+/// Runs `program` under `preload` (empty for none) and returns its standard output; anything else
+/// than success is a failure.
 pub(crate) fn run(program: &Path, arguments: &[&str], preload: &[&Path]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -104,7 +107,7 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Says by name what a test could not do here.
+/// Prints the name of a test that could not run, and why.
 #[allow(clippy::print_stdout, reason = "a skip is read in the test's output")]
 pub(crate) fn skipped(why: &str) {
     println!("skipped: {why}");

@@ -1,4 +1,5 @@
-//! What one event takes while a hostile container has as many asks waiting as it may: 512 processes with 16 each.
+//! The time of one event while a hostile tenant has as many waiting asks as allowed: 512 processes
+//! with 16 each.
 //!
 //! `cargo run --release -p gpushare-core --example crowd`
 #![allow(

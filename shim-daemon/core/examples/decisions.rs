@@ -1,4 +1,5 @@
-//! How many asks a second the core decides, on one thread, with the clock of this program: the core has none.
+//! How many asks a second the core decides, on one thread, with the clock of this program: the core
+//! has none.
 //!
 //! `cargo run --release -p gpushare-core --example decisions`
 #![allow(
@@ -51,7 +52,7 @@ fn drain(world: &mut World) -> u64 {
     answers
 }
 
-/// Every container grows step by step to its limit and then shows all of it unused.
+/// Every tenant grows step by step to its limit and then shows all of it unused.
 fn measure(name: &str, limit: Bytes, bytes: Bytes) {
     let mut world = node(limit, CONTAINERS, LeasePolicy::default());
     let (mut events, mut answers, mut slowest) = (0_u64, 0_u64, 0);

@@ -1,4 +1,4 @@
-//! What the core wants done: the daemon carries decisions out in the order they are polled.
+//! The core's decisions. The daemon carries them out in the order in which they are polled.
 
 use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId, Ticket};
 use crate::lease::Lease;
@@ -10,42 +10,45 @@ use gpushare_protocol::units::Bytes;
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The container may run.
+    /// The tenant may run.
     Admit {
         /// Which.
         container: ContainerId,
     },
-    /// The registration or change does not hold; nothing changed.
+    /// The registration or change is refused; nothing changed.
     Refuse {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Why.
         error: SpecError,
     },
-    /// Store the container's grant in its control page. After a `ProcessGone` this comes before the dead slot is cleared.
+    /// Store the tenant's grant in its control page. After a `ProcessGone` this comes before the
+    /// dead slot is cleared.
     SetGrant {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
         /// The new grant.
         grant: Bytes,
     },
-    /// Lower the grant: store it, full fence, take back unused credit, read the page again, tell `Reclaimed`.
+    /// Lower the grant: store it, full fence, take back unused credit, read the page again, tell
+    /// `Reclaimed`.
     Reclaim {
         /// Names this reclaim.
         ticket: Ticket,
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
         /// The new grant.
         to: Bytes,
     },
-    /// Store the container's lease in its control page and wake its gates. Before the `Answer` to an `Open` it says what
-    /// the new context starts with; a container of which nothing was said has [`Lease::FREE`].
+    /// Store the tenant's lease in its control page and wake its gates. Sent before the `Answer` to
+    /// an `Open`, it is the lease that the new context starts with. A tenant without such a
+    /// decision has [`Lease::FREE`].
     Lease {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
@@ -54,7 +57,7 @@ pub enum Decision {
     },
     /// The answer to an ask.
     Answer {
-        /// Whose ask, and which.
+        /// The answered ask.
         ask: AskKey,
         /// What to tell it.
         answer: Answer,
@@ -64,7 +67,7 @@ pub enum Decision {
         /// Which.
         device: DeviceId,
     },
-    /// Send a signal to every process of the container.
+    /// Send a signal to every process of the tenant.
     Signal {
         /// Which.
         container: ContainerId,
@@ -73,16 +76,18 @@ pub enum Decision {
         /// Why, for its exit message and the event log.
         why: Why,
     },
-    /// Something an operator or a user may want to know.
+    /// Information for an operator or a user.
     Notice(Notice),
 }
 
-/// How an ask ended. Every ask ends in exactly one of these, unless its process or the asker itself gives up first.
+/// How an ask ended. Every ask ends in exactly one of these, unless its process or the asker itself
+/// gives up first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The container's grant is now at least what was needed; after `DriverRefused`, the driver may be asked again.
+    /// The tenant's grant is now at least the need; after `DriverRefused`, the driver may be asked
+    /// again.
     Granted {
-        /// The grant of the container on that device.
+        /// The grant of the tenant on that device.
         grant: Bytes,
     },
     /// Out-of-memory.
@@ -92,14 +97,14 @@ pub enum Answer {
 /// Why an ask was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// It would exceed the container's limit.
+    /// It would exceed the tenant's limit.
     OverLimit {
         /// The limit.
         limit: Bytes,
     },
-    /// No resolver of the container made room.
+    /// No resolver of the tenant made room.
     NoRoom {
-        /// What was missing.
+        /// The missing bytes.
         short: Bytes,
     },
     /// It waited its time.
@@ -107,11 +112,11 @@ pub enum Denial {
         /// How long.
         waited: Nanos,
     },
-    /// It and others waited on each other, and it was the lowest and youngest.
+    /// It and other asks waited for each other, and it was the lowest and youngest.
     Cycle,
-    /// The container has no quota on that device.
+    /// The tenant has no quota on that device.
     NoQuota,
-    /// The container is being ended.
+    /// The tenant is being ended.
     Ending,
     /// The process has too many asks waiting.
     TooMany,
@@ -128,18 +133,18 @@ pub enum Signal {
     Kill,
 }
 
-/// Why a container is ended.
+/// Why a tenant is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// Its burst is needed.
     Collision {
         /// Where.
         device: DeviceId,
-        /// By whom.
+        /// The tenant that wants the memory.
         wanted_by: ContainerId,
-        /// What it has charged on that device, or the device shows it to hold.
+        /// Its charges on that device, or the memory that the device shows for it if that is more.
         charged: Bytes,
-        /// What the driver takes there beside that, for its contexts and modules.
+        /// The driver's memory for its contexts and modules, beside the charges.
         overhead: Bytes,
     },
     /// It did no GPU work for its idle end.
@@ -151,69 +156,70 @@ pub enum Why {
 /// News without an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The container waits for admission.
+    /// The tenant waits for admission.
     Queued {
         /// Which.
         container: ContainerId,
     },
     /// An ask cannot be met now; it waits, and this is what for.
     Waiting {
-        /// Whose ask.
+        /// The waiting ask.
         ask: AskKey,
         /// Where.
         device: DeviceId,
-        /// What is missing.
+        /// The missing bytes.
         short: Bytes,
         /// When it gives up.
         until: Nanos,
-        /// Who decided so: `None` if the bytes are on their way.
+        /// The resolver that decided so: `None` if the bytes are on their way.
         by: Option<Resolver>,
     },
-    /// Facts alone broke the books: more is taken than may be. No grants until it is mended.
+    /// The device's own figures exceed the usable memory. No grants until they fit again.
     Overdrawn {
         /// Where.
         device: DeviceId,
         /// By how much.
         by: Bytes,
-        /// How much of the device is used by processes that are none of ours.
+        /// Memory of the device used by processes of no tenant.
         unmanaged: Bytes,
     },
-    /// The books of the device hold again.
+    /// The accounts of the device fit again.
     Balanced {
         /// Where.
         device: DeviceId,
     },
-    /// The device shows a container holding more than it was granted: a bypass, or a forged page.
+    /// The device shows a tenant holding more than it was granted: a bypass, or a forged page.
     Excess {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
         /// How much more.
         bytes: Bytes,
     },
-    /// The device never showed a context for which memory was set aside: it is given to others.
+    /// The device never showed a context for which memory was reserved: the reservation is
+    /// released.
     Lapsed {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Whose process.
+        /// The process's tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
         /// How much was set aside.
         bytes: Bytes,
     },
-    /// The container has done no GPU work for its `idle_after`.
+    /// The tenant has done no GPU work for its `idle_after`.
     Idle {
         /// Which.
         container: ContainerId,
     },
-    /// The container works again.
+    /// The tenant works again.
     Active {
         /// Which.
         container: ContainerId,
     },
-    /// The container will be ended unless something changes.
+    /// The tenant will be ended unless something changes.
     EndsSoon {
         /// Which.
         container: ContainerId,
@@ -222,13 +228,13 @@ pub enum Notice {
         /// By what.
         why: Why,
     },
-    /// A victim is spared: what it would have given is no longer needed or no longer there.
+    /// A victim is spared: its memory is no longer needed, or it no longer holds any.
     Spared {
         /// Which.
         container: ContainerId,
     },
-    /// A container did not drain in the bound: from now on others work beside it, and it owes what it takes beyond its
-    /// share. Said at most once in a while for each container and device.
+    /// A tenant did not drain within the bound. From now on other tenants run beside it, and time
+    /// beyond its share is billed to it. Reported at a limited rate for each tenant and device.
     Overrun {
         /// Which.
         container: ContainerId,
@@ -237,9 +243,10 @@ pub enum Notice {
         /// How long ago its gate was closed.
         after: Nanos,
     },
-    /// A process without a gate works on a device that several containers share: its work takes no turns.
+    /// A process without a gate works on a device that several tenants share: its work takes no
+    /// turns.
     Ungated {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,

@@ -1,5 +1,5 @@
-//! What happened: everything the core learns. Events may be late, doubled, out of order or lies; each handler says
-//! what it believes and how far.
+//! Events: everything the core learns. An event may be late, repeated, out of order or a lie; each
+//! handler says which part it believes.
 
 use crate::ids::{AskId, ContainerId, DeviceId, ProcessId, Ticket};
 use crate::lease::{Report, Work};
@@ -17,54 +17,57 @@ pub enum Event {
         /// Its memory.
         spec: DeviceSpec,
     },
-    /// A device fell off the bus. Its books are dropped and what waits for it is refused.
+    /// A device fell off the bus. Its accounts are dropped and its waiting asks are refused.
     DeviceLost {
         /// Which.
         device: DeviceId,
     },
-    /// A container wants to run. Answered by `Admitted`, `Queued` or `Refused`.
+    /// A tenant wants to run. Answered by `Admitted`, `Queued` or `Refused`.
     Register {
         /// Its id, never used before.
         container: ContainerId,
         /// Its limits.
         spec: ContainerSpec,
-        /// Since when it runs under a previous daemon: it is taken as it is, whatever room there is. `None`: it is new.
+        /// Since when it ran under a previous daemon: it is admitted unchanged, however little room
+        /// there is. `None`: it is new.
         running: Option<Nanos>,
     },
-    /// Its limits change while it runs. All of the change holds or none of it.
+    /// The limits of a running tenant change. All of the change applies or none of it.
     Set {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// All of the new limits.
         spec: ContainerSpec,
     },
-    /// The container is over: none of its processes will ask again.
+    /// The tenant has ended: none of its processes will ask again.
     ContainerGone {
         /// Which.
         container: ContainerId,
     },
-    /// A process of a container connected.
+    /// A process of a tenant connected.
     ProcessStarted {
         /// Its id, never used before.
         process: ProcessId,
-        /// Whose socket, pidfd and cgroup it came with.
+        /// The tenant of its socket, pidfd and cgroup.
         container: ContainerId,
-        /// Whether it maps this daemon's control page. One that lived under the previous daemon does not yet.
+        /// Whether it maps this daemon's control page. A process from the previous daemon does not
+        /// yet.
         adopted: bool,
-        /// Whether its gate can be closed: false for a library older than leases, whose work nothing holds back.
+        /// Whether its gate can be closed. `false` for a library older than leases: nothing holds
+        /// back its work.
         gated: bool,
     },
-    /// A process of the previous daemon tells what it holds. Believed up to the registered limit.
+    /// A process of the previous daemon presents its holdings. Believed up to the registered limit.
     Presented {
         /// Which process; ignored once it adopted this daemon's page.
         process: ProcessId,
         /// Where.
         device: DeviceId,
-        /// What it has charged.
+        /// Its charges.
         charged: Bytes,
-        /// What it may charge without asking.
+        /// Bytes that it may charge without asking.
         credit: Bytes,
-        /// The container's grant in the previous control page.
+        /// The tenant's grant in the previous control page.
         grant: Bytes,
     },
     /// A process now obeys this daemon's control page.
@@ -72,33 +75,33 @@ pub enum Event {
         /// Which.
         process: ProcessId,
     },
-    /// A process's connection ended, or came again. While it is away it can say nothing, and its gate is open: its turns are not
-    /// waited for.
+    /// A process's connection ended or was restored. While disconnected it cannot report, and its
+    /// gate is open: its turns are not waited for.
     Away {
         /// Which process.
         process: ProcessId,
         /// Whether it is away.
         away: bool,
     },
-    /// A process lives and holds nothing on a device any more, as far as can be told: it has become another program. What it held is
-    /// limbo until the device shows it no longer.
+    /// A live process holds no memory on a device any more, as far as can be told: it has become
+    /// another program. Its former memory is limbo until the device no longer shows it.
     Vacated {
         /// Which process.
         process: ProcessId,
         /// Where.
         device: DeviceId,
-        /// What its slot says it had charged there.
+        /// The charges in its slot there.
         charged: Bytes,
     },
     /// A dead process of the previous daemon may still hold memory.
     Remembered {
         /// Which: an id no living process has.
         process: ProcessId,
-        /// Whose it was.
+        /// Its tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
-        /// What it held.
+        /// The bytes it held.
         bytes: Bytes,
         /// The part of that which was charged.
         charged: Bytes,
@@ -107,65 +110,66 @@ pub enum Event {
     ProcessGone {
         /// Which.
         process: ProcessId,
-        /// What its slots said last, per device. A lie is set right by the next sample.
+        /// The last charges in its slots, per device. The next sample corrects a lie.
         charged: Vec<(DeviceId, Bytes)>,
     },
-    /// A process lives on and is no longer this: it registered anew, as another program perhaps.
+    /// A process lives on under a new registration, perhaps as another program.
     ProcessReplaced {
         /// Which.
         process: ProcessId,
         /// As for `ProcessGone`.
         charged: Vec<(DeviceId, Bytes)>,
     },
-    /// What the pages of a shared device's processes say of their work there: claims. Told when
-    /// [`World::due_samples`](crate::World::due_samples) asks for it.
+    /// Claims in the pages of a shared device's processes about their work there. Sent when
+    /// [`World::due_samples`](crate::World::due_samples) requests it.
     Served {
         /// Where.
         device: DeviceId,
-        /// Whose, and what.
+        /// The processes and their work.
         works: Vec<(ProcessId, Work)>,
     },
     /// A process wants a context on a device. Answered under `ask`.
     Open {
-        /// Who.
+        /// The process.
         process: ProcessId,
         /// Where.
         device: DeviceId,
         /// Its number.
         ask: AskId,
     },
-    /// A process's first context on a device is complete: a look will show what it takes. Nothing
-    /// is believed for it.
+    /// A process's first context on a device is complete: a look will show its cost. The report
+    /// itself changes no account.
     ContextMade {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Where.
         device: DeviceId,
     },
     /// A process needs a larger grant. Answered under `ask`.
     Ask {
-        /// Who.
+        /// The asking process.
         process: ProcessId,
         /// Where.
         device: DeviceId,
         /// Its number.
         ask: AskId,
-        /// What all processes of the container have charged, as seen under the container's lock.
+        /// What all processes of the tenant have charged, as seen under the tenant's lock.
         held: Bytes,
-        /// What it wants to charge now.
+        /// The bytes that it wants to charge now.
         bytes: Bytes,
-        /// What is left of its time to wait, if it waited before; the registered timeout is the most.
+        /// The rest of its time to wait, if it waited before; at most the registered timeout.
         patience: Option<Nanos>,
     },
-    /// The driver refused an allocation that was within the grant: some fact is wrong. Answered under `ask`.
+    /// The driver refused an allocation that was within the grant: some fact is wrong. Answered
+    /// under `ask`.
     DriverRefused {
-        /// Who.
+        /// The asking process.
         process: ProcessId,
         /// Where.
         device: DeviceId,
         /// Its number.
         ask: AskId,
-        /// What the container has charged, this allocation included.
+        /// The tenant's charges, including this allocation.
         held: Bytes,
         /// The size the driver refused.
         bytes: Bytes,
@@ -174,14 +178,14 @@ pub enum Event {
     },
     /// A waiting process gave up.
     Cancel {
-        /// Who.
+        /// The asking process.
         process: ProcessId,
         /// Which ask.
         ask: AskId,
     },
-    /// What a container's usage page says it has charged.
+    /// A tenant's charges, according to its usage page.
     Usage {
-        /// Whose page.
+        /// The page's tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
@@ -192,18 +196,18 @@ pub enum Event {
     Reclaimed {
         /// Which reclaim; an older one is ignored.
         ticket: Ticket,
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Where.
         device: DeviceId,
-        /// What its processes still hold as credit, after unused credit was taken back.
+        /// The credit that its processes still hold, after unused credit was taken back.
         held: Bytes,
         /// What NVML shows for its processes, where it can.
         used: Option<Bytes>,
     },
-    /// A container's GPU work moved on since it was last looked at.
+    /// A tenant's GPU work moved on since it was last looked at.
     Worked {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
     },
     /// A process reports of its gate.
@@ -212,16 +216,16 @@ pub enum Event {
         process: ProcessId,
         /// Where.
         device: DeviceId,
-        /// The turn it speaks of; about any other it is old news.
+        /// The turn it reports on. A report on any other turn is outdated.
         epoch: u64,
-        /// What it says.
+        /// The report.
         report: Report,
     },
     /// A look at the device itself.
     Sampled {
         /// Which.
         device: DeviceId,
-        /// What was seen.
+        /// The sample.
         sample: Sample,
     },
 }
@@ -229,13 +233,15 @@ pub enum Event {
 /// Device facts, from NVML.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When the look began: what happened before it shows in it. One older than the last is ignored.
+    /// When the look began: what happened before it shows in it. One older than the last is
+    /// ignored.
     pub taken: Nanos,
     /// Memory in use on the device.
     pub used: Bytes,
     /// Memory the driver could still give.
     pub free: Bytes,
-    /// The processes of registered containers that hold memory, living or dead. `None` where NVML cannot tell.
+    /// Processes of registered tenants that hold memory, live or dead. `None` where NVML cannot
+    /// list them.
     pub processes: Option<Vec<ProcessSample>>,
 }
 
@@ -244,8 +250,8 @@ pub struct Sample {
 pub struct ProcessSample {
     /// Which.
     pub process: ProcessId,
-    /// What the driver says it holds.
+    /// The memory that the driver shows for it.
     pub used: Bytes,
-    /// What its slot said it had charged, if the slot was the same before and after the sample.
+    /// The charges in its slot, if the slot was the same before and after the sample.
     pub charged: Option<Bytes>,
 }

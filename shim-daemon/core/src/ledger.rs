@@ -1,9 +1,10 @@
-//! The books of one device.
+//! The accounts of one device.
 //!
-//! Two sums are kept. *Taken* is what is or may be used now: grants, overhead, excess, limbo, unmanaged. It must not pass
-//! the usable memory (I1). *Firm* is what may not be taken back: requests instead of the grants below them, grants
-//! only as far as they cannot be taken back. As long as it fits too, a container within its request can always be
-//! served by taking back what others only borrowed.
+//! Two sums are kept. *Taken* is memory that is or may be used now: grants, overhead, excess,
+//! limbo, unmanaged. It must not exceed the usable memory (I1). *Firm* is memory that may not be
+//! taken back: requests instead of the grants below them, and grants only as far as they cannot be
+//! taken back. As long as firm fits too, a tenant within its request can always be served by taking
+//! back borrowed memory.
 
 mod account;
 mod looks;
@@ -33,17 +34,17 @@ pub(crate) struct Device {
     limbo: BTreeMap<ProcessId, Limbo>,
     /// What accounts freed that the device still showed in use, kept as they change.
     late: Bytes,
-    /// When the device is looked at again for somebody who waits.
+    /// When to look at the device again for a waiting ask.
     pub(crate) looks: Looks,
-    /// Limbo of containers that are gone.
+    /// Limbo of tenants that have ended.
     orphaned: Bytes,
-    /// Memory of processes that are none of ours.
+    /// Memory of processes that belong to no tenant.
     unmanaged: Bytes,
     /// How far facts have pushed *taken* above the usable memory. Decisions never raise it.
     overdrawn: Bytes,
-    /// When the last sample was taken, and what the driver could still give.
+    /// When the last sample was taken, and how much memory the driver could still give.
     sampled: Option<(Nanos, Bytes)>,
-    /// When a reclaim last found that the device still shows as used what its container has freed.
+    /// When a reclaim last found that the device still shows memory that its tenant has freed.
     lagged: Option<Nanos>,
 }
 
@@ -78,7 +79,7 @@ impl Device {
         self.spec.class
     }
 
-    /// Memory of processes that are none of ours.
+    /// Memory of processes that belong to no tenant.
     pub(crate) fn unmanaged(&self) -> Bytes {
         self.unmanaged
     }
@@ -87,7 +88,7 @@ impl Device {
         self.unmanaged = bytes;
     }
 
-    /// When the last sample was taken, and what the driver could still give.
+    /// When the last sample was taken, and how much memory the driver could still give.
     pub(crate) fn sampled(&self) -> Option<(Nanos, Bytes)> {
         self.sampled
     }
@@ -108,7 +109,7 @@ impl Device {
         }
     }
 
-    /// When a reclaim last found that the device still shows as used what its container has freed.
+    /// When a reclaim last found that the device still shows memory that its tenant has freed.
     pub(crate) fn lagged(&self) -> Option<Nanos> {
         self.lagged
     }
@@ -187,7 +188,7 @@ impl Device {
         self.sum + Room::both(self.orphaned + self.unmanaged)
     }
 
-    /// What its accounts were granted and do not use.
+    /// The granted and unused memory of its accounts.
     pub(crate) fn unused(&self) -> Bytes {
         self.unused
     }
@@ -202,14 +203,15 @@ impl Device {
         self.total().taken - self.spec.usable()
     }
 
-    /// Facts changed: takes over the deficit they made. Says whether the device became or ceased to be overdrawn.
+    /// Facts changed: takes over the deficit they made. Says whether the device became or ceased to
+    /// be overdrawn.
     pub(crate) fn facts_changed(&mut self) -> Option<Bytes> {
         let (before, after) = (self.overdrawn, self.deficit());
         self.overdrawn = after;
         (before.is_zero() != after.is_zero()).then_some(after)
     }
 
-    /// Forgets a deficit as far as it is gone. Says whether the books hold again.
+    /// Reduces a deficit by the part that is gone. Returns whether the accounts fit again.
     pub(crate) fn mended(&mut self) -> bool {
         let before = self.overdrawn;
         self.overdrawn = before.min(self.deficit());
@@ -229,7 +231,7 @@ impl Device {
         });
     }
 
-    /// The device shows what it still holds of a dead process; nothing ends its limbo.
+    /// Limbo of a dead process that the device shows to persist; no timer ends it.
     pub(crate) fn exhume(&mut self, process: ProcessId, holds: Bytes) {
         let Some(entry) = self.limbo.get_mut(&process) else {
             return;
@@ -245,7 +247,8 @@ impl Device {
         });
     }
 
-    /// What was `before` in limbo is now `after`: of a container, whose account may change by more, or of those that are gone.
+    /// Limbo changes from `before` to `after`: of a tenant, whose account may grow, or of tenants
+    /// that have ended.
     fn change_limbo(
         &mut self,
         owner: Option<ContainerId>,
@@ -263,12 +266,14 @@ impl Device {
         }
     }
 
-    /// Whether bytes are on the device that its books say are free or will be: a look may show them gone.
+    /// Whether the device holds bytes that its accounts show as free, or will: a look may show them
+    /// gone.
     pub(crate) fn may_return(&self) -> bool {
         !self.late.is_zero() || !self.limbo.is_empty()
     }
 
-    /// Recomputes the books from their parts and compares: `Err` says what is wrong. I1 is part of it.
+    /// Recomputes the accounts from their parts and compares: `Err` describes a difference.
+    /// Includes I1.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sum = self
             .accounts
@@ -315,7 +320,7 @@ impl Device {
         })
     }
 
-    /// What each account has of charged limbo is what its dead make.
+    /// Each account's charged limbo is the sum over its dead processes.
     fn check_limbo_charged(&self) -> Result<(), String> {
         self.accounts.iter().try_for_each(|(container, account)| {
             let own = |entry: &&Limbo| entry.container == Some(*container);

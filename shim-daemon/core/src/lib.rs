@@ -1,16 +1,20 @@
-//! The node daemon's brain: who may hold how much of which device, and what happens when that does not fit.
+//! The node daemon's brain: how much of which device each tenant may hold, and the resolution of
+//! collisions.
 //!
-//! A pure state machine. [`World::handle`] takes the time and an event, [`World::next_timeout`] says when it wants to be
-//! woken without one, [`World::poll_decision`] gives what is to be done. It has no clock, does no I/O and starts no
-//! thread, so a day on a large node is a test of seconds and every failure repeats from its seed.
+//! A pure state machine. [`World::handle`] takes the time and an event, [`World::next_timeout`] is
+//! the time of the next call without an event, and [`World::poll_decision`] returns decisions. It
+//! has no clock, does no I/O and starts no thread. So a day on a large node is a test of seconds,
+//! and every failure repeats from its seed.
 //!
-//! What always holds:
-//! * I1: per device, grants + overhead + excess + limbo + unmanaged are at most capacity less reserve; if facts alone
-//!   break that, nothing new is granted until it holds again.
-//! * I3: only a container that uses more than its request is ever ended for a collision, and nobody who could be spared.
+//! Invariants:
+//! * I1: per device, grants + overhead + excess + limbo + unmanaged are at most capacity less
+//!   reserve. If facts alone break it, no memory is granted until it holds again.
+//! * I3: only a tenant that uses more than its request is ever ended for a collision, and no tenant
+//!   that could be spared.
 //! * I4: every ask ends in a grant or an out-of-memory, the latter at its timeout at the latest.
 //!
-//! (I2, that charges never exceed the limit, is the clients' side of the same books: no grant is ever raised above it.)
+//! (I2, that charges never exceed the limit, is enforced by the clients: no grant is ever raised
+//! above the limit.)
 #![forbid(unsafe_code)]
 #![deny(
     clippy::disallowed_methods,

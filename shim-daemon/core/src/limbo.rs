@@ -4,27 +4,27 @@ use crate::ids::ContainerId;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
-/// What one dead process still holds on one device.
+/// Memory that one dead process still holds on one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limbo {
-    /// Whose process it was, as long as that is registered.
+    /// The process's tenant, as long as that is registered.
     pub(crate) container: Option<ContainerId>,
-    /// What it held when it died, then what samples show.
+    /// Its memory when it died; later the memory that samples show.
     pub(crate) bytes: Bytes,
     /// The part of `bytes` that was charged: it counts against the tenant's limit until it is gone.
     pub(crate) charged: Bytes,
-    /// What its page said of that.
+    /// The part of it that its page showed.
     pub(crate) told: Bytes,
-    /// What its contexts took beside its charges, as measured or as reserved for them.
+    /// Its contexts' memory beside its charges, as measured or as reserved.
     pub(crate) overhead: Bytes,
     /// When it died.
     pub(crate) since: Nanos,
-    /// Whether it was being ended: somebody may wait for just these bytes.
+    /// Whether it was being ended: an ask may wait for just these bytes.
     pub(crate) ended: bool,
 }
 
 impl Limbo {
-    /// One more part of the same process is dead. What is said of it must not be older than that.
+    /// Another part of the same process is dead. Samples about it must not be older.
     pub(crate) fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.charged += other.charged;
@@ -34,7 +34,8 @@ impl Limbo {
         self.ended |= other.ended;
     }
 
-    /// The device shows that it still holds so much: charges beside its overhead, and no less of them than its page said.
+    /// The device shows how much the process still holds: its charges beside its overhead, and at
+    /// least the charges in its page.
     pub(crate) fn shows(&mut self, holds: Bytes) {
         self.bytes = holds;
         let most = (holds - self.overhead).max(self.told).min(holds);

@@ -1,8 +1,9 @@
-//! What a context costs, learned per (GPU, driver) class.
+//! The cost of a context, measured per (GPU, driver) class.
 //!
-//! The driver takes memory for every process beyond what it asks for, and takes it before the first allocation. So it is
-//! reserved ahead by what earlier processes took. Learning goes up at once and down slowly: an estimate that is too low
-//! breaks the books, one that is too high only idles some memory for a while.
+//! The driver takes memory for every process beyond its allocations, before the first allocation.
+//! So this memory is reserved ahead, by the measurements of earlier processes. The estimate rises
+//! at once and falls slowly: an estimate that is too low breaks the accounts, one that is too high
+//! only idles some memory for a while.
 
 use crate::ids::CostClass;
 use gpushare_protocol::units::Bytes;
@@ -23,7 +24,8 @@ impl Costs {
         self.learned.get(&class).copied().unwrap_or(first)
     }
 
-    /// A process of this class was measured for the first time. `most` bounds what one tenant can make others reserve.
+    /// A process of this class was measured for the first time. `most` bounds the reservation that
+    /// one tenant can cause for others.
     pub(crate) fn learn(&mut self, class: CostClass, measured: Bytes, most: Bytes) {
         let measured = measured.min(most);
         let cost = self.learned.entry(class).or_insert(measured);

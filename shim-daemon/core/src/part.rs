@@ -1,9 +1,9 @@
-//! What is guaranteed to a container that names only a limit, and that in percent.
+//! The guarantee of a tenant with only a limit, in percent.
 //!
-//! Half of a device twice is more than the device, because each tenant's context takes memory
-//! beside what it asked for. So the implied request leaves room for the contexts of as many tenants
+//! Twice half of a device is more than the device, because each tenant's context takes memory
+//! beside its allocations. So the implied request leaves room for the contexts of as many tenants
 //! as such parts fit the device. With a part `p` of `u` usable bytes, `n = floor(1 / p)` tenants,
-//! and contexts of `c` bytes, a tenant is guaranteed `p * (u - n * c)`; with its own context that
+//! and contexts of `c` bytes, a tenant is guaranteed `p * (u - n * c)`. With its own context that
 //! is `p * u + c * (1 - n * p)`, and `n` such tenants fit as long as their contexts alone do.
 
 use gpushare_protocol::units::Bytes;
@@ -16,7 +16,7 @@ const WHOLE: u64 = 100_000_000;
 pub struct Implied {
     /// Millionths of a percent, 1 to 100,000,000.
     part: u64,
-    /// What it may come to at most, whatever the device has.
+    /// The upper bound, for any device.
     most: Bytes,
 }
 
@@ -30,8 +30,8 @@ impl Implied {
         }
     }
 
-    /// What is guaranteed of `usable` bytes to a container whose own contexts take `overhead`,
-    /// rounded down.
+    /// The guarantee, of `usable` bytes, to a tenant whose own contexts take `overhead`, rounded
+    /// down.
     pub fn request(self, usable: Bytes, overhead: Bytes) -> Bytes {
         let tenants = WHOLE / self.part;
         let kept = Bytes(overhead.0.saturating_mul(tenants));

@@ -1,9 +1,9 @@
-//! Amounts of a device's memory in its two books: what is taken, and what is firm.
+//! Amounts of a device's memory in its two sums: taken and firm.
 
 use gpushare_protocol::units::Bytes;
 use std::ops::{Add, AddAssign, Sub};
 
-/// An amount in both books.
+/// An amount in both sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Memory that is or may be used now.
@@ -13,7 +13,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The same amount in both books.
+    /// The same amount in both sums.
     pub(crate) fn both(bytes: Bytes) -> Self {
         Self {
             taken: bytes,
@@ -21,12 +21,12 @@ impl Room {
         }
     }
 
-    /// Whether nothing is left in either book.
+    /// Whether both amounts are zero.
     pub(crate) fn is_zero(self) -> bool {
         self == Self::default()
     }
 
-    /// Whether it fits into `other` in both books.
+    /// Whether it fits into `other` in both sums.
     pub(crate) fn within(self, other: Self) -> bool {
         self.taken <= other.taken && self.firm <= other.firm
     }

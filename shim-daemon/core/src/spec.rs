@@ -1,4 +1,4 @@
-//! What the daemon tells the core about devices, containers and its own policy.
+//! The daemon's description of devices, tenants and its own policy, for the core.
 
 use crate::ids::{CostClass, DeviceId, Gang};
 use crate::lease::{Compute, LeasePolicy};
@@ -11,22 +11,22 @@ use gpushare_protocol::units::{Bytes, Permille};
 /// A device as registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceSpec {
-    /// Memory that processes can use, in bytes: what NVML calls total less what it calls reserved.
+    /// Memory that processes can use, in bytes: NVML's total less its reserved memory.
     pub capacity: Bytes,
     /// Bytes never given out: room for the driver's own growth and for fragmentation.
     pub reserve: Bytes,
-    /// Whose context cost it shares.
+    /// Devices of the same class share the cost of a context.
     pub class: CostClass,
 }
 
 impl DeviceSpec {
-    /// What may be given out: capacity less reserve.
+    /// Memory that may be granted: capacity less reserve.
     pub fn usable(&self) -> Bytes {
         self.capacity - self.reserve
     }
 }
 
-/// A container's memory on one device. Bytes; `request` is at most `limit`.
+/// A tenant's memory on one device. Bytes; `request` is at most `limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// The guaranteed part.
@@ -35,51 +35,53 @@ pub struct Quota {
     pub limit: Bytes,
 }
 
-/// The worst that others' collisions may do to a container.
+/// The worst effect of other tenants' collisions on a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemptible {
-    /// Nothing: what it holds it keeps until it frees it.
+    /// None: it keeps its memory until it frees it.
     #[default]
     Never,
     /// It may be ended while it holds more than its request.
     Kill,
 }
 
-/// A container as registered: the law, whatever its environment says.
+/// A tenant as registered: these limits apply, whatever its environment contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSpec {
     /// The devices it may use, each once.
     pub quotas: Vec<(DeviceId, Quota)>,
-    /// Devices among them on which the request is implied by a limit in percent: there it follows
-    /// what contexts take, and what `quotas` says of it is replaced.
+    /// Devices on which the request is implied by a limit in percent. There it follows the cost of
+    /// contexts, and replaces the one in `quotas`.
     pub implied: Vec<(DeviceId, Implied)>,
-    /// Its share of the time of devices, each of them one of `quotas` and named once. One not named: no cap, an equal share.
+    /// Its share of the time of devices, each of them one of `quotas` and named once. One not
+    /// named: no cap, an equal share.
     pub compute: Vec<(DeviceId, Compute)>,
     /// 0 to 1000, higher first.
     pub priority: u16,
-    /// Resolvers tried in order when a wanted grant does not fit. Empty means out-of-memory at once.
+    /// Resolvers tried in order when a wanted grant does not fit. Empty means out-of-memory at
+    /// once.
     pub on_collision: Vec<Resolver>,
     /// Longest one of its allocations may block.
     pub wait_timeout: Nanos,
     /// No GPU work for this long makes it idle.
     pub idle_after: Nanos,
-    /// What collisions of others may do to it.
+    /// The effect of other tenants' collisions on it.
     pub preemptible: Preemptible,
-    /// Ends it after this long without GPU work (interactive containers).
+    /// Ends it after this long without GPU work (interactive tenants).
     pub idle_end: Option<Nanos>,
-    /// Ends it this long after its admission (interactive containers).
+    /// Ends it this long after its admission (interactive tenants).
     pub run_limit: Option<Nanos>,
-    /// The gang it belongs to: what its kernels may wait for on the device.
+    /// Its gang: the tenants on whose kernels its kernels may wait.
     pub gang: Option<Gang>,
 }
 
-/// Why a registration or a change is refused. `Display` says the numbers and what would be accepted.
+/// Why a registration or a change is refused. `Display` gives the numbers and the accepted values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The container is registered already, or its id was used before.
+    /// The tenant is registered already, or its id was used before.
     #[error("the container is registered already")]
     Registered,
-    /// A change for a container that is not registered.
+    /// A change for a tenant that is not registered.
     #[error("no such container")]
     Unknown,
     /// It names a device the node does not have, or names one twice.
@@ -93,7 +95,7 @@ pub enum SpecError {
     AboveLimit {
         /// Where.
         device: DeviceId,
-        /// What was asked.
+        /// The requested quota.
         quota: Quota,
     },
     /// The guaranteed part of the device's time is above the cap.
@@ -101,19 +103,19 @@ pub enum SpecError {
     ComputeAboveLimit {
         /// Where.
         device: DeviceId,
-        /// What was asked.
+        /// The requested part.
         request: Permille,
         /// The cap.
         limit: Permille,
     },
-    /// So much of the device's time is guaranteed to others that this request could not be kept.
+    /// The guarantees of other tenants leave too little of the device's time for this request.
     #[error(
-        "on {device:?} the compute request of {request} is {short} too much beside those of others"
+        "on {device:?} the compute request of {request} exceeds the rest beside other tenants' requests by {short}"
     )]
     ComputeTaken {
         /// Where.
         device: DeviceId,
-        /// What was asked.
+        /// The requested part.
         request: Permille,
         /// How much is missing.
         short: Permille,
@@ -123,12 +125,12 @@ pub enum SpecError {
     TooLarge {
         /// Where.
         device: DeviceId,
-        /// What was asked.
+        /// The requested bytes.
         request: Bytes,
         /// The most that could ever be guaranteed there.
         most: Bytes,
     },
-    /// A raised request does not fit beside what is promised to others now.
+    /// A raised request does not fit beside the current guarantees of other tenants.
     #[error("on {device:?} {short} are missing to guarantee that request now")]
     NoRoom {
         /// Where.
@@ -142,7 +144,7 @@ pub enum SpecError {
 }
 
 impl ContainerSpec {
-    /// What can be told without knowing the node: quotas and the order of resolvers.
+    /// Checks everything that does not depend on the node: quotas and the order of resolvers.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         for (at, (device, quota)) in self.quotas.iter().enumerate() {
             if self.quotas[..at].iter().any(|(other, _)| other == device) {
@@ -196,7 +198,7 @@ impl ContainerSpec {
             .map_or_else(Compute::default, |(_, compute)| *compute)
     }
 
-    /// What its limit implies on `device`, if its request is not its own.
+    /// The request that its limit implies on `device`, if it has none of its own.
     pub fn implied(&self, device: DeviceId) -> Option<Implied> {
         let mut implied = self.implied.iter();
         implied
@@ -216,11 +218,12 @@ impl ContainerSpec {
 /// The node's own settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Grants are raised to multiples of this while memory is plenty, so that few allocations have to ask.
+    /// Grants are raised to multiples of this while memory is plenty, so that few allocations have
+    /// to ask.
     pub step: Bytes,
-    /// What a first context is expected to take before one was measured.
+    /// The expected memory of a first context before one was measured.
     pub first_overhead: Bytes,
-    /// The most overhead believed of one process; what it holds beyond counts as excess of its container.
+    /// The most overhead believed of one process; memory beyond it counts as excess of its tenant.
     pub most_overhead: Bytes,
     /// From SIGTERM to SIGKILL.
     pub term_grace: Nanos,
@@ -228,22 +231,24 @@ pub struct Policy {
     pub kill_grace: Nanos,
     /// How long limbo counts as coming: a forked child may keep it for ever.
     pub limbo_grace: Nanos,
-    /// The same for limbo of containers that were ended: who had them ended waits for it, and nobody else is ended instead.
+    /// The same for limbo of ended tenants: the ask for which they were ended waits for it, and no
+    /// other tenant is ended instead.
     pub victim_grace: Nanos,
     /// How long waiters must be stuck on each other before one of them is refused.
     pub cycle_grace: Nanos,
     /// How long after memory was set aside for a process's context the device must have shown that
     /// process; else it is given up.
     pub open_grace: Nanos,
-    /// How long an ask that would be refused at once waits for what is set aside by guess to be
+    /// How long an ask that would be refused at once waits until estimated reservations are
     /// measured.
     pub guess_grace: Nanos,
-    /// How long before an idle end or a run limit the container is warned.
+    /// How long before an idle end or a run limit the tenant is warned.
     pub end_warning: Nanos,
     /// Most asks one process may have waiting; threads beyond that are refused.
     pub most_waiting: usize,
-    /// Once so many asks of a container wait, each of its processes may have one more only if it has none: every event on a
-    /// device looks at all that wait there, and others' answers wait for that.
+    /// Once this many asks of a tenant wait, a process of it may add one only if it has none
+    /// waiting. Every event on a device visits all asks that wait there, and delays other tenants'
+    /// answers.
     pub most_waiting_together: usize,
     /// How turns on devices are dealt.
     pub lease: LeasePolicy,
@@ -264,13 +269,14 @@ impl Policy {
         }
     }
 
-    /// How long an ask within its request waits, whatever its own patience: as long as ending a victim takes that then gives back what
-    /// it held.
+    /// How long an ask within its request waits, whatever its own timeout: as long as it takes to
+    /// end a victim and get its memory back.
     pub(crate) fn least_guarantee(&self) -> Nanos {
         self.ladder() + self.limbo_grace
     }
 
-    /// How long one is expected to take at most: a victim gives nothing back, and the next one walks the whole ladder.
+    /// The longest time to end one victim: a victim gives nothing back, and the next one walks the
+    /// whole ladder.
     pub fn guarantee(&self) -> Nanos {
         self.victim_grace + self.ladder() + self.limbo_grace
     }

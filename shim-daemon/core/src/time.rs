@@ -1,9 +1,10 @@
-//! Time. Amounts of memory are the protocol's [`Bytes`](gpushare_protocol::units::Bytes); both stop at the ends of
-//! their range instead of wrapping.
+//! Time. Amounts of memory are the protocol's [`Bytes`](gpushare_protocol::units::Bytes); both stop
+//! at the ends of their range instead of wrapping.
 
 use std::ops::{Add, Sub};
 
-/// A point in time or a span of it, in nanoseconds. Points count from any fixed origin of a clock that never goes back.
+/// A point in time or a span of it, in nanoseconds. Points count from any fixed origin of a clock
+/// that never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 

@@ -1,19 +1,19 @@
-//! Timers by name: setting one again moves it. Nothing here reads a clock.
+//! Named timers: setting one again moves it. This module reads no clock.
 
 use crate::ids::{AskKey, ContainerId, DeviceId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a time is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The recovery after a restart is over.
     Recovered,
     /// An ask has waited its time.
     Patience(AskKey),
-    /// A container may have become idle.
+    /// A tenant may have become idle.
     Idle(ContainerId),
-    /// A container must be warned or ended.
+    /// A tenant must be warned or ended.
     End(ContainerId),
     /// The next step of a kill ladder.
     Ladder(ContainerId),
@@ -21,11 +21,11 @@ pub(crate) enum Timer {
     Settle(DeviceId),
     /// Look whether waiters wait on each other.
     Cycle,
-    /// A device is looked at again for those that wait.
+    /// Look at a device again for waiting asks.
     Look(DeviceId),
-    /// A device is looked at again because some of what is set aside there is a guess.
+    /// Look at a device again because some reservations there are estimates.
     Guess(DeviceId),
-    /// A turn on a device may be over, or somebody's may begin.
+    /// A turn on a device may be over, or another may begin.
     Turn(DeviceId),
 }
 
@@ -74,7 +74,7 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes one that is due.
+    /// Takes a due timer.
     pub(crate) fn take_due(&mut self) -> Option<Timer> {
         let (at, timer) = *self.due.first()?;
         if at > self.now {

@@ -1,4 +1,4 @@
-//! The world: all devices, containers, processes and asks of a node, and the loop that moves them.
+//! The world: all devices, tenants, processes and asks of a node, and the loop that moves them.
 //!
 //! Each file below this one is one subject. They share the parts of the world that are declared
 //! here, each a type of its own whose state only its methods touch.
@@ -47,14 +47,14 @@ pub struct World {
     policy: Policy,
     timers: Timers,
     ledger: Ledger,
-    /// Whose turn it is on each device.
+    /// The compute schedule of each device.
     leases: Leases,
     tenants: Tenants,
     asks: Asks,
     pauses: Pauses,
     decisions: VecDeque<Decision>,
     costs: Costs,
-    /// After a restart: until then clients present what they hold and nothing new is granted.
+    /// After a restart: until then clients present their holdings and no new memory is granted.
     recovering: bool,
 }
 
@@ -75,8 +75,8 @@ impl World {
         }
     }
 
-    /// A node whose previous daemon died: until `until` clients present what they hold, nobody is admitted that did not
-    /// run already, and asks wait.
+    /// A node whose previous daemon died. Until `until` clients present their holdings, only
+    /// tenants that already ran are admitted, and asks wait.
     pub fn recovering(policy: Policy, until: Nanos) -> Self {
         let mut world = Self::new(policy);
         world.recovering = true;
@@ -211,20 +211,21 @@ impl World {
         }
     }
 
-    /// When `advance` is wanted if nothing happens before.
+    /// When to call `advance` if no event comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.timers.next()
     }
 
-    /// The next thing to do, in order.
+    /// The next decision, in order.
     pub fn poll_decision(&mut self) -> Option<Decision> {
         self.decisions.pop_front()
     }
 
-    /// Recomputes everything and compares it with what is kept. `Err` says what is broken; for tests and for `doctor`.
+    /// Recomputes everything and compares it with the kept state. `Err` describes a difference; for
+    /// tests and for `doctor`.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         self.tenants.check()?;
         for device in self.ledger.devices() {
@@ -255,7 +256,8 @@ impl World {
         self.decide(Decision::Notice(notice));
     }
 
-    /// Facts about a device changed: says so if its books broke or mended, and serves whom it can.
+    /// Facts about a device changed: reports if its accounts broke or recovered, and serves the
+    /// asks that fit.
     fn facts_changed(&mut self, device: DeviceId) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -281,7 +283,7 @@ impl World {
         }
     }
 
-    /// The devices a container has a quota on.
+    /// The devices a tenant has a quota on.
     fn devices_of(&self, container: ContainerId) -> Vec<DeviceId> {
         let known = self.tenants.get(container);
         let quotas = known.map(|known| &known.spec().quotas);

@@ -1,4 +1,4 @@
-//! Who may start, who queues, and what a change of limits does.
+//! Which tenants start, which queue, and the effects of a change of limits.
 
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
@@ -237,7 +237,7 @@ fn a_limit_below_the_use_follows_it_down_and_then_holds() {
     assert_eq!(
         node.world.account(container, device).unwrap().grant,
         gib(10),
-        "what is unused is taken at once"
+        "unused memory is taken at once"
     );
     let ask = node.want(process, device, Bytes(1));
     assert_eq!(node.denied(ask), Some(Denial::OverLimit { limit: gib(4) }));

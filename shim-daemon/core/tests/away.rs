@@ -1,15 +1,17 @@
-//! A process whose connection has ended can say nothing, and its gate is open: nobody waits for it, until it is back.
+//! A process whose connection has ended cannot report, and its gate is open: no tenant waits for it
+//! until it reconnects.
 
 use gpushare_core::lease::{Input, LeaseKind, Schedule};
 use gpushare_core::{Compute, ContainerId, LeasePolicy, Nanos, ProcessId};
 
 const ONE: ContainerId = ContainerId(1);
 const TWO: ContainerId = ContainerId(2);
-/// Of the first container, and of the second one.
+/// Of the first tenant, and of the second one.
 const A: ProcessId = ProcessId(10);
 const B: ProcessId = ProcessId(20);
 
-/// Two containers with a process each; nobody is let in beside one that has not drained. The second waits for the first.
+/// Two tenants with a process each; no tenant starts beside one that has not drained. The second
+/// waits for the first.
 struct Device {
     schedule: Schedule,
     now: Nanos,

@@ -1,4 +1,5 @@
-//! Hard caps in virtual time: kept in every window of a second, alone and among others, and not eaten by pauses.
+//! Hard caps in virtual time: kept in every window of a second, alone and among others, and not
+//! eaten by pauses.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -55,7 +56,8 @@ fn a_cap_holds_in_every_second_for_kernels_up_to_eight_milliseconds() {
     }
 }
 
-/// Under a cap, alone on a host that is late: the mean, and the least and the most of any window of a second.
+/// Under a cap, alone on a host that is late: the mean, and the least and the most of any window of
+/// a second.
 fn late(percent: u16, length: Length, stall: u64) -> (f64, f64, f64) {
     let mut machine = Machine::new(u64::from(percent));
     machine.host = Host::loaded(Nanos::millis(stall), u64::from(percent));
@@ -90,7 +92,8 @@ fn a_host_that_stands_still_gives_a_capped_tenant_nothing() {
     for percent in [10, 30, 50, 90] {
         let want = f64::from(percent) / 100.0;
         let (mean, least, most) = late(percent, fixed(500), 30);
-        // 15 to 30 ms every 1.5 s, and two of these within a second now and then; they are billed if it holds the device.
+        // 15 to 30 ms every 1.5 s, and two of these within a second now and then; they are billed
+        // if it holds the device.
         assert!(mean >= want - 0.02 && mean <= want);
         assert!(least >= want - 0.08 && most <= want + 0.02);
     }
@@ -148,7 +151,8 @@ fn a_loop_that_synchronises_is_held_to_its_cap_by_the_time_it_holds() {
 
 #[test]
 fn pauses_do_not_eat_a_cap() {
-    // A millisecond's work every 10 ms or so is far below 50 %: nothing of it may be held back for long.
+    // A millisecond's work every 10 ms or so is far below 50 %: nothing of it may be held back for
+    // long.
     let program = Program::Requests(fixed(250), 4, Nanos::millis(9));
     let mut machine = Machine::new(1);
     machine.start(1, PRIORITY, cap(50), program);
@@ -180,7 +184,7 @@ fn request_and_limit_alike_give_that_much_among_others_too() {
         let share = machine.meter.share(FIRST);
         let (_, most) = machine.meter.windows(FIRST, Nanos::millis(100));
         println!(
-            "{percent} % as request and limit beside seven others: {:.2} %, at most {:.2} % of a second",
+            "{percent} % as request and limit beside seven other tenants: {:.2} %, at most {:.2} % of a second",
             100.0 * share,
             100.0 * most
         );
@@ -210,7 +214,7 @@ fn what_a_cap_leaves_goes_to_others() {
 
 #[test]
 fn a_newcomer_beside_one_held_by_its_cap_waits_for_nobodys_past() {
-    // The capped one is behind all the time; whoever comes must not be taken for as far behind as that.
+    // The capped tenant is behind all the time; a newcomer must not start that far behind.
     let mut machine = Machine::new(1);
     machine.start(1, PRIORITY, cap(10), Program::Deep(fixed(100)));
     machine.start(2, PRIORITY, Compute::default(), Program::Deep(fixed(100)));

@@ -1,4 +1,5 @@
-//! Priority in virtual time: how soon a higher class runs, what a lower one keeps, and how soon an idle device is given up.
+//! Priority in virtual time: how soon a higher class runs, how much a lower one keeps, and how soon
+//! an idle device is given up.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -40,10 +41,7 @@ fn a_higher_class_runs_within_three_milliseconds() {
         println!("preemption of a deep queue of {micros} us kernels: p50 {half} us, p99 {most} us");
         assert!(most <= 3_000, "kernels of {micros} us: p99 {most} us");
         let share = machine.meter.share(ContainerId(2));
-        assert!(
-            share > 0.8,
-            "what the higher class leaves goes to the lower: {share}"
-        );
+        assert!(share > 0.8, "the lower class gets the rest: {share}");
     }
 }
 
@@ -133,10 +131,7 @@ fn equals_share_beside_what_a_lower_class_is_guaranteed() {
         shares.map(|share| 100.0 * share)
     );
     assert!((shares[0] - 0.35).abs() <= 0.01 && (shares[1] - 0.35).abs() <= 0.01);
-    assert!(
-        (shares[2] - 0.3).abs() <= 0.01,
-        "and it has what it is guaranteed"
-    );
+    assert!((shares[2] - 0.3).abs() <= 0.01, "and it gets its guarantee");
 }
 
 #[test]

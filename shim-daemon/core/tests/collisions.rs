@@ -1,4 +1,5 @@
-//! Two containers want what only one can have: who gets it, who waits, who is ended. Each behaviour with its opposite.
+//! Two tenants want memory that only one can have: which gets it, which waits, which is ended. Each
+//! behaviour with its opposite.
 
 use crate::node::{Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{Bytes, ContainerSpec, Denial, Nanos, Preemptible, Resolver};

@@ -1,5 +1,6 @@
-//! Compute in the world: who takes turns, from when to when, and which shares are refused. How turns are dealt is the
-//! schedule's own: see `shares.rs`, `caps.rs`, `classes.rs`, `holders.rs`, `turns.rs`.
+//! Compute in the world: which tenants take turns, from when to when, and which shares are refused.
+//! The schedule itself has tests of its own: see `shares.rs`, `caps.rs`, `classes.rs`,
+//! `holders.rs`, `turns.rs`.
 
 use crate::node;
 use crate::node::{Node, bare, gib, spec};
@@ -12,7 +13,7 @@ fn percent(percent: u16) -> Option<Permille> {
     Permille::new(percent * 10)
 }
 
-/// A container with a share on one device.
+/// A tenant with a share on one device.
 fn sharing(device: DeviceId, request: Option<Permille>, limit: Option<Permille>) -> ContainerSpec {
     ContainerSpec {
         compute: vec![(device, Compute { request, limit })],

@@ -1,4 +1,4 @@
-//! A container with many asks waiting costs others a bounded look.
+//! A tenant with many waiting asks delays other tenants by a bounded amount.
 
 use crate::node::{Node, gib, spec};
 use gpushare_core::{Denial, Policy};
@@ -32,9 +32,12 @@ fn once_many_asks_of_a_container_wait_each_process_may_have_one_more() {
     assert_eq!(counts, [4, 2], "four of one process, six together");
     assert!(
         waits(&mut node, third),
-        "one of each process is always heard"
+        "one ask of each process is always accepted"
     );
     assert!(!waits(&mut node, third));
     let (_, other) = node.run(spec(device, 0, 16));
-    assert!(waits(&mut node, other), "others are not counted with them");
+    assert!(
+        waits(&mut node, other),
+        "other tenants' asks are not counted with them"
+    );
 }

@@ -1,4 +1,5 @@
-//! The books against what the device shows: overhead, limbo, memory of strangers, forged pages, wrong facts.
+//! The accounts against the device's figures: overhead, limbo, unmanaged memory, forged pages,
+//! wrong facts.
 
 use crate::node::{Node, gib, killable, resolving, secs, spec};
 use gpushare_core::{Bytes, Denial, Event, Nanos, Notice, Policy, Resolver};
@@ -209,7 +210,10 @@ fn a_burst_pays_for_strangers_when_a_request_needs_the_memory() {
     node.want(first, device, gib(8));
     node.devices.get_mut(&device).unwrap().foreign = gib(4);
     node.sample(device);
-    assert!(node.guests.contains_key(&borrower), "nobody needs it yet");
+    assert!(
+        node.guests.contains_key(&borrower),
+        "no ask needs its memory yet"
+    );
     let ask = node.want(owner, device, gib(8));
     assert!(node.granted(ask));
     assert!(!node.guests.contains_key(&borrower));

@@ -1,5 +1,5 @@
-//! What is set aside for contexts by guess: how soon it is measured, who waits for that, and when
-//! it is given up.
+//! Estimated reservations for contexts: how soon they are measured, which asks wait for that, and
+//! when they are released.
 
 use crate::node::{Node, gib, resolving, secs, spec};
 use gpushare_core::{Bytes, Denial, DeviceId, Event, Nanos, Notice, Policy, ProcessId, Resolver};

@@ -1,6 +1,6 @@
-//! Gangs on devices that are shared: never told to submit in slices, closed and opened on all their
+//! Gangs on shared devices: never ordered to submit in slices; closed and opened on all their
 //! devices at once, for a short time, and only while they are ahead on all of them. Two devices
-//! that divide their time evenly among all that is open, in virtual time.
+//! that divide their time evenly among all open tenants, in virtual time.
 
 use crate::node::bare;
 use gpushare_core::{
@@ -26,11 +26,11 @@ struct Rig {
     now: Nanos,
     workers: Vec<Worker>,
     leases: BTreeMap<(ContainerId, DeviceId), Lease>,
-    /// Every time a container's gate closed or opened on a device.
+    /// Every time a tenant's gate closed or opened on a device.
     turned: Vec<(Nanos, ContainerId, DeviceId, bool)>,
-    /// Who was ever told to submit in slices.
+    /// The tenants that were ever ordered to submit in slices.
     sliced: Vec<ContainerId>,
-    /// Whose kernels wait for a peer, and occupy the device, while its gate is closed.
+    /// A tenant whose kernels wait for a peer, and occupy the device, while its gate is closed.
     spins: Option<(ContainerId, DeviceId)>,
 }
 
@@ -41,7 +41,7 @@ fn quota() -> Quota {
     }
 }
 
-/// A container on these devices, with percents of their time.
+/// A tenant on these devices, with percents of their time.
 fn on(places: &[(DeviceId, Compute)]) -> ContainerSpec {
     let mut spec = bare::spec(ONE, quota());
     spec.quotas = places
@@ -104,7 +104,7 @@ impl Rig {
         }
     }
 
-    /// A container with a process that works on all its devices.
+    /// A tenant with a process that works on all its devices.
     fn start(&mut self, spec: ContainerSpec) -> ContainerId {
         let container = ContainerId(self.workers.len() as u64 + 1);
         let process = ProcessId(container.0);
@@ -136,7 +136,7 @@ impl Rig {
         self.hear();
     }
 
-    /// Takes in what was decided. A client that finds its gate closed has drained, and waits at it.
+    /// Applies the decisions. A client that finds its gate closed has drained, and waits at it.
     fn hear(&mut self) {
         self.world
             .check()
@@ -260,7 +260,7 @@ impl Rig {
         };
         let first = of(&gates[0]);
         for gate in gates {
-            assert_eq!(of(gate), first, "{gate:?} turns with the others");
+            assert_eq!(of(gate), first, "{gate:?} changes with the others");
         }
         first
     }
@@ -335,8 +335,7 @@ fn a_gang_is_closed_for_50_ms_at_most_and_open_for_as_long() {
     );
 }
 
-/// What a gang that is closed again and again had on the first device, and what it was billed for
-/// there.
+/// The time on the first device of a gang that is closed again and again, and its bill there.
 fn billed(spins: bool) -> (u64, u64) {
     let mut rig = Rig::new();
     let gang = rig.start(on(&[(ONE, part(5)), (TWO, part(5))]));
@@ -350,7 +349,7 @@ fn billed(spins: bool) -> (u64, u64) {
 #[test]
 fn what_waits_for_a_peer_at_a_closed_gate_is_billed_as_time() {
     let (had, billed_for) = billed(false);
-    // A sample is late by up to a hundredth of what it is about.
+    // A sample is late by up to a hundredth of its span.
     assert!(billed_for <= had + had / 100, "{billed_for} for {had}");
     let (had, billed_for) = billed(true);
     assert!(billed_for > had * 5 / 4, "{billed_for} for {had}");
@@ -387,7 +386,10 @@ fn a_gang_idle_where_its_cap_is_dry_is_open_again_soon() {
         report: gpushare_core::Report::Idle,
     });
     rig.run(500);
-    assert!(rig.is_open(gang, TWO), "nobody looks at the first GPU");
+    assert!(
+        rig.is_open(gang, TWO),
+        "no sample is taken on the first GPU"
+    );
 }
 
 #[test]
@@ -539,7 +541,7 @@ fn who_comes_and_goes_as_a_gang_gains_nothing_under_its_cap() {
     rig.start(on(&[(ONE, Compute::default())]));
     rig.run(500);
     let had = rig.had(capped, ONE);
-    // A second process of the same container opens the other device for a moment, again and again.
+    // A second process of the same tenant opens the other device for a moment, again and again.
     for round in 0..20 {
         let process = ProcessId(100 + round);
         bare::join(&mut rig.world, capped, process);
@@ -553,5 +555,5 @@ fn who_comes_and_goes_as_a_gang_gains_nothing_under_its_cap() {
     let part = (rig.had(capped, ONE) - had) / MS;
     assert!(part <= 220, "{part} ms of a second under a cap of a fifth");
     let share = rig.world.share(capped, ONE).expect("it is here");
-    assert!(share.held >= Nanos(had / 2), "what it was billed stays");
+    assert!(share.held >= Nanos(had / 2), "its bill stays");
 }

@@ -1,4 +1,4 @@
-//! Holders that are stopped, killed, hung or lie: what they cost others, in virtual time.
+//! Holders that are stopped, killed, hung or lie: their cost to other tenants, in virtual time.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -22,7 +22,8 @@ fn fixed(micros: u64) -> Length {
     Length::Fixed(Nanos::micros(micros))
 }
 
-/// A bad tenant and a good one with deep queues; the bad one turns bad after a second and the good one is run on.
+/// A bad tenant and a good one with deep queues. The bad one turns bad after a second, and the good
+/// one continues.
 fn beside(manners: Manners) -> Machine {
     let mut machine = Machine::new(1);
     let bad = machine.start(1, PRIORITY, EQUAL, Program::Deep(fixed(50)));
@@ -32,7 +33,7 @@ fn beside(manners: Manners) -> Machine {
     machine
 }
 
-/// What the good tenant's kernels had of a time.
+/// The part of a time in which the good tenant's kernels ran.
 fn had(machine: &mut Machine, time: Nanos) -> f64 {
     let before = machine.meter.ran[&GOOD];
     machine.run(time);
@@ -102,7 +103,8 @@ fn a_kernel_that_never_ends_costs_its_owner_not_the_device() {
     assert_eq!(overruns, 1, "one overrun is told once, not every turn");
 }
 
-/// From a newcomer's first launch to its start beside somebody who was alone and launched far ahead, in microseconds.
+/// The time from a newcomer's first launch to its start beside a tenant that was alone and launched
+/// far ahead, in microseconds.
 fn first_wait(class: u16, length: Length, seed: u64) -> u64 {
     let mut machine = Machine::new(seed);
     machine.start(1, PRIORITY, EQUAL, Program::Deep(length));
@@ -122,7 +124,7 @@ fn first_wait(class: u16, length: Length, seed: u64) -> u64 {
 
 #[test]
 fn a_newcomer_is_served_within_a_turn_and_the_bound() {
-    // What was launched ahead: from 1000 kernels of 20 us to 1000 of 200 ms.
+    // Work launched ahead: from 1000 kernels of 20 us to 1000 of 200 ms.
     for (class, most) in [(PRIORITY, 31_000), (PRIORITY + 1, 11_000)] {
         let mut waits = Vec::new();
         for micros in [20, 500, 5_000, 200_000] {
@@ -236,11 +238,12 @@ fn forged_drains_gain_no_more_than_the_work_under_way() {
         "beside a tenant that says it has drained every millisecond: {:.2} %",
         100.0 * had
     );
-    // Up to a window runs on beside each next turn and is billed to nobody; the hardware's time slices are the least.
+    // Up to a window of work continues beside each next turn, unbilled; the hardware's time slices
+    // are the least.
     assert!(had >= 1.0 / 3.0);
 }
 
-/// How many turns a container was given so far.
+/// How many turns a tenant was given so far.
 fn turns(machine: &Machine, container: ContainerId) -> usize {
     let said = machine.said.iter();
     let own = said.filter(|(_, whose, lease)| *whose == container && is_turn(lease.kind));
@@ -253,7 +256,8 @@ fn is_turn(kind: LeaseKind) -> bool {
     matches!(kind, LeaseKind::Open { .. })
 }
 
-/// The turns of a liar and of its neighbour in five seconds. What it says of its turn it says five times a millisecond.
+/// The turns of a liar and of its neighbour in five seconds. It repeats its lie about its turn five
+/// times a millisecond.
 fn turns_beside(lie: fn(ProcessId, u64, bool) -> Vec<Input>) -> (usize, usize) {
     let mut machine = beside(Manners::Good);
     let liar = ContainerId(1);
@@ -292,7 +296,7 @@ fn a_liar_that_says_drained_gets_no_more_than_a_twentieth_more_turns() {
             },
         ]
     });
-    println!("it says at once that it has drained: {its} turns beside {others}; honest {honest:?}");
+    println!("it reports drained at once: {its} turns beside {others}; honest {honest:?}");
     assert!(others > 100 && its * 20 <= others * 21);
 }
 

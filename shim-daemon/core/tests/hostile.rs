@@ -1,5 +1,5 @@
-//! Events that are lies, doubled, out of order or about things that do not exist: nothing panics, nothing loops, the
-//! books add up after each, and every ask that was accepted is answered once.
+//! Events that are lies, repeated, out of order or about unknown objects: no panic, no endless
+//! loop, consistent accounts after each event, and one answer to every accepted ask.
 
 use crate::cases;
 use gpushare_core::{
@@ -208,7 +208,7 @@ fn reports() -> impl Strategy<Value = Event> {
 fn drain(world: &mut World, open: &mut BTreeMap<AskKey, u32>) {
     while let Some(decision) = world.poll_decision() {
         if let Decision::Answer { ask, .. } = decision {
-            let asked = open.get_mut(&ask).expect("an answer to what was asked");
+            let asked = open.get_mut(&ask).expect("an answer to an open ask");
             assert!(
                 *asked > 0,
                 "{ask:?} is answered more often than it was asked"

@@ -1,9 +1,11 @@
-//! What a tenant's dead processes still hold counts against its limit, until the device no longer shows it.
+//! Memory that a tenant's dead processes still hold counts against its limit, until the device no
+//! longer shows it.
 
 use crate::node::{Node, gib, resolving, secs, spec};
 use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Nanos, Policy, ProcessId, Resolver};
 
-/// A device of 16 GiB that gives nothing of the dead back, and a tenant with a limit of 4 GiB and a process that holds nothing.
+/// A device of 16 GiB that gives nothing of the dead back, and a tenant with a limit of 4 GiB and a
+/// process that holds nothing.
 fn tenant(resolvers: &[Resolver]) -> (Node, DeviceId, ContainerId, ProcessId) {
     let (mut node, device) = Node::with_device(16);
     node.devices.get_mut(&device).expect("it exists").linger = None;
@@ -73,7 +75,7 @@ fn allocating_and_dying_again_and_again_stays_within_the_limit() {
     assert_eq!(node.world.device(device).unwrap().limbo, gib(3));
     let (_, neighbour) = node.run(spec(device, 12, 12));
     let ask = node.want(neighbour, device, gib(12));
-    assert!(node.granted(ask), "what was guaranteed to it is there");
+    assert!(node.granted(ask), "its guaranteed memory is there");
 }
 
 #[test]

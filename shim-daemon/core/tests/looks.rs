@@ -1,5 +1,5 @@
-//! While an ask waits for bytes that the books say are free, the device is looked at again: soon, ever less often, and never more than
-//! so many times a second.
+//! While an ask waits for bytes that the books say are free, the device is looked at again: soon,
+//! ever less often, and never more than so many times a second.
 
 #![allow(clippy::print_stdout, reason = "figures for people")]
 
@@ -118,7 +118,7 @@ fn frees_without_end_are_looked_at_no_more_often_than_is_said() {
     let looks = looks(&node, device);
     println!("{looks} looks in 10 s of 1,000 frees a second");
     assert!(looks <= 16 + 10 * 64, "{looks} in 10 s");
-    assert!(looks > 100, "{looks}: what is freed later is late");
+    assert!(looks > 100, "{looks}: memory freed later is late");
 }
 
 #[test]

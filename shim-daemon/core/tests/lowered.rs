@@ -1,4 +1,5 @@
-//! A lowered limit binds from the moment it is set: what a process frees while its tenant is above the limit is no credit.
+//! A lowered limit binds from the moment it is set: memory that a process frees while its tenant is
+//! above the limit does not become credit.
 
 use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{Bytes, ContainerId, Denial, DeviceId, Event, ProcessId};

@@ -154,7 +154,7 @@ fn a_second_half_starts_with_what_a_first_at_its_limit_leaves() {
 
 #[test]
 fn half_of_what_may_be_borrowed_for_ever_is_not_given_twice() {
-    // A first that may be ended for others leaves its part of the promise alone.
+    // A first tenant that may be ended for others does not reduce the guarantee.
     let (mut node, device) = node(64);
     let (_, process) = node.run(ContainerSpec {
         preemptible: Preemptible::Kill,

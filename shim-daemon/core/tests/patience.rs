@@ -1,11 +1,11 @@
-//! How long an ask waits that is one of several of the same call: for what the call has left, and
-//! no longer.
+//! How long an ask waits that is one of several of the same call: for the call's remaining time,
+//! and no longer.
 
 use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{ContainerSpec, Denial, DeviceId, Nanos};
 
-/// Everything is taken by somebody who may not be ended, and a stranger took what one asker was
-/// promised.
+/// All memory is taken by a tenant that may not be ended, and an unmanaged process took the memory
+/// guaranteed to one asker.
 fn full(request: u64) -> (Node, DeviceId, gpushare_core::ProcessId) {
     let (mut node, device) = Node::with_device(16);
     let (_, process) = node.run(ContainerSpec {

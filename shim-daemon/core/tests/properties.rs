@@ -1,7 +1,8 @@
-//! I1 to I4 after every event, for random containers that keep the rules on a device that is slow to give back.
+//! I1 to I4 after every event, for random tenants that keep the rules on a device that is slow
+//! to give back.
 //!
-//! The checks themselves are the harness's: see `node/react.rs`. A failing case is shrunk, printed and kept in
-//! `regressions.txt`.
+//! The checks themselves are the harness's: see `node/react.rs`. A failing case is shrunk, printed
+//! and kept in `regressions.txt`.
 
 use crate::cases;
 use crate::node::{Manners, Node, Rng, secs};
@@ -190,7 +191,7 @@ fn apply(node: &mut Node, op: Op) {
             };
             let old = node.guests[&container].spec.clone();
             let spec = draft.spec(node, old.quotas.len() == 2);
-            // What was charged or waited for before may stay: I2 and I4 are checked against the larger values.
+            // Earlier charges and waits may stay: I2 and I4 are checked against the larger values.
             let mut lenient = spec.clone();
             lenient.wait_timeout = spec.wait_timeout.max(old.wait_timeout);
             for (quota, (_, before)) in lenient.quotas.iter_mut().zip(old.quotas) {

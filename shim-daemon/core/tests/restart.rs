@@ -1,4 +1,5 @@
-//! A new daemon: the books are rebuilt from what clients present, and the old grants count until all adopted.
+//! A new daemon: the books are rebuilt from what clients present, and the old grants count until
+//! all adopted.
 
 use crate::node::{Guest, Manners, Node, Proc, gib, secs, spec};
 use gpushare_core::{
@@ -6,7 +7,7 @@ use gpushare_core::{
 };
 use std::collections::BTreeMap;
 
-/// A node whose daemon was restarted and closes its settling time after two seconds.
+/// A node whose daemon was restarted; its recovery ends after two seconds.
 fn restarted() -> Node {
     let policy = Policy {
         first_overhead: Bytes::ZERO,
@@ -19,7 +20,7 @@ fn restarted() -> Node {
     node
 }
 
-/// A container that ran before, with one process holding `charged` of its `credit`.
+/// A tenant that ran before, with one process holding `charged` of its `credit`.
 fn survivor(
     node: &mut Node,
     spec: ContainerSpec,
@@ -161,7 +162,8 @@ fn claims_that_together_exceed_the_device_stop_new_grants_and_mend() {
     );
 }
 
-/// A container whose run limit was set when it began, at the clock's origin. The next daemon came a second later.
+/// A tenant whose run limit was set when it began, at the clock's origin. The next daemon came a
+/// second later.
 fn limited(run_limit: u64) -> (Node, ContainerId) {
     let mut node = restarted();
     let device = node.device(16);

@@ -1,5 +1,5 @@
-//! A shared device in the world: who is told what when tenants come, go, are idle and busy, and when the node's settings
-//! change. How service is steered is the device's own: see `together_*.rs`.
+//! A shared device in the world: the decisions when tenants come, leave, are idle or busy, and when
+//! the node's settings change. The steering of service has tests of its own: see `together_*.rs`.
 
 use crate::node::{Node, spec};
 use gpushare_core::{
@@ -14,7 +14,7 @@ fn lease(node: &Node, container: ContainerId, device: DeviceId) -> Lease {
     said
 }
 
-/// The slice that an open gate is told.
+/// The slice of an open gate.
 fn slice(node: &Node, container: ContainerId, device: DeviceId) -> Option<Nanos> {
     match lease(node, container, device).kind {
         LeaseKind::Open {
@@ -30,7 +30,7 @@ fn is_free(node: &Node, container: ContainerId, device: DeviceId) -> bool {
     lease(node, container, device).kind == LeaseKind::Free
 }
 
-/// Two containers with a process each on one shared device.
+/// Two tenants with a process each on one shared device.
 fn pair() -> (Node, DeviceId, [(ContainerId, ProcessId); 2]) {
     let (mut node, device) = Node::with_device(16);
     let first = node.run(spec(device, 1, 4));
@@ -100,7 +100,7 @@ fn set(node: &mut Node, sharing: Sharing) {
         ..LeasePolicy::default()
     };
     node.world.set_lease_policy(node.now, policy);
-    // What was decided is carried out.
+    // The decisions are carried out.
     node.pass(Nanos::ZERO);
 }
 
@@ -114,7 +114,7 @@ fn alone_a_container_is_free_and_a_second_makes_both_open() {
     assert_eq!((sharing.mode, sharing.changes), (Some(Mode::Together), 0));
     node.exit(second.1);
     assert!(is_free(&node, first.0, device));
-    assert_eq!(node.world.next_sample(), None, "nobody needs it");
+    assert_eq!(node.world.next_sample(), None, "no sample is needed");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn other_settings_at_run_time_leave_nobody_stuck() {
         assert_eq!(sharing.mode, None);
         assert_eq!(node.world.next_sample(), None);
         let mut open = [false; 2];
-        // Whoever is closed wants, and has nothing under way.
+        // A closed tenant has demand, and no work in flight.
         for _ in 0..50 {
             for (at, (container, process)) in all.into_iter().enumerate() {
                 let Lease { epoch, kind } = lease(&node, container, device);

@@ -1,5 +1,6 @@
-//! Shares in virtual time: how exactly a device's time is split, whatever its tenants launch, and what that costs.
-//! The figures are printed: `cargo test -p gpushare-core --test main shares:: -- --nocapture`.
+//! Shares in virtual time: how exactly a device's time is split, whatever its tenants launch, and
+//! what that costs. The figures are printed: `cargo test -p gpushare-core --test main shares:: --
+//! --nocapture`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -35,7 +36,7 @@ fn tenants(seed: u64, programs: &[(Option<u16>, Program)]) -> Machine {
     machine
 }
 
-/// Prints the shares, and asserts that each is within a percentage point of what a perfect scheduler would have given.
+/// Prints the shares, and asserts that each is within a percentage point of a perfect scheduler's.
 fn exact(name: &str, machine: &Machine) {
     let meter = &machine.meter;
     let shares: Vec<String> = meter
@@ -158,7 +159,7 @@ fn who_idles_costs_nobody_and_saves_nothing_up() {
         ],
     );
     machine.run(Nanos::secs(10));
-    exact("two that work and one that comes and goes", &machine);
+    exact("two that work and one with pauses", &machine);
 }
 
 #[test]
@@ -179,8 +180,9 @@ fn newcomers_get_their_part_from_when_they_come() {
     exact("one more every 1.3 s, then the first is killed", &machine);
 }
 
-/// A tenant drawn at random: any kernels, launching all the time or with pauses. Who pauses in the middle of a round loses
-/// at most what it was behind, a turn; so pauses are seconds apart, where a turn is below a percentage point.
+/// A random tenant: any kernels, launching all the time or with pauses. A tenant that pauses in the
+/// middle of a round loses at most its lag, one turn. So pauses are seconds apart, where a turn is
+/// below a percentage point.
 fn drawn(rng: &mut Rng) -> (Option<u16>, Program) {
     let micros = 5 << rng.below(14);
     let length = match rng.below(3) {

@@ -1,8 +1,10 @@
-//! A large node in virtual time (five minutes; `GPUSHARE_SIM_MINUTES=60` for an hour): 1,000 containers on 16 devices come, allocate, free, work, fork, die and are ended,
-//! with memory that lingers and strangers that come by. The books are checked after every operation.
+//! A large node in virtual time (five minutes; `GPUSHARE_SIM_MINUTES=60` for an hour): 1,000
+//! tenants on 16 devices come, allocate, free, work, fork, die and are ended, with memory that
+//! lingers and strangers that come by. The books are checked after every operation.
 //!
-//! The seeds in `seeds.txt` run first and always; `GPUSHARE_SIM_SEED` adds one, `GPUSHARE_SIM_MINUTES` says how long
-//! (`soak.sh` runs a day). A failing seed is printed and kept in the file.
+//! The seeds in `seeds.txt` run first and always; `GPUSHARE_SIM_SEED` adds one,
+//! `GPUSHARE_SIM_MINUTES` says how long (`soak.sh` runs a day). A failing seed is printed and kept
+//! in the file.
 
 use crate::node::{Manners, Node, Rng, secs};
 use gpushare_core::{

@@ -1,4 +1,4 @@
-//! Idle containers, idle ends and run limits.
+//! Idle tenants, idle ends and run limits.
 
 use crate::node::{Manners, Node, secs, spec};
 use gpushare_core::{ContainerSpec, Event, Notice, Signal, State, Why};

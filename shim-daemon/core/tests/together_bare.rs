@@ -1,7 +1,6 @@
-//! The bare driver in virtual time: several tenants on one device without anybody who steers them.
-//! These figures are what steering is compared with. They also show that the model does what
-//! softgpu did with real processes (`gpushare bench share
-//! --bare` on two cores), whose figures stand beside them.
+//! The bare driver in virtual time: several tenants on one device without steering. These figures
+//! are the baseline of steering. They also show that the model agrees with softgpu and real
+//! processes (`gpushare bench share --bare` on two cores), whose figures are given beside them.
 //! They are printed: `cargo test -p gpushare-core --test main together_bare:: -- --nocapture`.
 #![allow(
     clippy::float_arithmetic,
@@ -11,7 +10,7 @@
 
 use crate::together::{MS, NoSteering, Pace, Program, Report, Rig, S, US};
 
-/// What a thread of a real process took to wake up on the machine of those figures.
+/// The wake-up time of a thread of a real process on the machine of those figures.
 const SLOW_WAKE: u64 = 55 * US;
 
 fn rig(pace: Pace, programs: &[Program]) -> Rig<NoSteering> {
@@ -200,7 +199,7 @@ fn tenants_join_pause_and_end_when_they_are_told_to() {
     shares("alone", &first, &[100.0, 0.0], 0.1);
     let both = rig.measured(0, S);
     shares("both", &both, &[50.0, 50.0], 0.2);
-    // What it had submitted goes on.
+    // Submitted work continues.
     let second = rig.measured(200 * MS, S);
     shares("the second", &second, &[0.0, 100.0], 0.1);
     let report = bare(&programs[2..]);

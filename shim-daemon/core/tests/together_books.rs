@@ -1,10 +1,10 @@
-//! What the brain says of a shared device: whether bills agree with the clock, and how often the
-//! mode changed.
+//! The brain's audit of a shared device: whether bills agree with the clock, and how often the mode
+//! changed.
 
 use crate::together::{Brain, MS, Pace, Program, Rig, S, US};
 use gpushare_core::{Compute, LeasePolicy, Mode, Nanos, Permille, SharingView};
 
-/// What is said after ten seconds.
+/// The audit after ten seconds.
 fn sharing(brain: Brain, programs: &[Program]) -> SharingView {
     let mut rig = Rig::new(Pace::default(), brain, 1);
     for program in programs {

@@ -1,5 +1,5 @@
-//! The gates of the model that tests of steering use: windows, slices, closed gates, and what the
-//! daemon is told.
+//! The gates of the model that tests of steering use: windows, slices, closed gates, and reports to
+//! the daemon.
 #![allow(clippy::float_arithmetic, reason = "figures for people")]
 
 use crate::together::{Gate, MS, Pace, Program, Rig, S, Sample, Steering, US, Who};
@@ -147,7 +147,7 @@ fn a_free_gate_has_no_bound_and_a_closed_one_lets_nothing_through() {
     rig.measure();
     rig.run(S);
     let report = rig.measure();
-    assert!(report.busy > 90 * MS, "what the deep queue held");
+    assert!(report.busy > 90 * MS, "the deep queue's work");
     assert_eq!(report.tenants[1].given, 0);
     assert!(report.idle() > 85.0, "both wait at closed gates");
     assert!(report.longest_idle > 800 * MS);

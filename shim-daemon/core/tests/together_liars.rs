@@ -1,5 +1,5 @@
-//! Tenants that tell the daemon what is not so: what that gains them, and what it costs others. In
-//! virtual time. Figures: `cargo test -p gpushare-core --test main together_liars:: -- --nocapture`.
+//! Tenants that lie to the daemon: their gain, and the cost to other tenants, in virtual time.
+//! Figures: `cargo test -p gpushare-core --test main together_liars:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together::{Case, MS, Program, Report, S, SLICES, Sample, US, at_least, near};
@@ -89,7 +89,7 @@ fn a_part_that_is_hidden_gains_at_most_the_hardwares_equal_slice() {
         let programs = [trainer(), lies(trainer(), says_a_tenth)];
         let report = steered(&Case::new("says a tenth", &programs), slice);
         assert!(report.useful(1) <= 52.0, "{:.1}", report.useful(1));
-        // What is claimed to be more than half is believed.
+        // A claim of more than half is believed.
         let programs = [trainer(), lies(trainer(), says_half)];
         let report = steered(&Case::new("says half", &programs), slice);
         assert!(report.useful(1) <= 67.0, "{:.1}", report.useful(1));
@@ -103,7 +103,7 @@ fn claimed_backlog_gains_at_most_the_share() {
         let programs = [trainer(), lies(sparse(), says_that_it_waits)];
         let report = steered(&Case::new("says that it waits", &programs), slice);
         at_least("the others", report.useful(0), 49.0);
-        // A tenant that asks for more than its share, too.
+        // A tenant whose demand exceeds its share, too.
         let more = || Program::every(MS, 800 * US);
         let programs = [trainer(), lies(more(), says_that_it_waits)];
         let report = steered(&Case::new("waits, 80 %", &programs), slice);
@@ -130,7 +130,7 @@ fn claimed_service_hurts_nobody_else() {
     }
 }
 
-/// One operation of two seconds: the driver deals its slices, and the others have theirs.
+/// One operation of two seconds: the driver gives it slices, and the other tenants theirs.
 #[test]
 fn one_that_never_finishes_costs_the_others_no_more_than_its_slices() {
     for slice in SLICES {

@@ -1,6 +1,6 @@
-//! More rows: several servers or trainers, classes, long kernels, random arrivals, and tenants that come and go; in
-//! virtual time, at both lengths of the driver's time slice.
-//! Figures: `cargo test -p gpushare-core --test main together_more:: -- --nocapture`.
+//! More rows: several servers or trainers, classes, long kernels, random arrivals, and tenants that
+//! come and go; in virtual time, at both lengths of the driver's time slice. Figures: `cargo test
+//! -p gpushare-core --test main together_more:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together;
@@ -128,8 +128,7 @@ fn a_rare_short_request_never_escalates() {
     }
 }
 
-/// What a newcomer has had `after` it came, of what it asked meanwhile, percent; in the 100 ms
-/// behind that.
+/// A newcomer's service in the 100 ms that begin `after` its arrival, in percent of its demand.
 fn newcomer<B: Steering>(rig: &mut Rig<B>, program: Program, after: u64) -> f64 {
     let at = rig.now();
     let tenant = rig.add(program.from(at).until(at + 2 * S));

@@ -1,5 +1,5 @@
-//! What tenants that always have work are promised: their shares, their caps and their guarantees,
-//! in virtual time. Figures: `cargo test -p gpushare-core --test main together_promises:: -- --nocapture`.
+//! Shares, caps and guarantees of tenants that always have work, in virtual time. Figures: `cargo
+//! test -p gpushare-core --test main together_promises:: -- --nocapture`.
 #![allow(clippy::float_arithmetic, reason = "figures")]
 
 use crate::together::{Case, MS, Program, S, SLICES, US, at_least, limit, near, request};
@@ -9,7 +9,7 @@ fn trainer() -> Program {
     Program::queue(500 * US)
 }
 
-/// The shares of tenants that always have work, within so many points.
+/// The shares of tenants that always have work, within this many points.
 fn shares(case: &Case, expected: &[f64], within: f64) {
     for slice in SLICES {
         let report = case.clone().slice(slice).steered().report;
@@ -67,10 +67,10 @@ fn estimates_off_by_four_percent_cost_no_more_than_one_and_a_half_points() {
     }
 }
 
-/// By itself it keeps the device busy for s = 50 us of every 95: that is what it can use of its
-/// half of the time. It has one operation ahead, so beside operations of k the driver gives it one
-/// for each of those: s / (s + k), which is the limit for k of more than 140 us. More would take
-/// gaps on the device.
+/// By itself it keeps the device busy for s = 50 us of every 95: it can use that much of its half
+/// of the time. It has one operation ahead, so beside operations of length k the driver gives it
+/// one for each of those: s / (s + k), which is the limit for k of more than 140 us. A larger share
+/// would need gaps on the device.
 #[test]
 fn a_launch_bound_tenant_beside_a_deep_queue_has_what_it_can_use() {
     let launch_bound = Program::sync(50 * US, 20 * US);
@@ -110,7 +110,7 @@ fn a_cap_holds_alone_and_beside_others_in_every_second() {
                 let most = f64::from(percent);
                 let had = report.useful(0);
                 assert!(had <= most + 2.0, "{} in {second}: {had:.2}", case.what);
-                // Alone it has its cap, beside two others its even part.
+                // Alone it gets its cap, beside two other tenants its even part.
                 let least = most.min(100.0 / f64::from(beside + 1));
                 assert!(had >= least - 2.0, "{}: {had:.2}", case.what);
             }

@@ -1,5 +1,6 @@
 //! What holds for any mix of tenants on a shared device, in virtual time: random programs, weights
-//! and seeds. Figures: `cargo test -p gpushare-core --test main together_properties:: -- --nocapture`.
+//! and seeds. Figures: `cargo test -p gpushare-core --test main together_properties:: --
+//! --nocapture`.
 #![allow(
     clippy::float_arithmetic,
     clippy::print_stdout,
@@ -10,8 +11,8 @@
 use crate::together;
 use crate::together::{Case, MS, Pattern, Program, Rng, S, SLICES, US, limit};
 
-/// A tenant that fills the gaps, or the one that others are held for, has nothing to do any more:
-/// those are held until the next look, which is 900 us later and up to 50 us late, and then wake
+/// The tenant that fills the gaps, or the one for which others are held, becomes idle. The held
+/// tenants wait until the next sample, which is 900 us later and up to 50 us late, and then wake
 /// up.
 const IDLE_BOUND: u64 = MS;
 const RUNS: u64 = 200;
@@ -123,13 +124,13 @@ fn in_any_mix_nobody_starves_and_the_device_is_not_idle() {
             );
         }
         let (_, changed) = rig.steering.changes();
-        // A tenant that goes idle ends all steering, and that begins anew in two steps.
+        // A tenant that goes idle ends all steering, which then restarts in two steps.
         let own = changed.saturating_sub(3 * rig.steering.idles);
         (most_changes, changes) = (own.max(most_changes), changes + changed);
     }
     let minutes = RUNS as f64 * 2.5 / 60.0;
     println!(
-        "{RUNS} mixes: longest idle {} us, least {least:.2} of a part, {:.0} mode changes a minute, at most {most_changes} in 2.5 s not by who goes idle",
+        "{RUNS} mixes: longest idle {} us, least {least:.2} of a part, {:.0} mode changes a minute, at most {most_changes} in 2.5 s not by idle tenants",
         longest / US,
         changes as f64 / minutes
     );
@@ -137,8 +138,8 @@ fn in_any_mix_nobody_starves_and_the_device_is_not_idle() {
     assert!(most_changes <= 12, "{most_changes} in 2.5 s");
 }
 
-/// A tenant that goes idle ends all steering, and one that comes back begins it: up two steps and
-/// down at once. Pauses too short for that make the calm longer that a lower mode needs.
+/// A tenant that goes idle ends all steering, and one that returns restarts it: two steps up and
+/// one down. Pauses too short for that lengthen the calm period that a lower mode needs.
 #[test]
 fn mode_changes_are_bounded() {
     for (on, off, most) in [(300, 700, 3 * 60), (300, 15, 40), (30, 15, 40)] {
@@ -155,7 +156,7 @@ fn mode_changes_are_bounded() {
     }
 }
 
-/// How far tenants that always have work are behind their part of what the device gave, at any
+/// How far tenants that always have work are behind their part of the device's service, at any
 /// time.
 #[test]
 fn the_lag_of_the_backlogged_is_bounded() {

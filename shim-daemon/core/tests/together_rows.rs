@@ -1,6 +1,6 @@
-//! The table: what the brain makes of programs that leave gaps, against the bare driver, in virtual time and at both
-//! lengths of the driver's time slice.
-//! Figures: `cargo test -p gpushare-core --test main together_rows:: -- --nocapture`.
+//! The table: the brain's results for programs that leave gaps, against the bare driver, in virtual
+//! time and at both lengths of the driver's time slice. Figures: `cargo test -p gpushare-core
+//! --test main together_rows:: -- --nocapture`.
 
 use crate::together::{Case, MS, Program, SLICES, US, at_least};
 

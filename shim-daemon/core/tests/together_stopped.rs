@@ -1,5 +1,4 @@
-//! A tenant that was stopped, or is stuck, says for ever that it has work pending: the others go
-//! on.
+//! A tenant that was stopped, or is stuck, reports pending work for ever: the others continue.
 
 #![allow(
     clippy::unwrap_used,

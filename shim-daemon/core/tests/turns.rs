@@ -1,5 +1,6 @@
-//! What holds after every event, for any tenants that keep the rules and for any that do not: the lag of a tenant behind
-//! another is bounded, nobody who waits is starved, and nothing that is said breaks the schedule.
+//! Properties after every event, for tenants that keep the rules and for tenants that do not: the
+//! lag of a tenant behind another is bounded, no waiting tenant starves, and no report breaks the
+//! schedule.
 #![allow(
     clippy::cast_precision_loss,
     clippy::float_arithmetic,
@@ -14,8 +15,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A tenant with a deep queue: its weight, its longest kernel in microseconds, whether all are as long, when it comes and
-/// whether it is killed before the end.
+/// A tenant with a deep queue: its weight, its longest kernel in microseconds, whether all are as
+/// long, when it comes and whether it is killed before the end.
 #[derive(Clone, Debug)]
 struct Tenant {
     weight: u16,
@@ -37,7 +38,7 @@ fn tenant() -> impl Strategy<Value = Tenant> {
     )
 }
 
-/// What is known of each container that has come.
+/// The facts about each tenant that has arrived.
 #[derive(Debug)]
 struct Known {
     weight: f64,
@@ -55,8 +56,9 @@ struct Watch {
     dead: Vec<Known>,
 }
 
-/// The longest turn a container of this weight gets beside any of the others: one quantum each in the mean, by weight
-/// among those that work or wait at the time, and not all do before the last has come or after the first has died.
+/// The longest turn of a tenant of this weight beside any of the others. A turn is one quantum on
+/// average, by weight among the tenants that work or wait at the time; not all do before the last
+/// has arrived or after the first has died.
 fn longest_turn(weight: u16, others: &[u16]) -> f64 {
     let mut others = others.to_vec();
     others.sort_unstable();
@@ -69,8 +71,8 @@ fn longest_turn(weight: u16, others: &[u16]) -> f64 {
 }
 
 impl Watch {
-    /// A container came: from now on its service is compared with everybody's.
-    fn add(&mut self, machine: &Machine, container: ContainerId, tenant: &Tenant, weights: &[u16]) {
+    /// A tenant arrived: from now on its service is compared with all others'.
+    fn add(&mut self, machine: &Machine, id: ContainerId, tenant: &Tenant, weights: &[u16]) {
         let weight = f64::from(tenant.weight);
         let turn = longest_turn(tenant.weight, weights).max(SHORTEST);
         let longest = tenant.longest as f64 * 1e3;
@@ -78,12 +80,12 @@ impl Watch {
         let since = self
             .known
             .keys()
-            .map(|other| (*other, (had(container), had(*other))))
+            .map(|other| (*other, (had(id), had(*other))))
             .collect();
-        // A window and what one kernel is longer; while it overruns others run beside it.
+        // A window and one kernel may be added; while it overruns, other tenants run beside it.
         let ahead = turn + 2.0 * longest + 5e6;
         self.known.insert(
-            container,
+            id,
             Known {
                 weight,
                 ahead,
@@ -118,7 +120,8 @@ impl Watch {
         self.check_waits(machine);
     }
 
-    /// Nobody waits longer than one turn of each other, after what it owes itself. Who died had its turn too.
+    /// A tenant waits at most one turn of each other tenant, after its own debt. A tenant that died
+    /// had its turn too.
     fn check_waits(&self, machine: &Machine) {
         let all = || self.known.values().chain(&self.dead);
         let weights: f64 = all().map(|known| known.weight).sum();
@@ -156,20 +159,20 @@ proptest! {
         tenants.sort_by_key(|tenant| tenant.comes);
         let weights: Vec<u16> = tenants.iter().map(|tenant| tenant.weight).collect();
         let mut dying = Vec::new();
-        // With somebody else registered nobody is free, so that no queue is deeper than a window.
+        // With another tenant registered no tenant is free, so no queue is deeper than a window.
         machine.start(99, 500, Compute::default(), Program::Sleeps);
-        for (place, (container, tenant)) in (1..).zip(&tenants).enumerate() {
+        for (place, (id, tenant)) in (1..).zip(&tenants).enumerate() {
             let wait = Nanos::millis(tenant.comes) - machine.now;
             machine.watch(wait, |machine| watch.check(machine));
             let longest = Nanos::micros(tenant.longest);
             let length = if tenant.mixed { Length::Mixed(Nanos::micros(5), longest) } else { Length::Fixed(longest) };
             // 1 to 9 percent each: together below the whole, so that the request is the weight.
-            let at = machine.start(container, 500, request(tenant.weight), Program::Deep(length));
+            let at = machine.start(id, 500, request(tenant.weight), Program::Deep(length));
             let mut others = weights.clone();
             others.remove(place);
-            watch.add(&machine, ContainerId(container), tenant, &others);
+            watch.add(&machine, ContainerId(id), tenant, &others);
             if tenant.dies {
-                dying.push((at, ContainerId(container)));
+                dying.push((at, ContainerId(id)));
             }
         }
         machine.watch(Nanos::millis(1500), |machine| watch.check(machine));
@@ -181,7 +184,7 @@ proptest! {
     }
 }
 
-/// Anything that can be said to a schedule; epochs near those that are current.
+/// Any input to a schedule; epochs near the current ones.
 #[derive(Clone, Debug)]
 enum Said {
     Joined {
@@ -227,7 +230,8 @@ fn terms(request: u16, limit: u16) -> Compute {
     }
 }
 
-/// Tells the schedule; reports are about the present turn of the container the process is in, or one a little off.
+/// Tells the schedule; reports are about the present turn of the tenant the process is in, or
+/// one a little off.
 fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, said: &Said) {
     match *said {
         Said::Joined {
@@ -324,7 +328,7 @@ fn tell(schedule: &mut Schedule, now: Nanos, homes: &mut BTreeMap<u64, u64>, sai
     }
 }
 
-/// The epochs said of each container only rise.
+/// The epochs said of each tenant only rise.
 fn epochs_rise(schedule: &mut Schedule, last: &mut BTreeMap<ContainerId, u64>) {
     while let Some(output) = schedule.poll() {
         if let Output::Lease { container, lease } = output {

@@ -1,4 +1,5 @@
-//! A process that becomes a program without CUDA lives on and holds nothing: what it was charged is limbo, and then free.
+//! A process that becomes a program without CUDA lives on without memory: its charges are limbo,
+//! and then free.
 
 use crate::node::{Node, gib, secs, spec};
 use gpushare_core::{Bytes, ContainerId, DeviceId, Event, Nanos, Policy, ProcessId};
@@ -19,7 +20,8 @@ fn tenant() -> (Node, DeviceId, ContainerId, ProcessId, ProcessId) {
     (node, device, tenant, holder, other)
 }
 
-/// The process becomes another program; what it held stays on the device if `kept` (by a forked child, say).
+/// The process becomes another program; its memory stays on the device if `kept` (by a forked
+/// child, say).
 fn becomes_another(node: &mut Node, process: ProcessId, device: DeviceId, kept: bool) {
     let proc = node.processes.get_mut(&process).expect("it lives");
     let charged = proc.charged(device);

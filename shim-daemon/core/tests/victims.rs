@@ -1,4 +1,5 @@
-//! Making room by priority: who is ended, who is spared, and how. Each behaviour with its opposite.
+//! Making room by priority: which tenant is ended, which is spared, and how. Each behaviour with
+//! its opposite.
 
 use crate::node::{Manners, Node, gib, killable, ranked, resolving, secs, spec};
 use gpushare_core::{
@@ -6,7 +7,7 @@ use gpushare_core::{
     Signal,
 };
 
-/// One whose process has taken 12 GiB of the 16, and a better one that then asks for 8.
+/// A tenant whose process has taken 12 GiB of the 16, and a better one that then asks for 8.
 struct Contest {
     node: Node,
     device: DeviceId,
@@ -17,7 +18,7 @@ struct Contest {
 }
 
 impl Contest {
-    /// Whoever is told to end goes.
+    /// A tenant exits when it is ordered to.
     fn between(
         low: impl Fn(DeviceId) -> ContainerSpec,
         better: impl Fn(DeviceId) -> ContainerSpec,
@@ -181,7 +182,7 @@ fn memory_in_limbo_saves_a_victim_that_would_have_been_ended_for_it() {
     node.finish(dying);
     let ask = node.want(second, device, gib(8));
     node.pass(secs(1));
-    assert!(node.waits(ask), "nobody has looked at the device yet");
+    assert!(node.waits(ask), "no look at the device was taken yet");
     node.sample(device);
     assert!(node.granted(ask));
     assert!(node.guests.contains_key(&low));
@@ -208,9 +209,9 @@ fn memory_in_limbo_for_long_saves_nobody() {
     assert!(node.granted(ask));
 }
 
-/// A small burst that may be ended fills the device, and then a better one under `priority` alone wants half of it. The
-/// device gives dead memory back after `linger`. A second burst that may be ended holds as much as is wanted, so that it
-/// would be taken next.
+/// A small burst that may be ended fills the device, and then a better one under `priority` alone
+/// wants half of it. The device gives dead memory back after `linger`. A second burst that may be
+/// ended holds as much as is wanted, so that it would be taken next.
 fn a_victim_lingers(
     linger: Option<Nanos>,
     timeout: Nanos,
@@ -240,7 +241,7 @@ fn an_ask_waits_for_what_was_ended_for_it_on_a_slow_device_too() {
     assert!(node.granted(ask));
     assert!(
         node.guests.contains_key(&second),
-        "nobody is ended for bytes that are on their way"
+        "no tenant is ended for bytes that are on their way"
     );
 }
 
@@ -252,7 +253,7 @@ fn an_ask_waits_for_memory_of_the_dead_that_the_device_no_longer_lists() {
     node.live(Nanos::millis(7_900));
     assert!(node.waits(ask), "{:?}", node.denied(ask));
     let limbo = node.world.device(device).unwrap().limbo;
-    assert_eq!(limbo, gib(8), "nobody else has come meanwhile");
+    assert_eq!(limbo, gib(8), "no other tenant has come meanwhile");
     node.live(Nanos::millis(400));
     assert!(node.granted(ask) && node.guests.contains_key(&second));
 }
@@ -298,7 +299,7 @@ fn what_a_victim_never_gives_back_is_expected_for_half_a_minute() {
     node.live(Nanos::millis(200));
     assert!(
         node.waits(ask) && !node.guests.contains_key(&second),
-        "what it waited for does not come, so the next is ended"
+        "the awaited memory does not come, so the next tenant is ended"
     );
     node.live(secs(29));
     assert!(node.waits(ask));
@@ -307,7 +308,7 @@ fn what_a_victim_never_gives_back_is_expected_for_half_a_minute() {
     assert_eq!(
         node.denied(ask),
         Some(Denial::NoRoom { short }),
-        "and nobody else is there"
+        "and no other tenant is there"
     );
 }
 
@@ -323,7 +324,7 @@ fn who_could_not_have_what_a_victim_still_holds_is_refused_at_once() {
     let lower = node.want(late, device, gib(1));
     assert!(
         matches!(node.denied(lower), Some(Denial::NoRoom { .. })),
-        "all that comes is the other's, and nobody is below it"
+        "all bytes on their way are the other's, and no tenant is below it"
     );
     assert!(node.waits(ask) && node.guests.contains_key(&second));
 }
@@ -356,7 +357,8 @@ fn within_its_request_an_ask_outlives_a_victim_that_gives_nothing_back() {
     assert!(node.granted(ask), "{:?}", node.denied(ask));
 }
 
-/// A stranger has the memory that a request would be served from, and nobody may be ended for it.
+/// An unmanaged process has the memory that would serve a request, and no tenant may be ended for
+/// it.
 fn a_stranger_is_in_the_way(wait_timeout: Nanos) -> (Node, DeviceId, AskKey) {
     let (mut node, device) = Node::with_device(16);
     let (_, owner) = node.run(ContainerSpec {
@@ -409,7 +411,8 @@ fn an_ask_within_its_request_is_refused_when_nothing_can_serve_it() {
         ..spec(device, 8, 8)
     });
     let ask = node.want(owner, device, gib(8));
-    // What was ended for it counts as coming for half a minute; nobody else is there to be ended.
+    // The ended tenant's memory counts as on its way for half a minute; no other tenant is there to
+    // be ended.
     node.live(Nanos::millis(29_900));
     assert!(node.waits(ask), "{:?}", node.denied(ask));
     node.live(secs(3));

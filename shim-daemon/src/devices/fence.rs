@@ -1,7 +1,8 @@
 //! The fence: a limit that the driver itself holds a cgroup to, on drivers from r615 on.
 //!
-//! What one order to set, move or take away a fence does to the driver, in the order it does it. **Never run on hardware:** written after the
-//! header, NVIDIA's documentation and the published kernel module of 615.71.09, and tested on a double of these.
+//! The calls to the driver that set, move or remove a fence, in order. **Never run on hardware:**
+//! written after the header, NVIDIA's documentation and the published kernel module of 615.71.09,
+//! and tested on a double of these.
 
 use std::path::Path;
 
@@ -12,19 +13,21 @@ use super::Devices;
 /// A limit is set in whole pages of the device, so that it reads back as it was set.
 const PAGE: u64 = 2 << 20;
 
-/// What the driver holds a cgroup to on one device, and what it counts there.
+/// The driver's limit of a cgroup on one device, and the memory that it counts there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverLimit {
     /// The most its processes may hold, contexts included; `None` is no limit.
     pub hard: Option<Bytes>,
-    /// What they hold by the driver's count. On kernels without the dmem controller only what was allocated since a limit was set.
+    /// The cgroup's memory by the driver's count. On kernels without the dmem controller, only
+    /// memory allocated since a limit was set.
     pub used: Bytes,
 }
 
-/// Why the driver did not do what was asked of it.
+/// Why the driver did not carry out an order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FenceError {
-    /// This driver, device or kernel has no such limit. NVML also says so of a cgroup that never had one.
+    /// This driver, device or kernel has no such limit. NVML also says so of a cgroup that never
+    /// had one.
     #[error("the driver has no limits for cgroups on this device")]
     NotSupported,
     /// Not as this user, or not without `CAP_SYS_ADMIN`.
@@ -50,18 +53,19 @@ pub struct Order {
 /// What became of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The driver now holds the cgroup to this: what was ordered, or what was in use if that was more.
+    /// The driver's limit of the cgroup now: as ordered, or the memory in use if that was more.
     Stands(Option<Bytes>),
-    /// Somebody else limits the cgroup, or one above it.
+    /// Another program limits the cgroup, or an ancestor of it.
     Foreign(Bytes),
-    /// Nothing is changed, as far as is known.
+    /// The limit is unchanged, as far as is known.
     Failed(FenceError),
 }
 
 /// Carries out an order.
 ///
-/// A driver with accounts of its own refuses a limit below what is in use, the kernel's dmem controller ignores one without a word: so what is
-/// in use is the least that is ever set, and what was set is read back.
+/// A driver with accounts of its own refuses a limit below the memory in use; the kernel's dmem
+/// controller silently ignores such a limit. So the limit is never set below the memory in use, and
+/// it is read back after it was set.
 pub fn carry_out(devices: &mut dyn Devices, device: usize, cgroup: &Path, order: Order) -> Outcome {
     let known = match devices.driver_limit(device, cgroup) {
         Ok(known) => Some(known),
@@ -85,7 +89,7 @@ pub fn carry_out(devices: &mut dyn Devices, device: usize, cgroup: &Path, order:
             shown(now.hard),
             shown(hard)
         ))),
-        // What was taken away may look like what never was.
+        // A removed limit may look like one that never existed.
         Err(FenceError::NotSupported | FenceError::NotFound) if hard.is_none() => {
             Outcome::Stands(None)
         }

@@ -1,10 +1,13 @@
-//! `nvmlDeviceSetMemoryLimits_v1` and its `Get`, new in NVML 615 (CUDA 13.4), which nvml-wrapper does not have yet. **Never run on hardware.**
+//! `nvmlDeviceSetMemoryLimits_v1` and its `Get`, new in NVML 615 (CUDA 13.4), which nvml-wrapper
+//! does not have yet. **Never run on hardware.**
 //!
-//! Sources: `nvml.h` of 13.5.37; NVIDIA's "MPS v3 Memory Partitioning"; `memacct.c` of the kernel module 615.71.09.
+//! Sources: `nvml.h` of 13.5.37; NVIDIA's "MPS v3 Memory Partitioning"; `memacct.c` of the kernel
+//! module 615.71.09.
 //!
 //! # Safety
-//! The two functions are called through pointers that the dynamic linker found under their versioned names, whose prototypes are fixed; with a
-//! handle of the same NVML, initialised and alive; with structures of their layout that live through the call.
+//! The two functions are called through pointers that the dynamic linker found under their
+//! versioned names, whose prototypes are fixed; with a handle of the same NVML, initialised and
+//! alive; with structures of their layout that live through the call.
 #![allow(
     unsafe_code,
     reason = "two functions of NVML without a wrapper: dlsym, and calls through the pointers"
@@ -59,7 +62,8 @@ pub(super) struct MemoryLimits {
 impl MemoryLimits {
     /// Looks for them in the NVML that is loaded under its SONAME.
     pub(super) fn find() -> Option<Self> {
-        // SAFETY: NVML is loaded already (the caller has initialised it), so that no initialiser runs; the types are the header's.
+        // SAFETY: NVML is loaded already (the caller has initialised it), so that no initialiser
+        // runs; the types are the header's.
         unsafe {
             let library = Library::new("libnvidia-ml.so.1").ok()?;
             let set = *library.get::<Set>(b"nvmlDeviceSetMemoryLimits_v1\0").ok()?;
@@ -102,7 +106,8 @@ impl MemoryLimits {
         let name = name(cgroup)?;
         let mut limits = SetLimits {
             name_space: name.as_ptr(),
-            // Nothing is reserved for it by the driver: requests are the daemon's business, and a reservation outlives its cgroup.
+            // Nothing is reserved for it by the driver: requests are the daemon's business, and a
+            // reservation outlives its cgroup.
             soft: 0,
             hard: hard.map_or(NO_LIMIT, |hard| hard.0),
         };
@@ -144,10 +149,11 @@ fn answer(code: c_int) -> Result<(), FenceError> {
         0 => Ok(()),
         3 | 13 => Err(FenceError::NotSupported),
         4 => Err(FenceError::NotPermitted),
-        // NVML_ERROR_NOT_FOUND; NVML_ERROR_OPERATING_SYSTEM, which is what a path answers that cannot be opened.
+        // NVML_ERROR_NOT_FOUND, or NVML_ERROR_OPERATING_SYSTEM, the answer for a path that cannot
+        // be opened.
         6 | 17 => Err(FenceError::NotFound),
         2 => Err(FenceError::Failed(
-            "NVML says invalid argument: above the device, or below what is in use".to_owned(),
+            "NVML says invalid argument: above the device, or below the memory in use".to_owned(),
         )),
         other => Err(FenceError::Failed(format!("NVML's error {other}"))),
     }

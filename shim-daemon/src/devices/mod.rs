@@ -1,4 +1,5 @@
-//! What the node's GPUs are and who holds memory on them, behind one trait: NVML on a machine, facts in a test.
+//! The node's GPUs and the processes that hold memory on them, behind one trait: NVML on a machine,
+//! facts in a test.
 
 mod fence;
 mod instances;
@@ -20,16 +21,17 @@ pub struct Device {
     pub uuid: [u8; 16],
     /// The product name.
     pub name: String,
-    /// Memory that processes can use: NVML's total less what it says it keeps.
+    /// Memory that processes can use: NVML's total less NVML's reserved memory.
     pub capacity: Bytes,
-    /// What the device and its driver can do.
+    /// The capabilities of the device and its driver.
     pub capabilities: Capabilities,
 }
 
-/// What can be known and done on a device; carried to `gpushare devices` by name.
+/// Which facts and actions a device supports; shown by name in `gpushare devices`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// NVML tells what each process holds. Without it overhead, limbo and unmanaged memory are estimates.
+    /// NVML tells what each process holds. Without it overhead, limbo and unmanaged memory are
+    /// estimates.
     pub process_memory: bool,
     /// The driver can limit a cgroup's memory by itself (r615 and later).
     pub driver_limits: bool,
@@ -38,7 +40,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The names of what is there.
+    /// The names of the capabilities that are present.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         let rows = [
@@ -54,7 +56,7 @@ impl Capabilities {
 /// One look at a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Memory in use, whoever holds it.
+    /// Memory in use, by any process.
     pub used: Bytes,
     /// Memory the driver could still give.
     pub free: Bytes,
@@ -87,19 +89,19 @@ pub trait Devices: Send {
     /// [`LookError`].
     fn look(&mut self, index: usize) -> Result<Look, LookError>;
 
-    /// What the driver holds a cgroup (a folder of the unified hierarchy) to on the device at `index`. Of one without a limit of its own it
-    /// may be the limit of one above it.
+    /// The driver's limit of a cgroup (a folder of the unified hierarchy) on the device at `index`.
+    /// For a cgroup without a limit of its own it may be the limit of an ancestor.
     ///
     /// # Errors
-    /// [`FenceError`]; devices that know of no such limits do not support them.
+    /// [`FenceError`]; devices without such limits do not support them.
     fn driver_limit(&mut self, _index: usize, _cgroup: &Path) -> Result<DriverLimit, FenceError> {
         Err(FenceError::NotSupported)
     }
 
-    /// Has the driver hold a cgroup to `hard` on the device at `index`, or to nothing.
+    /// Sets the driver's limit of a cgroup on the device at `index` to `hard`, or removes it.
     ///
     /// # Errors
-    /// [`FenceError`]; devices that know of no such limits do not support them.
+    /// [`FenceError`]; devices without such limits do not support them.
     fn limit_driver(
         &mut self,
         _index: usize,

@@ -48,7 +48,8 @@ impl Nvml {
         })
     }
 
-    /// The device at `index`; instead of one in MIG mode, which nobody can compute on, its instances.
+    /// The device at `index`. A device in MIG mode cannot be computed on directly; its instances
+    /// are returned instead.
     fn describe(&self, index: u32) -> Result<Vec<(String, Device)>, String> {
         let device = self.nvml.device_by_index(index);
         let device = device.map_err(|error| error.to_string())?;
@@ -91,7 +92,7 @@ impl Nvml {
             capacity: memory.usable,
             capabilities: Capabilities {
                 process_memory,
-                // Whether the kernel and the module's settings let it is told by the first order.
+                // The first order shows whether the kernel and the module's settings allow it.
                 driver_limits: self.limits.is_some() && !mig,
                 mig,
             },
@@ -160,7 +161,7 @@ impl Devices for Nvml {
             let described = match self.describe(index) {
                 Ok(described) => described,
                 Err(error) => {
-                    // One that fell off the bus keeps nobody from the others.
+                    // A device that fell off the bus does not hide the other devices.
                     let text = format!("NVML does not describe device {index}: {error}");
                     tracing::error!("{text}; it is not served");
                     missing = Some(text);

@@ -1,8 +1,9 @@
-//! Drivers before R510, whose NVML lacks the functions nvml-wrapper asks by.
+//! Drivers before R510. Their NVML lacks the functions that nvml-wrapper calls.
 //!
 //! # Safety
-//! One function is called through a pointer that the dynamic linker found under its name, whose prototype never changed; with a handle of the
-//! same NVML, initialised and alive, and a structure of its layout that lives through the call.
+//! One function is called through a pointer that the dynamic linker found under its name, whose
+//! prototype never changed; with a handle of the same NVML, initialised and alive, and a structure
+//! of its layout that lives through the call.
 #![allow(
     unsafe_code,
     reason = "a function of NVML without a wrapper: dlsym, and a call through the pointer"
@@ -19,7 +20,8 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 /// A device's memory at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
-    /// What processes can use. Older drivers do not tell what they keep apart from what is used.
+    /// Memory that processes can use. Older drivers do not report reserved memory apart from used
+    /// memory.
     pub(super) usable: Bytes,
     pub(super) used: Bytes,
     pub(super) free: Bytes,
@@ -53,7 +55,8 @@ pub(super) fn memory(device: &Device<'_>) -> Result<Memory, Wrapped> {
 
 fn first_memory(device: &Device<'_>) -> Option<Memory> {
     let mut memory = MemoryV1::default();
-    // SAFETY: NVML is loaded and initialised already; the handle is of it and alive as long as `device`; the result lives through the call.
+    // SAFETY: NVML is loaded and initialised already; the handle is of it and alive as long as
+    // `device`; the result lives through the call.
     let answer = unsafe {
         let library = Library::new("libnvidia-ml.so.1").ok()?;
         let get = library

@@ -27,7 +27,7 @@ impl Node {
             Control::List => Ok(Some(ControlReply::Containers(self.container_rows(now)))),
             Control::Devices => Ok(Some(ControlReply::Devices(self.device_rows()))),
             Control::Shares => {
-                // What the running turns come to is counted up to the last thing the brain heard of.
+                // Counts the running turns up to the last event that the brain received.
                 self.advance(now);
                 Ok(Some(ControlReply::Shares(self.share_rows(now))))
             }
@@ -61,7 +61,7 @@ impl Node {
         });
     }
 
-    /// A command's connection ended: what it kept may end.
+    /// A command's connection ended. Its tenant may end.
     pub fn command_ended(&mut self, now: Nanos, connection: ConnId) {
         self.unfollow(connection);
         self.command_left(connection);
@@ -88,7 +88,8 @@ impl Node {
         devices: &[[u8; 16]],
     ) -> Result<Option<ControlReply>, WireError> {
         self.may_say(environment)?;
-        // Who joins one that exists asks for what it has, under the maxima it has.
+        // A command that joins an existing tenant requests the tenant's limits, under the tenant's
+        // maxima.
         let existing = name.and_then(|name| self.find(name));
         let maxima = existing.map_or(&self.maxima, |(_, known)| &known.registration.maxima);
         let maxima = maxima.clone();
@@ -145,7 +146,7 @@ impl Node {
         Ok(None)
     }
 
-    /// Makes the container's pages and gives it an id.
+    /// Makes the tenant's pages and gives it an id.
     pub(super) fn add(
         &mut self,
         now: Nanos,
@@ -165,13 +166,13 @@ impl Node {
         Ok(container)
     }
 
-    /// The brain admitted a container: it gets its socket, and who asked is told.
+    /// The brain admitted a tenant: opens its socket and answers the command.
     pub(super) fn admit(&mut self, now: Nanos, container: ContainerId) {
         let Some(known) = self.containers.get_mut(&container) else {
             return;
         };
         known.admitted = true;
-        // After a reboot the clock has begun anew, and the container with it.
+        // After a reboot the clock starts anew, and the tenant's time with it.
         let began = known.registration.began.unwrap_or(now.0).min(now.0);
         known.registration.began = Some(began);
         let pending = std::mem::take(&mut known.pending);
@@ -195,7 +196,7 @@ impl Node {
         found.map(|(id, known)| (*id, known))
     }
 
-    /// A command keeps a container that exists.
+    /// Attaches a command to an existing tenant.
     fn attach(
         &mut self,
         asker: (ConnId, u32),
@@ -210,7 +211,8 @@ impl Node {
         Ok(self.keep(container, asker))
     }
 
-    /// One more command keeps a container. The answer, unless it has to wait for the container's admission.
+    /// Adds a command to a tenant's keepers. Returns the answer, unless it has to wait for the
+    /// tenant's admission.
     fn keep(&mut self, container: ContainerId, (from, id): (ConnId, u32)) -> Option<ControlReply> {
         let known = self.containers.get_mut(&container)?;
         known.owners.insert(from);
@@ -224,7 +226,7 @@ impl Node {
         Some(created(name))
     }
 
-    /// Ends a container that nobody keeps and nobody is in.
+    /// Ends a tenant without keepers and without processes.
     pub(super) fn end_if_unused(&mut self, now: Nanos, container: ContainerId) {
         let unused = |known: &Container| known.owners.is_empty() && !known.has_members();
         if !self.containers.get(&container).is_some_and(unused) {
@@ -312,7 +314,7 @@ impl Node {
         Ok(Some(ControlReply::Done))
     }
 
-    /// The most a container's processes may hold, by column.
+    /// The most a tenant's processes may hold, by column.
     fn ceilings(&self, container: ContainerId, columns: &[DeviceId]) -> Vec<Option<Bytes>> {
         let ceiling = |device: &DeviceId| Some(self.world.account(container, *device)?.ceiling);
         columns.iter().map(ceiling).collect()
@@ -369,7 +371,7 @@ impl Node {
             .collect()
     }
 
-    /// A container's variables, with the node's defaults for what they do not say, under these maxima.
+    /// Parses a tenant's variables, with the node's defaults for unset ones, under these maxima.
     pub(super) fn parse(
         &self,
         environment: &[(String, String)],
@@ -385,7 +387,7 @@ impl Node {
             .map_err(|error| WireError::new(ErrorCode::BadLimits, error.to_string()))
     }
 
-    /// What the brain is told of the limits of a container, and of whose it is.
+    /// The brain's description of a tenant: its limits and its owner.
     pub(super) fn spec(
         &self,
         limits: &Limits,

@@ -1,4 +1,4 @@
-//! A container: its limits, its pages, its processes' slots.
+//! A tenant: its limits, its pages, and its processes' slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
@@ -15,10 +15,11 @@ use super::{ConnId, Reaped, Remembered};
 use crate::devices::Device;
 use crate::pages::{ControlPages, PagesError, UsagePage};
 
-/// How often the lock of a container whose limit is lowered is tried, a tenth of a millisecond apart. Its holders need microseconds.
+/// How often to try the lock of a tenant whose limit is lowered, at intervals of 0.1 ms. A holder
+/// needs microseconds.
 const LOCK_TRIES: u32 = 50;
 
-/// What a container was registered with: enough to register it again under the next daemon.
+/// A tenant's registration: enough to register it again under the next daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     /// Its name.
@@ -27,13 +28,15 @@ pub struct Registration {
     pub environment: Vec<(String, String)>,
     /// Its devices, in the order its programs see them.
     pub devices: Vec<[u8; 16]>,
-    /// Cgroups of container runtimes that commands which made or joined it came from: no cgroup of its own.
+    /// Container cgroups of the commands that made or joined the tenant. None of them is the
+    /// tenant's own.
     #[serde(default)]
     pub commands: Vec<String>,
-    /// The cgroup of a container runtime that its first process from one came from: users other than its own are taken from there.
+    /// The cgroup, made by a container runtime, of the tenant's first process in such a cgroup.
+    /// Processes of other users may join from there.
     #[serde(default)]
     pub cgroup: Option<String>,
-    /// The user whose it is; `None` for the machine's own.
+    /// The user who owns the tenant; `None` for a tenant of the machine.
     #[serde(default)]
     pub owner: Option<u32>,
     /// Limits that this daemon has, or had, the driver keep.
@@ -42,7 +45,8 @@ pub struct Registration {
     /// The most it may ask for: the node's maxima when it was registered.
     #[serde(default)]
     pub maxima: Vec<(String, String)>,
-    /// When it was admitted, in nanoseconds of the daemon's clock (`CLOCK_MONOTONIC`, which goes on when daemons do not).
+    /// When it was admitted, in nanoseconds of the daemon's clock (`CLOCK_MONOTONIC`, which
+    /// continues across daemons).
     #[serde(default)]
     pub began: Option<u64>,
     /// Its dead processes that still held memory when this was written.
@@ -50,17 +54,17 @@ pub struct Registration {
     pub dead: Vec<Reaped>,
 }
 
-/// A registered container.
+/// A registered tenant.
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) registration: Registration,
-    /// The limits in their stable form: what an equal name is compared by.
+    /// The limits in their stable form, to compare registrations of an equal name.
     pub(super) limits: String,
     /// The device of each column of the pages.
     pub(super) columns: Vec<DeviceId>,
     pub(super) usage: UsagePage,
     pub(super) control: ControlPages,
-    /// Whose the taken rows of its usage page are.
+    /// The process of each taken row of the usage page.
     slots: BTreeMap<usize, ProcessId>,
     members: BTreeSet<ProcessId>,
     /// Connections of commands that keep it.
@@ -68,13 +72,14 @@ pub(super) struct Container {
     /// Create requests that wait for its admission.
     pub(super) pending: Vec<(ConnId, u32)>,
     pub(super) admitted: bool,
-    /// Whether it was a previous daemon's: only then may a process have a page of it that is not this daemon's.
+    /// Whether it was a previous daemon's: only then may a process have a page of it that is not
+    /// this daemon's.
     pub(super) restored: bool,
     /// Whether rows of its page may belong to processes that have not presented them yet.
     pub(super) unclaimed: bool,
     /// Its shares of the devices' time, by column.
     pub(super) compute: Vec<Compute>,
-    /// What it held of it lately, by column.
+    /// The recent use of each device, by column.
     pub(super) shares: Vec<Past>,
     /// Its counters of GPU work when last read.
     pub(super) worked: u64,
@@ -107,7 +112,7 @@ impl Container {
         })
     }
 
-    /// Writes what its processes read of their limits into the fresh usage page.
+    /// Writes the limits that processes read into the fresh usage page.
     pub(super) fn found(
         &self,
         spec: &ContainerSpec,
@@ -158,9 +163,10 @@ impl Container {
         page.found(std::process::id(), 0);
     }
 
-    /// A row of the page that belongs to nobody.
+    /// A free row of the page.
     ///
-    /// In a page that came from the previous daemon a row may be taken by a process that has not presented it yet.
+    /// In a page that came from the previous daemon a row may be taken by a process that has not
+    /// presented it yet.
     pub(super) fn free_slot(&self) -> Option<usize> {
         let page = self.usage.view();
         let free = |slot: &usize| {
@@ -169,8 +175,8 @@ impl Container {
         (0..MAX_SLOTS).find(free)
     }
 
-    /// Empties the rows of processes that died while there was no daemon, and says what they had charged. One that lives and has not
-    /// presented its row yet (it is stopped, perhaps) keeps it.
+    /// Empties the rows of processes that died while no daemon ran, and returns their charges. A
+    /// live process that has not presented its row yet (a stopped one, perhaps) keeps it.
     pub(super) fn clear_unclaimed(&mut self) -> Vec<Unseen> {
         let mut dead = Vec::new();
         if !self.unclaimed {
@@ -226,8 +232,8 @@ impl Container {
         !self.members.is_empty()
     }
 
-    /// Notes in the page whose row it is, in a way that the next daemon can check. Only this container could gain by a lie, and it
-    /// would gain a row nobody uses.
+    /// Records the owner of a row in the page, in a form that the next daemon can check. Only this
+    /// tenant could gain by a lie, and it would gain a free row.
     pub(super) fn occupy(&self, slot: usize, own_pid: u32, pid: u32) {
         if let Some(header) = self.usage.view().slots.get(slot) {
             header.pid.store(own_pid, Ordering::Relaxed);
@@ -246,12 +252,13 @@ impl Container {
         self.columns.iter().position(|own| *own == device)
     }
 
-    /// What the usage page says all its processes have charged on a column.
+    /// The charges of all its processes on a column, according to the usage page.
     pub(super) fn charged(&self, column: usize) -> Bytes {
         self.sum(column, |split| split.charged)
     }
 
-    /// What the usage page says all its processes hold on a column: their credit, and what those have charged that were bound.
+    /// The memory of all its processes on a column, according to the usage page: their credit, and
+    /// the charges of bound processes.
     pub(super) fn held(&self, column: usize) -> Bytes {
         self.sum(column, gpushare_protocol::page::Split::held)
     }
@@ -269,8 +276,9 @@ impl Container {
         )
     }
 
-    /// Holds its processes to a ceiling that may be below what they have charged: then every word is bound, so that nothing more can be
-    /// charged without the container lock and what is freed is no credit until the charges are below it again.
+    /// Holds its processes to a ceiling that may be below their charges. It binds every word: until
+    /// the charges are below the ceiling again, processes charge only under the tenant lock, and
+    /// freed memory does not become credit.
     fn bind_above(&self, column: usize, ceiling: Bytes) {
         if self.held(column) <= ceiling {
             return;
@@ -281,9 +289,10 @@ impl Container {
         rows.for_each(|line| line.word.bind());
     }
 
-    /// After a limit was lowered and stored: nobody is still growing by the one before. Whoever holds the container lock has read it
-    /// before, perhaps, and what it took since is bound too. The wait is bounded: one that was stopped while it held the lock gives back
-    /// what it takes when it goes on.
+    /// Called after a lowered limit was stored: ensures that no process still grows by the old
+    /// limit. The holder of the tenant lock may have read the old limit; memory it took since is
+    /// bound too. The wait is bounded: a process that was stopped while it held the lock gives back
+    /// that memory when it continues.
     pub(super) fn hold_to(&self, ceilings: &[(usize, Bytes)]) {
         if ceilings.is_empty() {
             return;
@@ -307,12 +316,14 @@ impl Container {
         }
     }
 
-    /// Lowers a grant and takes back credit nobody uses. Returns what is still held.
+    /// Lowers a grant and takes back unused credit. Returns the memory that is still held.
     ///
-    /// A process raises its credit first and reads the grant again afterwards; this stores the grant first and reads the
-    /// credit afterwards. With the fence between, one of the two sees the other.
+    /// A process raises its credit first and reads the grant again afterwards; this stores the
+    /// grant first and reads the credit afterwards. With the fence between, one of the two sees the
+    /// other.
     ///
-    /// What is held above `ceiling` then is charged: it is no credit any more, see [`Self::bind_above`].
+    /// Memory held above `ceiling` is charged then. It is no credit any more, see
+    /// [`Self::bind_above`].
     pub(super) fn lower(&self, column: usize, grant: Bytes, ceiling: Bytes) -> Bytes {
         self.grant(column, grant);
         fence(Ordering::SeqCst);
@@ -369,17 +380,18 @@ pub(super) fn index(device: DeviceId) -> Option<usize> {
     usize::try_from(device.0).ok()
 }
 
-/// Ids of containers are handed out by the node.
+/// Ids of tenants are handed out by the node.
 pub(super) fn container_id(id: u64) -> ContainerId {
     ContainerId(id)
 }
 
-/// Whether the process of this pid is still the one that started then.
+/// Whether the process with this pid is still the one with this start time.
 fn lives(pid: u64, start: u64) -> bool {
     started(pid) == Some(start)
 }
 
-/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its name.
+/// When a process started, in clock ticks since boot: field 22 of its `stat`, the 20th behind its
+/// name.
 fn started(pid: u64) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Carrying out what the brain decides, in the order it decides it.
+//! Carries out the brain's decisions, in their order.
 
 use gpushare_core::{
     Answer, AskKey, ContainerId, ContainerSpec, Decision, Denial, DeviceId, Event, Nanos, Notice,
@@ -12,7 +12,7 @@ use super::container::index;
 use super::{Effect, Node};
 
 impl Node {
-    /// Carries out all decisions, those that carrying them out leads to included.
+    /// Carries out all decisions, including those that result from carrying them out.
     pub(super) fn carry_out(&mut self, now: Nanos) {
         while let Some(decision) = self.world.poll_decision() {
             match decision {
@@ -95,7 +95,8 @@ impl Node {
         self.reply(to, id, reply);
     }
 
-    /// Ends a container: its processes by their pidfds, and the command that runs it is told why.
+    /// Ends a tenant: signals its processes by their pidfds, and tells the command that runs it
+    /// why.
     fn signal(&mut self, container: ContainerId, signal: Signal, why: &Why) {
         let posix = match signal {
             Signal::Terminate => Posix::SIGTERM,
@@ -111,7 +112,7 @@ impl Node {
             .members()
             .filter_map(|member| self.processes.get(member))
         {
-            // One that is gone already has what was wanted of it.
+            // A process that has already exited needs no signal.
             let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
         for to in owners {
@@ -152,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Why limits are refused, with devices by the names people know.
+    /// Why limits are refused, with the devices' visible names.
     fn words(&self, error: &SpecError) -> String {
         match error {
             SpecError::TooLarge {
@@ -166,7 +167,7 @@ impl Node {
                 request.human()
             ),
             SpecError::NoRoom { device, short } => format!(
-                "on {} {} are missing to guarantee that request now; ask for less, or wait until others end",
+                "on {} {} are missing to guarantee that request now; ask for less, or wait until other tenants end",
                 self.device_name(*device),
                 short.human()
             ),
@@ -245,7 +246,7 @@ impl Node {
             } => {
                 let pid = self.processes.get(*process).map_or(0, |known| known.pid());
                 let text = format!(
-                    "the device never showed process {pid}: {} that were set aside for its context are given to others",
+                    "the device never showed process {pid}: {} reserved for its context are released",
                     bytes.human()
                 );
                 ("lapsed", Some(*container), Some(*device), text)
@@ -277,7 +278,7 @@ impl Node {
                 after,
             } => {
                 let text = format!(
-                    "has not drained {} ms after its turn: others work beside it and it owes what it takes",
+                    "has not drained {} ms after its turn: it now shares the device, and the time it takes is billed to it",
                     after.0 / 1_000_000
                 );
                 ("overrun", Some(*container), Some(*device), text)
@@ -304,10 +305,10 @@ impl Node {
         self.event(kind, container, device, text);
     }
 
-    /// What a container that is not admitted waits for, with the numbers.
+    /// Describes, with numbers, what a tenant waits for before its admission.
     fn waits_for(&self, container: ContainerId) -> String {
         if self.is_recovering() {
-            return "waits until programs of the previous daemon have said what they hold"
+            return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();
         }
         let mut least: Option<Bytes> = None;
@@ -346,12 +347,13 @@ impl Node {
             )
         };
         format!(
-            "waits until its request fits beside all others: {}; to start it sooner, end another (gpushare ps), lower what another is promised (gpushare set NAME --mem-request SIZE){start}",
+            "waits until its request fits beside all others: {}; to start it sooner, end another (gpushare ps), lower another's request (gpushare set NAME --mem-request SIZE){start}",
             asked.join("; ")
         )
     }
 
-    /// Tells all that still wait for admission once it is not the previous daemon's programs they wait for.
+    /// Tells all that still wait for admission once it is not the previous daemon's programs they
+    /// wait for.
     pub(super) fn tell_queued_after_recovery(&mut self) {
         let queued = self.containers.iter().filter(|(_, known)| !known.admitted);
         let queued: Vec<ContainerId> = queued.map(|(id, _)| *id).collect();

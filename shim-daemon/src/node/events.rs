@@ -76,7 +76,7 @@ impl Node {
             let to = vec![(to, id)];
             self.effect(Effect::Event { to, row });
         }
-        // A connection is told each event once.
+        // A connection gets each event once.
         self.unfollow(to);
         self.events.followers.push((to, id));
     }
@@ -85,7 +85,7 @@ impl Node {
         self.events.followers.retain(|(to, _)| *to != connection);
     }
 
-    /// A container's name, for messages.
+    /// A tenant's name, for messages.
     pub(super) fn name(&self, container: ContainerId) -> String {
         let known = self.containers.get(&container);
         known.map_or_else(

@@ -1,7 +1,10 @@
-//! Fences: which cgroups the driver itself shall hold to how much ([ADR 15](../../../docs/adr/0015-the-drivers-fence-stands-outside-the-limit.md)).
+//! Fences: which cgroups the driver itself shall hold to how much ([ADR
+//! 15](../../../docs/adr/0015-the-drivers-fence-stands-outside-the-limit.md)).
 //!
-//! A fence stands around a cgroup that is a container's alone: one a container runtime made, with processes of one container of ours in it and not
-//! the command that registered it. It is set when the first process of it comes, moved as limit and overhead move, taken away with the container.
+//! A fence is the driver's memory limit of a cgroup that belongs to one tenant alone. A container
+//! runtime made such a cgroup, it holds processes of one tenant of ours, and no registering command
+//! came from it. The fence is set when the tenant's first process arrives, moved when its limit or
+//! overhead changes, and removed with the tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,16 +18,17 @@ use super::{ConnId, Effect, Node};
 use crate::cgroup;
 use crate::devices::{FenceError, Order, Outcome};
 
-/// Above limit, overhead and one more context: what contexts may grow by between two looks. Generous, because a fence that is hit by a program
-/// within its limit is the failure this project exists to prevent.
+/// Above limit, overhead and one more context: what contexts may grow by between two looks.
+/// Generous, because a fence that is hit by a program within its limit is the failure this project
+/// exists to prevent.
 const SLACK: Bytes = Bytes(GIB);
 /// Fences are multiples of this, and lowered only by twice as much at once.
 const STEP: u64 = 256 * MIB;
 
-/// Which fence: of a container, on a device, around a cgroup.
+/// Which fence: of a tenant, on a device, around a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FenceKey {
-    /// Whose.
+    /// The tenant.
     pub container: ContainerId,
     /// The device's index in the node.
     pub device: usize,
@@ -32,7 +36,7 @@ pub struct FenceKey {
     pub group: String,
 }
 
-/// A fence that the next daemon has to know for its own.
+/// A fence that the next daemon must recognise as its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// The cgroup.
@@ -43,14 +47,14 @@ pub struct Remembered {
 
 #[derive(Debug, Default)]
 struct Fence {
-    /// What the driver holds the cgroup to, as far as this daemon knows.
+    /// The driver's limit of the cgroup, as far as this daemon knows.
     stands: Option<Bytes>,
     /// Whether a limit that is found there is ours.
     ours: bool,
     under_way: bool,
     /// Nothing more is tried: another's limit, or no such cgroup.
     given_up: bool,
-    /// Whether the last failure was told.
+    /// Whether the last failure was reported.
     told: bool,
 }
 
@@ -59,7 +63,7 @@ struct Fence {
 pub(super) struct Fences {
     /// The unified hierarchy, where fences are wanted and possible.
     mount: Option<PathBuf>,
-    /// Containers that have, or had, a process in a runtime's cgroup.
+    /// Tenants that have, or had, a process in a container's cgroup.
     groups: BTreeMap<String, BTreeSet<ContainerId>>,
     standing: BTreeMap<FenceKey, Fence>,
     /// The runtime's cgroups that commands came from.
@@ -77,7 +81,8 @@ impl Fences {
 }
 
 impl Node {
-    /// A command said hello from this cgroup: what it registers is not alone there. `user` is `None` for who may do everything.
+    /// A command sent hello from this cgroup, so a tenant it registers is not alone there. `user`
+    /// is `None` for users without restrictions.
     pub fn command_came(&mut self, connection: ConnId, cgroup: &str, user: Option<u32>) {
         self.users.came(connection, user);
         let group = cgroup::of_container(cgroup).or_else(|| cgroup::of_machine(cgroup));
@@ -91,7 +96,7 @@ impl Node {
         self.fences.commands.remove(&connection);
     }
 
-    /// A command made the container or joined it.
+    /// A command made the tenant or joined it.
     pub(super) fn note_owner(&mut self, container: ContainerId, command: ConnId) {
         let group = self.fences.commands.get(&command).cloned();
         if let (Some(group), Some(known)) = (group, self.containers.get_mut(&container))
@@ -104,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Has the server remember all registrations again: what it had written is gone.
+    /// Has the server store all registrations again, because the stored ones are gone.
     pub fn write_down_all(&mut self) {
         let admitted = self.containers.iter().filter(|(_, known)| known.admitted);
         for container in admitted.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -112,7 +117,7 @@ impl Node {
         }
     }
 
-    /// The server could not write a container's registration; it tries again.
+    /// The server could not write a tenant's registration; it tries again.
     pub fn not_remembered(&mut self, container: ContainerId, error: &std::io::Error) {
         let text = format!(
             "its limits could not be written down ({error}): a daemon that is started now would not know them as they are"
@@ -120,7 +125,7 @@ impl Node {
         self.event("unsaved", Some(container), None, text);
     }
 
-    /// Has the server remember the container's registration as it is now.
+    /// Has the server remember the tenant's registration as it is now.
     pub fn write_down(&mut self, container: ContainerId) {
         if let Some(known) = self.containers.get(&container) {
             let registration = known.registration.clone();
@@ -131,7 +136,7 @@ impl Node {
         }
     }
 
-    /// A process of the container is in this cgroup.
+    /// A process of the tenant is in this cgroup.
     pub(super) fn entered(&mut self, container: ContainerId, cgroup: &str) {
         if self.fences.mount.is_none() {
             return;
@@ -169,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Sets, moves and takes away what has to be.
+    /// Sets, moves and removes fences as needed.
     pub(super) fn mind_fences(&mut self) {
         if self.fences.mount.is_none() {
             return;
@@ -197,8 +202,9 @@ impl Node {
         }
     }
 
-    /// How much the driver may let a container's cgroup hold: its limit, what the driver itself takes, room for that to grow; never less than what
-    /// is held. `None` where no fence is needed or possible.
+    /// The driver's limit for a tenant's cgroup: the tenant's limit, the driver's own overhead, and
+    /// room for that overhead to grow. It is never less than the memory held. `None` where no fence
+    /// is needed or possible.
     fn height(&self, container: ContainerId, device: usize) -> Option<Bytes> {
         let described = self.devices.get(device)?;
         let id = DeviceId(device as u64);
@@ -237,7 +243,8 @@ impl Node {
         self.order(key, order);
     }
 
-    /// Notes a fence, or that there is none, for the next daemon: before it is set, so that it is never mistaken for another's.
+    /// Stores for the next daemon that there is, or is not, a fence. This happens before the fence
+    /// is set, so that the next daemon never takes it for another program's.
     fn remember_fence(&mut self, key: &FenceKey, stands: bool) {
         let Some(device) = self.devices.get(key.device).map(|device| device.uuid) else {
             return;
@@ -268,7 +275,7 @@ impl Node {
     /// What became of an [`Effect::Fence`].
     pub fn fenced(&mut self, key: &FenceKey, outcome: Outcome) {
         let Some(fence) = self.fences.standing.get_mut(key) else {
-            // Its container has ended; so has, or will, its cgroup.
+            // The tenant has ended; its cgroup has ended or will soon.
             return;
         };
         fence.under_way = false;
@@ -290,7 +297,7 @@ impl Node {
             Outcome::Foreign(hard) => {
                 fence.given_up = true;
                 let text = format!(
-                    "somebody else has the driver hold {}, or a cgroup above it, to {}: left alone",
+                    "another program has set the driver's limit of {}, or of a cgroup above it, to {}: left unchanged",
                     key.group,
                     hard.human()
                 );
@@ -332,7 +339,7 @@ impl Node {
         }
     }
 
-    /// The container is over: its fences are taken away, so that nothing is left of them where its cgroup outlives it.
+    /// The tenant has ended: removes its fences, so that none remains where its cgroup outlives it.
     pub(super) fn remove_fences(&mut self, container: ContainerId) {
         self.fences.groups.retain(|_, inside| {
             inside.remove(&container);
@@ -345,7 +352,7 @@ impl Node {
             .collect();
         for key in own {
             let fence = self.fences.standing.remove(&key);
-            // One that is being set is ours by the time this order is carried out.
+            // A fence that is being set is ours by the time this order is carried out.
             if fence.is_some_and(|fence| fence.ours || (fence.under_way && !fence.given_up)) {
                 let order = Order {
                     hard: None,

@@ -1,4 +1,4 @@
-//! Which GPUs this daemon has to itself: those of its containers.
+//! The GPUs that this daemon serves exclusively: those of its tenants.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::Node;
 use super::container::index;
 
 impl Node {
-    /// Takes the devices of a container that comes.
+    /// Claims the devices of a new tenant.
     pub(super) fn claim(&mut self, columns: &[DeviceId]) -> Result<(), WireError> {
         let claimed = self.try_claim(columns);
         if claimed.is_err() {
@@ -18,7 +18,8 @@ impl Node {
         claimed.map_err(|other| WireError::retry(ErrorCode::Full, other))
     }
 
-    /// The same for a container of the previous daemon, which is there whoever else has the device by now.
+    /// The same for a tenant of the previous daemon. It keeps its devices even if another daemon
+    /// claimed them meanwhile.
     pub(super) fn claim_again(&mut self, columns: &[DeviceId]) {
         if let Err(other) = self.try_claim(columns) {
             tracing::error!("{other}; containers of the previous daemon here are served");
@@ -34,7 +35,7 @@ impl Node {
         }
     }
 
-    /// Gives up the devices that no container has any more.
+    /// Releases the devices without a tenant.
     pub(super) fn let_go(&mut self) {
         let Some(guard) = &mut self.guard else {
             return;

@@ -1,8 +1,11 @@
-//! Which processes may join a container ([ADR 50](../../../docs/adr/0050-other-users-join-from-the-containers-cgroup.md)).
+//! Which processes may join a tenant ([ADR
+//! 50](../../../docs/adr/0050-other-users-join-from-the-containers-cgroup.md)).
 //!
-//! A container of a user takes that user's processes and root's. The machine's own takes those of root and of the daemon's user, and of
-//! any user those in its own cgroup, because images choose users: one that a container runtime made, that no command
-//! came from, that is not the daemon's, and that no other container has. The first process from such a cgroup says which it is.
+//! A tenant of a user accepts that user's processes and root's. A tenant of the machine accepts
+//! processes of root and of the daemon's user, and processes of any user in the tenant's own
+//! cgroup, because images choose users. A cgroup is the tenant's own if a container runtime made
+//! it, no command came from it, it is not the daemon's, and no other tenant has it. The first
+//! process from such a cgroup determines it.
 
 use gpushare_core::ContainerId;
 use gpushare_protocol::wire::WireError;
@@ -14,7 +17,7 @@ use crate::cgroup;
 use crate::peer::Peer;
 
 impl Node {
-    /// Refuses a process that is not the container's.
+    /// Refuses a process that does not belong to the tenant.
     pub(super) fn may_join(&self, container: ContainerId, peer: &Peer) -> Result<(), WireError> {
         if self.is_trusted(container, peer.uid) {
             return Ok(());
@@ -32,12 +35,12 @@ impl Node {
         Err(forbidden(&text))
     }
 
-    /// Whether a process is none of the container's, now and later.
+    /// Whether a process can never belong to the tenant.
     pub(crate) fn bars(&self, container: ContainerId, peer: &Peer) -> bool {
         self.may_join(container, peer).is_err()
     }
 
-    /// Whether processes of this user are the container's wherever they are.
+    /// Whether the tenant accepts processes of this user from any cgroup.
     pub(crate) fn is_trusted(&self, container: ContainerId, uid: u32) -> bool {
         uid == 0
             || match self.owner(container) {
@@ -46,7 +49,8 @@ impl Node {
             }
     }
 
-    /// A process of the machine's own container has joined: the cgroup that a runtime made for it is the container's from now on.
+    /// A process of one of the machine's tenants has joined: its container's cgroup is the tenant's
+    /// from now on.
     pub(super) fn settle_cgroup(&mut self, container: ContainerId, cgroup: &str) {
         if self.owner(container).is_some() {
             return;
@@ -62,7 +66,8 @@ impl Node {
         }
     }
 
-    /// The part of a process's cgroup that is, or may become, the container's own; else why it is not.
+    /// The part of a process's cgroup that is, or may become, the tenant's own; otherwise the
+    /// reason why it is not.
     fn own_cgroup<'a>(
         &self,
         container: ContainerId,

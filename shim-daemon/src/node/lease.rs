@@ -1,8 +1,11 @@
-//! Turns on devices: what gates report, checked, to the brain; what it decides, into the control pages.
+//! Turns on devices: checks the reports of gates for the brain, and writes the brain's decisions
+//! into the control pages.
 //!
-//! Reports come from tenants. One is taken only from a registered process, about a device of its container and a turn
-//! its page has shown; the brain believes those of now. How many one process may send is bounded where they are read. A lie about one's own state can
-//! shorten or lengthen one's own turn and no more: what the others wait for, the brain bounds by its clock.
+//! Reports come from tenants. A report is accepted only from a registered process, about a device
+//! of its tenant and a turn that its page has shown; the brain believes reports about current turns
+//! only. The number of reports per process is bounded where they are read. A tenant that lies about
+//! its own state can only shorten or lengthen its own turn. The brain's clock bounds how long other
+//! tenants wait for it.
 
 use gpushare_core::{
     ContainerId, ContainerSpec, DeviceId, Event, Lease, LeaseKind, LeasePolicy, Nanos, ProcessId,
@@ -17,17 +20,18 @@ use std::sync::atomic::Ordering;
 use super::Node;
 use super::container::Container;
 
-/// How long a holder has nothing in flight before it says that it is idle: long enough that a gap between two launches is
-/// none, short against the shortest turn.
+/// How long a holder must have no work in flight before it is reported idle: longer than a gap
+/// between two launches, short against the shortest turn.
 const IDLE_AFTER: Nanos = Nanos::micros(500);
 
-/// The same on a shared device: who pauses for less is not worth telling its neighbours of.
+/// The same on a shared device: shorter pauses are not worth announcing to the neighbours.
 const IDLE_AFTER_SHARED: Nanos = Nanos::millis(20);
 
 /// The epochs of this daemon's pages, seen from the brain, which counts from 0.
 ///
-/// They begin at the microseconds of the monotonic clock at the daemon's start. No turn is that short, so they are above
-/// all of its predecessor's, and what a process says of an old turn is never taken for one of now.
+/// The first epoch is the daemon's start on the monotonic clock, in microseconds. No turn is that
+/// short, so all epochs are above those of the previous daemon, and a report about an old turn is
+/// never taken for one about a current turn.
 #[derive(Clone, Copy, Debug)]
 struct Epochs {
     first: u64,
@@ -54,7 +58,7 @@ impl Epochs {
 pub(super) struct Leases {
     policy: LeasePolicy,
     epochs: Epochs,
-    /// Containers whose leases changed and whose gates are still to be woken, in this order.
+    /// Tenants whose leases changed and whose gates are not woken yet, in this order.
     to_wake: VecDeque<ContainerId>,
 }
 
@@ -82,7 +86,7 @@ impl Node {
             Request::Drained { column, epoch } => (column, epoch, Report::Drained),
             Request::Idle { column, epoch } => (column, epoch, Report::Idle),
             Request::Busy { column, epoch } => (column, epoch, Report::Busy),
-            // Libraries that foretold the end of a drain: nothing follows from it any more.
+            // Older libraries predicted the end of a drain; the prediction is ignored now.
             Request::Ending { .. } => return true,
             _ => return false,
         };
@@ -109,7 +113,7 @@ impl Node {
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
 
-    /// Stores a lease where the container's gates see it. They are woken by [`Node::wake_gates`].
+    /// Stores a lease where the tenant's gates see it. They are woken by [`Node::wake_gates`].
     pub(super) fn set_lease(&mut self, container: ContainerId, device: DeviceId, lease: Lease) {
         let Some(known) = self.containers.get(&container) else {
             return;
@@ -179,7 +183,7 @@ impl Node {
         }
     }
 
-    /// What a process's page says of its work on a device.
+    /// The work of a process on a device, according to its page.
     fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
         let known = self.processes.get(process)?;
         let container = self.containers.get(&known.container())?;
@@ -194,8 +198,8 @@ impl Node {
         })
     }
 
-    /// Wakes the gates of those whose leases changed: first who may work now, as the device is idle until they are awake. Who
-    /// must stop knows its deadline.
+    /// Wakes the gates whose leases changed. Tenants that may start are woken first, because the
+    /// device is idle until they run. Tenants that must stop know their deadline.
     pub(super) fn wake_gates(&mut self) {
         for container in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.containers.get(&container) {
@@ -214,7 +218,7 @@ impl Node {
         self.carry_out(now);
     }
 
-    /// Takes a container's shares of its devices' time.
+    /// Takes a tenant's shares of its devices' time.
     pub(super) fn set_shares(&mut self, container: ContainerId, spec: &ContainerSpec) {
         if let Some(known) = self.containers.get_mut(&container) {
             let shares = known.columns.iter().map(|device| spec.compute(*device));
@@ -225,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Stores what a container's gates need to know whosever turn it is, and wakes them.
+    /// Stores the terms that a tenant's gates need outside their turns too, and wakes them.
     fn show_terms(&self, known: &Container) {
         let pages = known.control.view().devices.iter();
         for (page, compute) in pages.zip(&known.compute) {

@@ -8,18 +8,19 @@ use gpushare_protocol::wire::{
 use super::Node;
 use super::container::Container;
 
-/// Bytes of the rows of a page, by what each takes at most: far below what a frame may be.
+/// Bytes of the rows of a page, by the maximum size of each: far below the size limit of a frame.
 const PAGE: usize = 64 << 10;
-/// What a row takes at most beside its texts, of any kind.
+/// The maximum size of a row of any kind, without its texts.
 const ROW: usize = 128;
-/// What a process in a row takes at most.
+/// The maximum size of a process in a row.
 const PROCESS: usize = 64;
 
 /// Room for rows.
 struct Room(usize);
 
 impl Room {
-    /// Takes room for a row with so many bytes of text; whether there is. There is for the first of a page.
+    /// Takes room for a row with so many bytes of text; whether there is. There is for the first of
+    /// a page.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.0 || self.0 == PAGE;
         self.0 = self.0.saturating_sub(bytes);
@@ -81,7 +82,7 @@ impl Node {
         Some(ControlReply::Page { rows, next })
     }
 
-    /// Rows of containers and their devices, each made from its place.
+    /// Rows of tenants and their devices, each made from its place.
     fn each_from<R>(
         &self,
         from: Cursor,
@@ -153,7 +154,7 @@ impl Node {
         (rows, None)
     }
 
-    /// Every container's every column, from there on.
+    /// The places of every tenant and every column, from this cursor on.
     fn places(&self, from: Cursor) -> impl Iterator<Item = (ContainerId, &Container, usize)> {
         let containers = self.containers.range(ContainerId(from.container)..);
         containers.flat_map(move |(id, known)| {

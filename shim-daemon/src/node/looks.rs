@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpushare_core::ProcessId;
 use gpushare_protocol::units::Bytes;
 
-/// What processes had charged when a look began, and what the last look showed.
+/// The charges of processes when a look began, and the result of the last look.
 #[derive(Debug, Default)]
 struct Began {
     under_way: bool,
-    /// Another look was wanted while one was under way, which may have begun too early to see what it is for.
+    /// Another look was requested while one was under way, which may have begun too early to answer
+    /// it.
     again: bool,
     charged: BTreeMap<ProcessId, Bytes>,
-    /// What the last look showed for each process.
+    /// The memory of each process in the last look.
     shown: BTreeMap<ProcessId, Bytes>,
 }
 

@@ -1,7 +1,7 @@
-//! The node as the daemon keeps it: containers, processes and their pages, between the sockets and the brain.
+//! The daemon's node: tenants, processes and their pages, between the sockets and the brain.
 //!
-//! Every method takes the time and returns nothing; what is to be sent, watched or looked at is collected as
-//! [`Effect`]s. No socket is touched here, so the whole of it runs in a test.
+//! Every method takes the time and returns nothing. Messages to send and processes or devices to
+//! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
 mod asks;
 mod commands;
@@ -66,7 +66,7 @@ pub struct ConnId(pub u64);
 pub enum Effect {
     /// Answer a client's request.
     Client {
-        /// Whom.
+        /// The recipient.
         to: ConnId,
         /// Which request.
         id: u32,
@@ -77,16 +77,16 @@ pub enum Effect {
     },
     /// Answer a command.
     Command {
-        /// Whom.
+        /// The recipient.
         to: ConnId,
         /// Which request.
         id: u32,
         /// What.
         reply: ControlReply,
     },
-    /// Tell those who follow what happened.
+    /// Send an event to its followers.
     Event {
-        /// Whom, each under the request it follows by.
+        /// The recipients, each with the request that it follows by.
         to: Vec<(ConnId, u32)>,
         /// What.
         row: Arc<EventRow>,
@@ -98,19 +98,20 @@ pub enum Effect {
         /// Becomes readable at its end.
         pidfd: OwnedFd,
     },
-    /// Tell no more when this process ends: it registered anew and is watched as that.
+    /// Stop watching this process's end: it registered anew and is watched under its new id.
     Unwatch {
         /// Which.
         process: ProcessId,
     },
-    /// Accept clients of this container on a socket of its own, and remember the registration for a next daemon.
+    /// Accept clients of this tenant on a socket of its own, and store the registration for the
+    /// next daemon.
     Listen {
         /// Which.
         container: ContainerId,
-        /// What is remembered.
+        /// The registration to store.
         registration: Registration,
     },
-    /// The container is over: close and forget its socket.
+    /// The tenant has ended: close its socket and delete its registration.
     Unlisten {
         /// Which.
         container: ContainerId,
@@ -142,20 +143,22 @@ pub struct Settings {
     pub reserve: Bytes,
     /// An artificial capacity for every device, for tests on real hardware.
     pub capacity: Option<Bytes>,
-    /// How long after a restart clients may present what they hold before anything new is granted.
+    /// How long after a restart clients may present their memory before new memory is granted.
     pub recovery: Nanos,
-    /// Limits of containers that do not say otherwise, as variables.
+    /// Default limits of tenants, as variables.
     pub defaults: Vec<(String, String)>,
-    /// The most any container may ask for, as variables that [`gpushare_protocol::limits::Maxima`] reads.
+    /// The maxima of tenants' limits, as variables that [`gpushare_protocol::limits::Maxima`]
+    /// reads.
     pub maxima: Vec<(String, String)>,
-    /// What becomes of processes on the devices that no container of ours has.
+    /// How to treat processes on the devices that belong to no tenant of ours.
     pub unmanaged: Unmanaged,
-    /// Whether the pids that NVML lists are certainly those of our namespace; where they are not, a list counts once it has shown
-    /// a process of ours.
+    /// Whether the pids that NVML lists are certainly of our namespace. If not, a list counts only
+    /// after it has shown a process of ours.
     pub own_pids: bool,
     /// Where the unified hierarchy is in which the driver's own limits are set, if they are.
     pub fences: Option<PathBuf>,
-    /// Among whose daemons this one is to be the only one for a GPU; `None` for the machine's own, which nobody's may keep away.
+    /// The set of daemons among which this one is the only one for a GPU. `None` for the machine's
+    /// own daemon, which no user's daemon may block.
     pub guard: Option<Among>,
 }
 
@@ -163,7 +166,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             policy: Policy {
-                // Each waiting ask is looked at whenever something is freed: a program needs one a thread that allocates.
+                // Each waiting ask is looked at whenever something is freed: a program needs one a
+                // thread that allocates.
                 most_waiting: 16,
                 ..Policy::default()
             },
@@ -195,9 +199,9 @@ pub struct Node {
     events: Events,
     effects: VecDeque<Effect>,
     ids: u64,
-    /// How long an ask within its container's request may take, whatever its timeout.
+    /// How long an ask within the tenant's request may take, whatever its timeout.
     guarantee: Nanos,
-    /// Whether processes of the previous daemon may still present what they hold.
+    /// Whether processes of the previous daemon may still present their memory.
     recovering: bool,
     defaults: Vec<(String, String)>,
     maxima: Vec<(String, String)>,
@@ -211,8 +215,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with these devices. `instance` tells this daemon from all others. `recovering` says that a previous
-    /// daemon's containers may still run.
+    /// A node with these devices. `instance` identifies this daemon. `recovering` says that tenants
+    /// of a previous daemon may still run.
     #[must_use]
     pub fn new(
         settings: &Settings,
@@ -285,19 +289,19 @@ impl Node {
         self.carry_out(now);
     }
 
-    /// The next thing for the server to do.
+    /// The next effect for the server to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// The number that tells this daemon from all others.
+    /// The number that identifies this daemon.
     #[must_use]
     pub fn instance(&self) -> u64 {
         self.instance
     }
 
-    /// Takes what may change while the daemon runs: defaults and maxima for containers registered from now on, and how turns are
-    /// dealt.
+    /// Applies settings that may change while the daemon runs: defaults and maxima for tenants
+    /// registered from now on, and the sharing of turns.
     pub fn reload(&mut self, now: Nanos, settings: &Settings) {
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
@@ -308,7 +312,7 @@ impl Node {
         self.effects.push_back(effect);
     }
 
-    /// Whether processes of the previous daemon may still present what they hold.
+    /// Whether processes of the previous daemon may still present their memory.
     fn is_recovering(&self) -> bool {
         self.recovering
     }
@@ -329,7 +333,7 @@ impl Node {
     }
 }
 
-/// Devices of one product name share what a context costs.
+/// Devices with the same product name share the measured cost of a context.
 fn class_of(devices: &[Device], device: &Device) -> CostClass {
     let first = devices.iter().position(|other| other.name == device.name);
     CostClass(first.unwrap_or(0) as u64)

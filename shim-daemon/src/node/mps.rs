@@ -28,7 +28,7 @@ impl Node {
         })
     }
 
-    /// Refuses to change what would change nothing.
+    /// Refuses a change without effect.
     pub(super) fn may_change(
         &self,
         container: &Container,

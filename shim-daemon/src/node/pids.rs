@@ -1,8 +1,9 @@
-//! Whether the process ids that NVML lists are those we know our processes by.
+//! Whether the process ids that NVML lists belong to the daemon's pid namespace.
 //!
-//! In the machine's first pid namespace they are. In another one (a daemon inside a container) NVML may list the machine's, or
-//! none, and then every process of ours would be counted twice: as its charges and as a stranger. There the list counts only
-//! once it has shown a process of ours, with no less than that has charged.
+//! In the machine's first pid namespace they are. In another namespace (a daemon inside a
+//! container) NVML may list the machine's pids or none. Every process of ours would then count
+//! twice: by its charges and as an unmanaged process. There the list counts only after it has shown
+//! a process of ours with at least its charges.
 
 use std::path::Path;
 

@@ -1,7 +1,9 @@
-//! The dead of a tenant, through restarts of the daemon: what they still hold counts against its limit, whichever daemon saw them die.
+//! A tenant's dead processes, across restarts of the daemon. The memory they still hold counts
+//! against the tenant's limit, whichever daemon saw them die.
 //!
-//! Those that the brain knows are written down with the tenant's registration, once a round and only when they changed: most are gone
-//! before that. A process that dies while there is no daemon leaves a row in the usage page.
+//! Dead processes that the brain knows are stored with the tenant's registration, once a round and
+//! only when the set changed; most have vanished before that. A process that dies while no daemon
+//! runs leaves a row in the usage page.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,26 +23,28 @@ pub struct Reaped {
     pub pid: u32,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// What it held there, in bytes.
+    /// The memory it held there, in bytes.
     pub bytes: u64,
     /// The part of that which was charged.
     pub charged: u64,
 }
 
-/// A row of a usage page whose process died unseen: its pid, and what it had charged, by column.
+/// A row of a usage page whose process died while no daemon ran: its pid, and its charges by
+/// column.
 #[derive(Clone, Debug)]
 pub(super) struct Unseen {
     pub(super) pid: u64,
     pub(super) charged: Vec<u32>,
 }
 
-/// Whether a process has this pid now: then what NVML lists under it may be that one's.
+/// Whether a process has this pid now. If so, memory that NVML lists under the pid may be that
+/// process's.
 fn is_taken(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
 impl Node {
-    /// Writes down the dead of all containers, where they are others than before.
+    /// Stores the dead processes of all tenants whose set changed.
     pub(super) fn write_down_dead(&mut self) {
         let pids: BTreeMap<ProcessId, u32> = self.processes.dead().collect();
         let mut reaped: BTreeMap<ContainerId, Vec<Reaped>> = BTreeMap::new();
@@ -71,7 +75,8 @@ impl Node {
         }
     }
 
-    /// What a previous daemon wrote down of a container's dead counts again, until a look shows otherwise.
+    /// Counts a tenant's dead processes that a previous daemon stored, until a look at the device
+    /// shows otherwise.
     pub(super) fn inherit_dead(&mut self, now: Nanos, container: ContainerId, dead: &[Reaped]) {
         for reaped in dead {
             let device = self
@@ -104,8 +109,9 @@ impl Node {
         }
     }
 
-    /// The pid may be a tenant's lie. It is believed only where no process has it, so nobody else's memory is taken for that process's;
-    /// what is not there is forgotten at the next look.
+    /// The pid may be a tenant's lie. It is believed only while no process has that pid, so no
+    /// other process's memory is attributed to it. Memory that the device does not show is dropped
+    /// at the next look.
     fn remember(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! One registration a process, what it holds as it is now, and when its contexts are made.
+//! Keeps one registration per process, its current holdings, and the times when it makes contexts.
 
 use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
@@ -8,17 +8,17 @@ use super::processes::Process;
 use super::{Effect, Node};
 use crate::peer::Peer;
 
-/// How long a process that was let make a context may take to say that it is made, before what the
-/// device shows of it counts anyway.
+/// How long a process may take to report a context as made. After that, the memory that the device
+/// shows for it counts anyway.
 const OPENING: Nanos = Nanos::secs(10);
 
 impl Node {
-    /// A process registers: what it was registered as before, in whatever container, is over. It
-    /// may have become another program, whose connection is here before the end of the old one is
-    /// noticed.
+    /// A process registers. Its earlier registration, in whatever tenant, ends. The process may
+    /// have become another program, whose connection arrives before the daemon notices the end of
+    /// the old one.
     pub(super) fn replace(&mut self, now: Nanos, peer: &Peer) {
         if peer.pid <= 0 {
-            // A pid that this daemon cannot see: many processes have that one.
+            // This daemon cannot see the pid, so many processes appear under it.
             return;
         }
         let known = self.processes.iter();
@@ -42,9 +42,9 @@ impl Node {
         }
     }
 
-    /// An ask with what is held now. A process that has just died is known to be dead only by its
-    /// pidfd; what it had charged is not held any more, and would make what the living ask for seem
-    /// to be above the limit.
+    /// An ask with the current holdings. The pidfd alone shows that a process has just died. Its
+    /// charges are no longer held, and would make asks of live processes appear to exceed the
+    /// limit.
     pub(super) fn as_it_is(&mut self, now: Nanos, container: ContainerId, wanted: &Ask) -> Ask {
         let column = usize::from(wanted.column);
         let known = self.containers.get(&container);
@@ -72,14 +72,15 @@ impl Node {
         }
     }
 
-    /// A process is let make a context: what the device shows of it from now on may be half of one.
+    /// A process may now make a context. From now on the device may show memory of a half-made
+    /// context.
     pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, column: usize) {
         if let Some(known) = self.processes.get_mut(process) {
             known.opens(column, now);
         }
     }
 
-    /// Whether what the device shows of a process may be half of a context.
+    /// Whether the memory that the device shows for a process may belong to a half-made context.
     pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, column: usize) -> bool {
         let known = self.processes.get(process);
         let since = known.and_then(|known| known.opening_since(column));

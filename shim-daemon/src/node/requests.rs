@@ -13,15 +13,15 @@ use super::processes::Process;
 use super::{ConnId, Effect, Node};
 use crate::peer::Peer;
 
-/// A process that has joined: its id, what it is told, the pages it gets.
+/// A process that has joined: its id, its reply, and its pages.
 type Joined = (ProcessId, Registered, Vec<OwnedFd>);
 
-/// Who asks: a connection on a container's socket, and its process once it has registered.
+/// The sender of asks: a connection on a tenant's socket, and its process once registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     /// The connection.
     pub connection: ConnId,
-    /// The socket's container.
+    /// The socket's tenant.
     pub container: ContainerId,
     /// The process, once registered.
     pub process: Option<ProcessId>,
@@ -32,7 +32,8 @@ pub struct Client {
 }
 
 impl Node {
-    /// Registers the process at the other end of a connection. Returns its id, or `None` if it was refused.
+    /// Registers the process at the other end of a connection. Returns its id, or `None` if it was
+    /// refused.
     pub fn register(
         &mut self,
         now: Nanos,
@@ -134,7 +135,7 @@ impl Node {
         Ok((process, registered, descriptors))
     }
 
-    /// A process whose connection broke and that is registered here already: it goes on as it was.
+    /// A registered process reconnects after its connection broke. It keeps its registration.
     fn reconnected(
         &mut self,
         now: Nanos,
@@ -169,7 +170,7 @@ impl Node {
             columns,
         };
         let descriptors = container.descriptors();
-        // What it still wants it asks again, here.
+        // The process repeats its open asks on the new connection.
         self.cancel_all(now, process, None);
         Some(descriptors.map(|descriptors| (process, registered, descriptors)))
     }
@@ -302,7 +303,7 @@ impl Node {
         self.happened(now, event(device, ask));
     }
 
-    /// Tells the brain what a container's page says is in use: somebody freed.
+    /// Reports a tenant's usage, according to its page, to the brain: a process freed memory.
     pub(super) fn read_usage(&mut self, now: Nanos, container: ContainerId, column: usize) {
         let Some(known) = self.containers.get(&container) else {
             return;
@@ -321,7 +322,8 @@ impl Node {
         );
     }
 
-    /// Before an ask that may not fit: what others on the device have given back since their pages were last read.
+    /// Before an ask that may not fit: reads the memory that other tenants on the device have freed
+    /// since their pages were last read.
     fn read_lenders(&mut self, now: Nanos, asker: ContainerId, wanted: &Ask) {
         let device = self
             .containers
@@ -334,7 +336,7 @@ impl Node {
         self.read_all(now, device);
     }
 
-    /// Reads what containers on a device have charged, where that is not what the brain knows.
+    /// Reads the charges of tenants on a device where they differ from the brain's.
     pub(super) fn read_all(&mut self, now: Nanos, device: gpushare_core::DeviceId) {
         let column = |(container, known): (&ContainerId, &super::Container)| {
             let column = known.column(device)?;
@@ -390,7 +392,7 @@ impl Node {
         self.leave(now, process, &known);
     }
 
-    /// What a process's row says it has charged, device by device.
+    /// The charges in a process's row, device by device.
     pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
         let mut charged = Vec::new();
         if let Some(container) = self.containers.get(&known.container()) {

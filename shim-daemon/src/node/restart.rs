@@ -1,4 +1,5 @@
-//! After a restart: containers are registered again from what was remembered, processes present the page they have.
+//! After a restart: registers tenants again from the stored registrations; processes present the
+//! page they have.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use super::container::Registration;
 use crate::pages::UsagePage;
 
 impl Node {
-    /// Registers a container of the previous daemon as it is, whatever room there is.
+    /// Registers a tenant of the previous daemon unchanged, however little room there is.
     ///
     /// # Errors
     /// If its limits or devices do not hold on this node any more.
@@ -43,7 +44,8 @@ impl Node {
         Ok(container)
     }
 
-    /// Once processes of the previous daemon have had their time to present what they hold: new ones may come.
+    /// The recovery time for processes of the previous daemon has ended: new processes may
+    /// register.
     pub fn recovered(&mut self, now: Nanos) {
         self.end_recovery();
         for container in self.containers.keys().copied().collect::<Vec<_>>() {
@@ -62,7 +64,7 @@ impl Node {
         }
     }
 
-    /// Containers of the previous daemon that neither a process nor a command has claimed are over.
+    /// Tenants of the previous daemon that neither a process nor a command has claimed are over.
     pub fn forget_unclaimed(&mut self, now: Nanos) {
         let all: Vec<ContainerId> = self.containers.keys().copied().collect();
         for container in all {
@@ -70,8 +72,8 @@ impl Node {
         }
     }
 
-    /// Takes the page a process of the previous daemon presents as its container's, or sees that it is the one already
-    /// taken. Returns the slot the process holds in it.
+    /// Takes the page a process of the previous daemon presents as its tenant's, or sees that it
+    /// is the one already taken. Returns the slot the process holds in it.
     pub(super) fn adopt_page(
         &mut self,
         container: ContainerId,
@@ -86,7 +88,8 @@ impl Node {
             ));
         };
         if !known.restored {
-            // What it would say it holds would be believed, up to its limit, without having been granted.
+            // The daemon would have to believe the presented holdings, up to the limit, although
+            // nobody granted them.
             return Err(refuse(
                 "the container has had no other daemon than this one",
             ));
@@ -107,7 +110,7 @@ impl Node {
         Ok(slot)
     }
 
-    /// Tells the brain what a process of the previous daemon holds.
+    /// Tells the brain the holdings of a process of the previous daemon.
     pub(super) fn present(&mut self, now: Nanos, process: ProcessId) {
         let Some(known) = self.processes.get(process) else {
             return;

@@ -1,4 +1,4 @@
-//! Looks at devices, matched with what the books say of the same instant.
+//! Looks at devices, matched with the accounts of the same instant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ impl Node {
         self.note_shares(now, container);
     }
 
-    /// Lets a container's programs know what is free for them and what the driver takes beside their charges.
+    /// Shows a tenant's programs their free memory and the driver's overhead beside their charges.
     pub(super) fn show_standing(&self, container: ContainerId) {
         let Some(known) = self.containers.get(&container) else {
             return;
@@ -81,17 +81,18 @@ impl Node {
                 let reach = account.in_use + more;
                 shown.reach.store(reach.0, Ordering::Relaxed);
                 shown.overhead.store(account.overhead.0, Ordering::Relaxed);
-                // One that a percentage implies follows what contexts take.
+                // A request that a percentage implies follows the measured cost of contexts.
                 let request = account.quota.request.0;
                 limits.request.store(request, Ordering::Relaxed);
             }
-            // A new container's page shows none yet.
+            // A new tenant's page shows none yet.
             let waiting = waiting(&self.world, *device);
             shown.waiters.store(waiting, Ordering::Relaxed);
         }
     }
 
-    /// Lets everybody on a device know whether somebody waits for its memory, if that changed since it was last shown.
+    /// Shows all tenants of a device whether an ask waits for its memory, if that changed since it
+    /// was last shown.
     pub(super) fn show_waiters(&mut self) {
         for device in (0..self.devices.len() as u64).map(DeviceId) {
             let waiting = waiting(&self.world, device);
@@ -182,7 +183,8 @@ impl Node {
             let mut strangers = BTreeMap::new();
             for (pid, used) in listed.into_iter().flatten() {
                 if !by_pid.contains_key(pid) {
-                    // One that computes and draws is listed twice, with all it holds.
+                    // A process that computes and draws is listed twice, each time with all its
+                    // memory.
                     let known: &mut Bytes = strangers.entry(*pid).or_default();
                     *known = (*known).max(*used);
                 }
@@ -197,7 +199,8 @@ impl Node {
         };
         let listed = sample.processes.is_some();
         if self.world.waiting_on(id) > 0 {
-            // What others freed since their pages were last read: this look is what it is judged by.
+            // Reads memory that tenants freed since their pages were last read; this look is
+            // compared with it.
             self.read_all(now, id);
         }
         self.happened(now, Event::Sampled { device: id, sample });
@@ -207,7 +210,7 @@ impl Node {
         }
     }
 
-    /// The device is gone for good: who waits there is told, and nobody new is sent there.
+    /// The device is lost: fails the asks that wait for it, and sends no new ones there.
     fn lose(&mut self, now: Nanos, device: usize) {
         let id = DeviceId(device as u64);
         if self.looks.lose(device) {
@@ -225,7 +228,7 @@ impl Node {
         });
     }
 
-    /// What the last look showed for a container's processes, where it could tell.
+    /// The memory of a tenant's processes in the last look, where the look could tell.
     pub(super) fn used_by(&self, container: ContainerId, device: DeviceId) -> Option<Bytes> {
         let at = index(device)?;
         if !self.devices.get(at)?.capabilities.process_memory || !self.pids.are_ours() {

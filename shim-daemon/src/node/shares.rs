@@ -1,4 +1,4 @@
-//! How devices' time is shared, for `ps`: what the brain counts, and how much of it was lately.
+//! Shares of devices' time, for `ps`: the brain's totals, and the recent part of them.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::container::{Container, index};
 /// Over how many looks, one a second, a share is counted.
 const LOOKS: usize = 10;
 
-/// The time a container had held a device at the last few looks.
+/// The time a tenant had held a device at the last few looks.
 #[derive(Debug, Default)]
 pub(super) struct Past(VecDeque<(Nanos, Nanos)>);
 
@@ -40,7 +40,7 @@ impl Past {
 }
 
 impl Node {
-    /// Notes what a container has held until now.
+    /// Records a tenant's holdings until now.
     pub(super) fn note_shares(&mut self, now: Nanos, container: ContainerId) {
         let Some(known) = self.containers.get_mut(&container) else {
             return;

@@ -1,4 +1,4 @@
-//! Carrying out what is decided about processes that no container of ours has.
+//! Carries out decisions about processes that belong to no tenant of ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ pub(super) struct Watch {
     term_grace: Nanos,
     strangers: Strangers,
     held: BTreeMap<u32, OwnedFd>,
-    /// The daemon's own cgroup: no container's.
+    /// The daemon's own cgroup: no tenant's.
     home: String,
 }
 
@@ -40,7 +40,7 @@ impl Watch {
 }
 
 impl Node {
-    /// A look that was `taken` then lists these processes that are none of ours.
+    /// A look at time `taken` lists these processes, which belong to no tenant of ours.
     pub(super) fn mind_strangers(
         &mut self,
         (now, taken): (Nanos, Nanos),

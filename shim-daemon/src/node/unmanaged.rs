@@ -1,8 +1,8 @@
-//! Processes on a device that no container of ours has: what is said of them, and when one is ended. Decisions only;
-//! `strangers.rs` carries them out.
+//! Processes on a device that belong to no tenant of ours: when to report one, and when to end it.
+//! Decisions only; `strangers.rs` carries them out.
 //!
-//! A process is ended by a pidfd that was opened before a look which still lists its pid: that look is of this very
-//! process, whatever becomes of its pid.
+//! A process is ended by a pidfd that was opened before a look which still lists its pid. So the
+//! look shows this very process, even if the pid is reused later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,12 @@ use gpushare_protocol::units::Bytes;
 /// What becomes of unmanaged processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmanaged {
-    /// Whether they are ended or only told of.
+    /// Whether to end them or only report them.
     pub end: bool,
     /// Whether also those with root's uid are ended.
     pub root: bool,
-    /// How long one is listed before it is ended: programs that start, or come back to a new daemon, need a moment.
+    /// How long one is listed before it is ended: programs that start, or come back to a new
+    /// daemon, need a moment.
     pub grace: Nanos,
 }
 
@@ -30,16 +31,17 @@ impl Default for Unmanaged {
     }
 }
 
-/// What is to be done about a process.
+/// The next step for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Tell of it.
     Report { pid: u32, bytes: Bytes },
-    /// Open its pidfd and see whether it may be ended; [`Strangers::hold`] or [`Strangers::spare`] answers.
+    /// Open its pidfd and see whether it may be ended; [`Strangers::hold`] or [`Strangers::spare`]
+    /// answers.
     Inspect { pid: u32 },
-    /// SIGTERM to what is held.
+    /// SIGTERM through the held pidfd.
     Terminate { pid: u32 },
-    /// SIGKILL to what is held.
+    /// SIGKILL through the held pidfd.
     Kill { pid: u32 },
 }
 
@@ -55,7 +57,7 @@ enum Stage {
 /// The unmanaged processes listed now.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// What was last said of a process on a device.
+    /// The last reported memory of a process on a device.
     reported: BTreeMap<(usize, u32), Bytes>,
     stages: BTreeMap<u32, Stage>,
 }
@@ -138,7 +140,7 @@ impl Stage {
     }
 }
 
-/// What is known of a process before it is ended.
+/// The facts about a process before it is ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known<'a> {
     pub(super) pid: u32,
@@ -146,8 +148,8 @@ pub(super) struct Known<'a> {
     pub(super) cgroup: &'a str,
 }
 
-/// Why a process is left alone, if it is. `own` is the daemon's pid; `containers` are the cgroups that are a container's
-/// own.
+/// Why a process is left alone, if it is. `own` is the daemon's pid; `containers` are the cgroups
+/// that are a tenant's own.
 pub(super) fn spared(
     known: &Known<'_>,
     own: u32,

@@ -1,8 +1,10 @@
-//! Which users of the machine may do what: a daemon of the whole machine serves them all, and each commands what is theirs.
+//! Which users of the machine may do what. A daemon of the whole machine serves all users; each
+//! commands its own tenants.
 //!
-//! Root and the daemon's own user may do everything. Anybody else may register containers, join and change their own, and
-//! look at all, as `nvidia-smi` shows everybody's processes. What serves one user at another's cost, a priority above the usual, is not theirs
-//! to take: as with `nice`, one may only lower oneself.
+//! Root and the daemon's own user may do everything. Any other user may register tenants, join and
+//! change its own, and list all tenants, as `nvidia-smi` shows every user's processes. A privilege
+//! at the cost of other users, such as a priority above the default, is refused. As with `nice`, a
+//! user may only lower its own priority.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +14,15 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::{ConnId, Node};
 
-/// Containers a user may have at a time: each takes the daemon about a megabyte and three descriptors.
+/// Tenants a user may have at a time: each takes the daemon about a megabyte and three
+/// descriptors.
 const MOST_CONTAINERS: usize = 256;
-/// Bytes of the variables of one container.
+/// Bytes of the variables of one tenant.
 const MOST_TOLD: usize = 64 << 10;
-/// Answers of one connection that may wait for the admission of one container.
+/// Answers of one connection that may wait for the admission of one tenant.
 const MOST_PENDING: usize = 16;
 
-/// The users behind commands, without those who may do everything.
+/// The users behind commands, without the unrestricted users.
 #[derive(Debug, Default)]
 pub(super) struct Users(BTreeMap<ConnId, u32>);
 
@@ -37,14 +40,14 @@ impl Users {
         self.0.remove(&connection);
     }
 
-    /// Whose a container is that this command registers: `None` for the machine's.
+    /// The owner of a tenant that this command registers: `None` for the machine.
     pub(super) fn of(&self, connection: ConnId) -> Option<u32> {
         self.0.get(&connection).copied()
     }
 }
 
 impl Node {
-    /// Refuses a command what is not its user's.
+    /// Refuses a command on a tenant of another user.
     pub(super) fn may_command(
         &self,
         from: ConnId,
@@ -59,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Refuses what is for root to ask, of variables that are understood.
+    /// Refuses variables that only root may set, once they are parsed.
     pub(super) fn may_ask(
         &self,
         from: ConnId,
@@ -78,7 +81,8 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses a user more containers than anybody needs. Root's, and those of a daemon's own user, are not counted.
+    /// Refuses a user more tenants than a user plausibly needs. Tenants of root and of the daemon's
+    /// own user are not counted.
     pub(super) fn may_have_another(&self, from: ConnId) -> Result<(), WireError> {
         let Some(user) = self.users.of(from) else {
             return Ok(());
@@ -94,7 +98,7 @@ impl Node {
         Err(WireError::retry(ErrorCode::Full, text))
     }
 
-    /// Refuses variables of a container that are longer together than any limits are.
+    /// Refuses a tenant's variables whose total length exceeds that of any valid limits.
     pub(super) fn may_say(&self, environment: &[(String, String)]) -> Result<(), WireError> {
         let lengths = environment
             .iter()
@@ -106,7 +110,7 @@ impl Node {
         Err(WireError::new(ErrorCode::BadLimits, text))
     }
 
-    /// Refuses a connection that asks for the same container again and again while it waits.
+    /// Refuses a connection that asks for the same tenant again and again while it waits.
     pub(super) fn may_wait(&self, from: ConnId, container: ContainerId) -> Result<(), WireError> {
         let pending = self
             .containers

@@ -1,9 +1,12 @@
-//! Processes that live on as other programs: their connection ended, and what they held of a device went with the old program.
+//! Processes that continue as other programs: their connection ended, and the old program's device
+//! memory was freed with it.
 //!
-//! A connection may also end while its program goes on, holding what it holds. So a process is taken for another program only when the
-//! kernel shows it by another auxiliary vector (each `exec` makes a new one, at random addresses), or, where the kernel does not let
-//! the daemon look, when it stayed away and NVML no longer lists it. What it was charged is then limbo: it counts until the device no
-//! longer shows it. Its row of the usage page stays its own until it ends, in case it was the old program after all.
+//! A connection may also end while its program continues and keeps its memory. So a process counts
+//! as another program only in two cases. Either the kernel shows a different auxiliary vector (each
+//! `exec` makes a new one, at random addresses). Or the kernel does not let the daemon look, the
+//! process stayed disconnected, and NVML no longer lists it. Its charges then are limbo: they count
+//! until the device no longer shows them. Its row of the usage page stays reserved until the
+//! process ends, in case it was the old program after all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +18,8 @@ use gpushare_protocol::units::Bytes;
 
 use super::Node;
 
-/// How long a process must have been away before NVML's word alone is taken: programs that live on connect again within a second.
+/// How long a process must have been away before NVML's word alone is taken: programs that live on
+/// connect again within a second.
 const AWAY: Nanos = Nanos::secs(2);
 /// How often the kernel is asked about one.
 const ASKED: Nanos = Nanos::secs(1);
@@ -86,13 +90,13 @@ impl Away {
         self.absent.remove(&process);
     }
 
-    /// Whether what it held on a device was given up for it.
+    /// Whether its memory on a device was given up.
     pub(super) fn has_vacated(&self, process: ProcessId, device: usize) -> bool {
         let absence = self.absent.get(&process);
         absence.is_some_and(|absence| absence.vacated.contains(&device))
     }
 
-    /// Those that may have vacated a device.
+    /// Processes that may have vacated a device.
     fn in_doubt(&self, device: usize) -> Vec<ProcessId> {
         let absent = self.absent.iter();
         let doubt = absent.filter(|(_, absence)| !absence.vacated.contains(&device));
@@ -115,8 +119,8 @@ impl Away {
     }
 }
 
-/// Whether a process without a connection holds nothing on a device any more. `listed`: when a look at it was taken that could list
-/// processes, and whether that listed this one.
+/// Whether a process without a connection no longer holds memory on a device. `listed`: when a look
+/// at the device was taken that could list processes, and whether it listed this one.
 fn vacates(since: Nanos, another: Option<bool>, listed: Option<(Nanos, bool)>) -> bool {
     match (another, listed) {
         (Some(another), _) => another,
@@ -134,7 +138,8 @@ impl Node {
         }
     }
 
-    /// Looks after the processes without a connection; `taken` is when a look at the device began that listed processes.
+    /// Looks after the processes without a connection; `taken` is when a look at the device began
+    /// that listed processes.
     pub(super) fn mind_away(&mut self, now: Nanos, device: usize, taken: Option<Nanos>) {
         for process in self.away.in_doubt(device) {
             let Some(pid) = self.processes.get(process).map(|known| known.peer().pid) else {
@@ -170,7 +175,8 @@ impl Node {
             return;
         };
         let charged = Bytes(u64::from(charged) * UNIT);
-        // First the grant is lowered, then what stood for it is cleared: its siblings must not have both.
+        // First the grant is lowered, then what stood for it is cleared: its siblings must not have
+        // both.
         let event = Event::Vacated {
             process,
             device: id,

@@ -28,7 +28,7 @@ impl Node {
         rows
     }
 
-    /// A container on the device of a column, without its processes, and what the brain says of it.
+    /// A tenant on the device of a column, without its processes, as the brain describes it.
     pub(super) fn container_row(
         &self,
         (id, known): (ContainerId, &Container),
@@ -53,7 +53,7 @@ impl Node {
         Some((row, view))
     }
 
-    /// When containers with an idle end or a run limit will be ended, as things are.
+    /// When tenants with an idle end or a run limit will be ended, by the current state.
     pub(super) fn end_rows(&self, now: Nanos) -> Vec<EndRow> {
         let all = self.containers.keys();
         all.filter_map(|id| self.end_row(now, *id)).collect()
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// What a process does as far as one device goes: it may wait on another.
+/// A process's state on one device. It may wait on another device.
 fn state_of(
     now: Nanos,
     view: &ContainerView,

@@ -1,9 +1,10 @@
 //! How much of the daemon's time one process may ask for, and the commands of one user.
 //!
-//! All connections are served by one thread, and turns on devices change hands within milliseconds: a process that floods
-//! the daemon has to wait, not its neighbours. An honest one sends a handful of requests for each turn it gets. What a command
-//! takes depends on how much there is to tell, so commands pay by time. Connecting to containers' sockets is paid for as well: by the
-//! container, for its own programs, and by the user who is another.
+//! One thread serves all connections, and turns on devices change within milliseconds. A process
+//! that floods the daemon must wait itself, and its neighbours must not. An honest process sends a
+//! handful of requests per turn. The cost of a command depends on the length of its answer, so
+//! commands are charged by time. Connections to tenants' sockets are charged too: to the tenant for
+//! its own programs, and to the user for programs of other users.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +12,17 @@ use gpushare_core::{ContainerId, Nanos};
 
 /// Requests a process may send for long: one each 100 µs.
 const EVERY: Nanos = Nanos::micros(100);
-/// What it may have saved up: requests it sends at once, such as one of each of its threads.
+/// The largest saved budget: requests sent at once, such as one by each thread.
 const BURST: u64 = 256;
 /// A user's commands may take one part in so many of the daemon's time for long.
 const PART: u64 = 20;
 /// The daemon's time that a user may have saved up for commands.
 const SAVED: Nanos = Nanos::millis(50);
 
-/// Connections to containers' sockets that one payer may make for long: one each 5 ms.
+/// The sustained rate of connections to tenants' sockets per payer: one each 5 ms.
 const CONNECT_EVERY: Nanos = Nanos::millis(5);
-/// Connections saved up: twice as many as a container has processes, which all come back when a daemon is followed by another.
+/// Connections saved up: twice as many as a tenant has processes, which all come back when a
+/// daemon is followed by another.
 const CONNECT_BURST: u64 = 1024;
 
 /// A process's account of requests.
@@ -44,12 +46,13 @@ impl Budget {
     }
 }
 
-/// What the machine's users have taken of the daemon's time by their commands, all their connections together.
+/// The daemon's time that commands took, by user, over all connections of the user.
 #[derive(Debug, Default)]
 pub(super) struct Users(BTreeMap<u32, Budget>);
 
 impl Users {
-    /// Counts time that a user's command took until now. Returns when that user's next may be served, if that is not now.
+    /// Counts time that a user's command took until now. Returns when that user's next may be
+    /// served, if that is not now.
     pub(super) fn took(&mut self, now: Nanos, user: u32, time: Nanos) -> Option<Nanos> {
         let (price, saved) = (Nanos(time.0 * PART), Nanos(SAVED.0 * PART));
         self.0.entry(user).or_default().pay(now, price, saved)
@@ -61,34 +64,35 @@ impl Users {
         (rested > now).then_some(rested)
     }
 
-    /// Forgets who owes nothing.
+    /// Forgets users without debt.
     pub(super) fn tidy(&mut self, now: Nanos) {
         self.0.retain(|_, budget| budget.owed_until > now);
     }
 }
 
-/// Who pays for a connection to a container's socket.
+/// The payer of a connection to a tenant's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
-    /// The container, for those its socket is for.
+    /// The tenant, for those its socket is for.
     Container(ContainerId),
     /// Any other user.
     User(u32),
 }
 
-/// What everybody has connected lately.
+/// Recent connections by payer.
 #[derive(Debug, Default)]
 pub(super) struct Connects(BTreeMap<Payer, Budget>);
 
 impl Connects {
-    /// Counts a connection, or a request on one that is nobody's yet. Returns from when on it is heard, if that is not now.
+    /// Counts a connection, or a request on an unregistered connection. Returns the time from which
+    /// on it is served, if that is later than now.
     pub(super) fn count(&mut self, now: Nanos, payer: Payer) -> Option<Nanos> {
         let saved = Nanos(CONNECT_EVERY.0 * CONNECT_BURST);
         let budget = self.0.entry(payer).or_default();
         budget.pay(now, CONNECT_EVERY, saved)
     }
 
-    /// Forgets who owes nothing.
+    /// Forgets payers without debt.
     pub(super) fn tidy(&mut self, now: Nanos) {
         self.0.retain(|_, budget| budget.owed_until > now);
     }
@@ -150,7 +154,7 @@ mod tests {
             assert_eq!(rests, users.rests(now, 1000));
             assert_eq!(users.rests(now, 1001), None);
         }
-        // A twentieth of 100 s, and what was saved up.
+        // A twentieth of 100 s, and the saved budget.
         assert!((5_000..=5_055).contains(&served), "{served}");
     }
 

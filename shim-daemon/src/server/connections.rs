@@ -1,4 +1,4 @@
-//! Connections: who is taken, whose turn it is, who rests until his time is paid, and who is let go.
+//! Connections: admission, order of service, throttling until the budget is repaid, and closing.
 
 use std::io;
 
@@ -45,7 +45,8 @@ impl Server {
         Ok(Some(id))
     }
 
-    /// Ends the oldest connection of this user at this door that has not said who it is; whether there was one.
+    /// Closes this user's oldest connection at this socket that has not identified itself. Returns
+    /// whether there was one.
     fn send_away(&mut self, door: Role, user: u32) -> bool {
         let silent = |id: &u64| self.sessions.get(id).is_some_and(Session::is_silent);
         let oldest = self.crowd.of(door, user).find(silent);
@@ -69,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Requests that were refused to a connection that is nobody's cost as much as connecting.
+    /// A refused request on an unregistered connection costs as much as a connection.
     fn charge_refusals(&mut self, now: Nanos, id: u64) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -84,7 +85,8 @@ impl Server {
         }
     }
 
-    /// A user's commands took the time from `began` until now. The connection that is new waits with its first words, if they have to.
+    /// A user's commands took the time from `began` until now. The connection that is new waits
+    /// with its first words, if they have to.
     fn pay(&mut self, began: Nanos, user: u32, fresh: Option<u64>) {
         let done = clock::now();
         let rested = self.users.took(done, user, done - began);
@@ -117,7 +119,7 @@ impl Server {
         }
     }
 
-    /// Looks at what a connection holds of the daemon's memory now.
+    /// Updates the daemon's memory that a connection holds.
     pub(super) fn weigh(&mut self, id: u64) {
         let session = self.sessions.get_mut(&id);
         let held = session.map_or(0, Session::held);
@@ -126,8 +128,8 @@ impl Server {
         }
     }
 
-    /// Neither reads nor polls a session for a while. Taken out of the poller altogether: an end is reported whatever is
-    /// polled for.
+    /// Neither reads nor polls a session for a while. It is removed from the poller altogether,
+    /// because a poller reports a hang-up whatever it polls for.
     pub(super) fn rest(&mut self, id: u64, until: Nanos) {
         if let Some(session) = self.sessions.get(&id)
             && self.resting.insert(id, until).is_none()
@@ -136,8 +138,8 @@ impl Server {
         }
     }
 
-    /// Goes on with sessions that have rested: they may have been read further than they were served. Of a user's that wait for each
-    /// other's rest, the one that was served longest ago comes first.
+    /// Resumes throttled sessions, which may have unserved requests in their buffers. Among a
+    /// user's sessions that wait for the same budget, the one served longest ago comes first.
     pub(super) fn end_rests(&mut self) {
         let now = clock::now();
         let rested = self.resting.iter().filter(|(_, until)| **until <= now);
@@ -159,7 +161,8 @@ impl Server {
         }
     }
 
-    /// Polls a session for what it can do next: one that does not read its replies is not read either.
+    /// Polls a session for its possible next operation. A session that does not read its replies is
+    /// not read either.
     pub(super) fn mind(&mut self, id: u64) {
         if self.resting.contains_key(&id) {
             return;

@@ -1,13 +1,16 @@
-//! Who is connected at each door, and whether one more is taken.
+//! Counts the connections at each socket, and decides whether to accept one more.
 //!
-//! Whoever a door is for (a container's own user at its socket, those who may do everything at the control socket) is counted apart from
-//! all other users, and each of those has a part of what is left: a user who connects as often as they can takes no place of anybody's.
+//! A socket's intended users (a tenant's own user at its socket, unrestricted users at the control
+//! socket) are counted apart from all other users. Each other user gets a part of the remaining
+//! places. A user who connects as often as possible takes no place of another user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Connections at one door of those it is for, or of all others, at once. A process needs one.
+/// The most concurrent connections at one socket of its intended users, or of all other users. A
+/// process needs one.
 const MOST: usize = 1024;
-/// Of one of the other users at one door. A container has at most 512 processes, and a user 256 containers, each kept by a connection.
+/// The most connections of one of the other users at one socket. A tenant has at most 512
+/// processes, and a user 256 tenants, each kept by a connection.
 const MOST_OF_A_USER: usize = 512;
 
 /// Connections at a door.
@@ -15,7 +18,7 @@ const MOST_OF_A_USER: usize = 512;
 struct Callers {
     /// Of those it is for.
     own: usize,
-    /// Of all others, by user, oldest first.
+    /// Connections of other users, by user, oldest first.
     others: BTreeMap<u32, BTreeSet<u64>>,
 }
 
@@ -28,7 +31,7 @@ pub(super) struct Crowd<Door>(BTreeMap<Door, Callers>);
 pub(super) enum Place {
     /// There is room.
     Free,
-    /// There is if one of this user's goes, who has most.
+    /// A place becomes free if a connection of this user, who has the most, is closed.
     Of(u32),
     /// There is none.
     None,
@@ -41,7 +44,7 @@ impl<Door> Default for Crowd<Door> {
 }
 
 impl<Door: Ord + Copy> Crowd<Door> {
-    /// Whether a connection at this door is taken: of one it is for, or of another `user`.
+    /// Whether a connection at this socket is accepted: of an intended user, or of another `user`.
     pub(super) fn place(&self, door: Door, user: Option<u32>) -> Place {
         let Some(callers) = self.0.get(&door) else {
             return Place::Free;

@@ -1,5 +1,6 @@
-//! The doors: the sockets people connect to. One that was removed is put back, one that could not be made is tried again, and while no
-//! descriptor is left for those who knock, nobody waits at the doors: the loop would do nothing else.
+//! The listening sockets. A removed socket file is restored, and a socket that could not be made is
+//! retried. While no descriptor is left to accept with, the sockets are not polled: the loop would
+//! do nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +13,7 @@ use gpushare_core::ContainerId;
 use super::folder::{Claim, Folder};
 use super::poller::{Poller, Source};
 
-/// All doors, and the lock that says whose the folder is.
+/// All listening sockets, and the lock on the folder.
 #[derive(Debug)]
 pub(super) struct Doors {
     control: UnixListener,
@@ -47,7 +48,7 @@ impl Doors {
         self.containers.is_empty()
     }
 
-    /// Who knocks at the container's door, or at the control door.
+    /// Accepts a connection at the tenant's socket, or at the control socket.
     pub(super) fn accept(
         &mut self,
         container: Option<ContainerId>,
@@ -64,7 +65,7 @@ impl Doors {
             Ok((socket, _)) => Some(socket),
             Err(error) => {
                 if lacks(&error) {
-                    tracing::error!(%error, "nobody can connect until somebody leaves; raise the limit of open files (LimitNOFILE)");
+                    tracing::error!(%error, "no descriptor is left, so no client can connect until another disconnects; raise the limit of open files (LimitNOFILE)");
                     self.close(poller);
                 }
                 None
@@ -72,7 +73,7 @@ impl Doors {
         }
     }
 
-    /// Opens a door for a container that has none.
+    /// Opens a socket for a tenant without one.
     pub(super) fn add(
         &mut self,
         container: ContainerId,
@@ -107,7 +108,7 @@ impl Doors {
         Ok(listener)
     }
 
-    /// Closes a container's door for good.
+    /// Closes a tenant's door for good.
     pub(super) fn remove(&mut self, container: ContainerId, poller: &Poller) {
         let door = self.containers.remove(&container);
         if let Some(Ok(listener)) = door.map(|door| door.listener)
@@ -117,15 +118,16 @@ impl Doors {
         }
     }
 
-    /// Why the container of this name cannot be reached, if it cannot.
+    /// Why the tenant of this name cannot be reached, if it cannot.
     pub(super) fn trouble(&self, name: &str) -> Option<&str> {
         let door = self.containers.values().find(|door| door.name == name)?;
         door.listener.as_ref().err().map(String::as_str)
     }
 
-    /// Once a second: opens doors again that were closed for want of descriptors, and makes anew what was removed from the folder.
+    /// Once a second: reopens sockets that were closed for lack of descriptors, and restores files
+    /// removed from the folder.
     ///
-    /// Returns whether the folder had been emptied: what was written into it is gone, too.
+    /// Returns whether the folder had been emptied: the stored registrations are gone, too.
     ///
     /// # Errors
     /// If another daemon has taken the folder: two must not share out the same devices.
@@ -168,7 +170,7 @@ impl Doors {
         poller.remove(self.control.as_fd());
         self.control = control;
         if let Err(error) = poller.add(self.control.as_fd(), Source::Control) {
-            tracing::error!(%error, "commands are not heard");
+            tracing::error!(%error, "the control socket cannot be polled; commands fail");
         }
     }
 
@@ -212,13 +214,13 @@ impl Doors {
         });
         for (listener, source) in containers.chain([(&self.control, Source::Control)]) {
             if let Err(error) = poller.add(listener.as_fd(), source) {
-                tracing::error!(%error, ?source, "nobody is heard there");
+                tracing::error!(%error, ?source, "connections are not accepted on this socket");
             }
         }
     }
 }
 
-/// Whether it is descriptors or memory that is lacking, and not the one who knocked that is gone.
+/// Whether the error means a lack of descriptors or memory, as opposed to a client that left.
 fn lacks(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

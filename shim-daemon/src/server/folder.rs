@@ -1,5 +1,5 @@
-//! Where sockets lie and what a next daemon needs to know: `control.sock`, and a folder a container with its socket
-//! (mounted into it) and its registration (not mounted).
+//! The folder of sockets and stored state: `control.sock`, and per tenant a folder with its socket
+//! (mounted into its container) and its registration (not mounted).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -14,9 +14,9 @@ use crate::node::Registration;
 
 /// The control socket's name.
 pub const CONTROL: &str = "control.sock";
-/// What a daemon locks for as long as it serves.
+/// The file that a daemon locks for as long as it serves.
 const LOCK: &str = "lock";
-/// A container's socket in its folder.
+/// A tenant's socket in its folder.
 pub const SOCKET: &str = "gpushare.sock";
 
 /// The daemon's runtime folder.
@@ -37,7 +37,8 @@ pub(super) struct Claim {
 }
 
 impl Folder {
-    /// Uses (and makes, if need be) `root`. A `private` one is for one user, any other for the whole node.
+    /// Uses (and makes, if need be) `root`. A `private` one is for one user, any other for the
+    /// whole node.
     ///
     /// # Errors
     /// If it cannot be made, or others could change what is in it.
@@ -51,15 +52,16 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Makes this the only daemon of the folder, and listens for commands before anything is known of the devices: NVML may take
-    /// seconds to start, and who connects meanwhile is to find a daemon that starts, and not none.
+    /// Makes this the only daemon of the folder, and listens for commands before the devices are
+    /// known. NVML may take seconds to start; a client that connects meanwhile must find a starting
+    /// daemon.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if another daemon has the folder.
     pub fn claim(&mut self) -> io::Result<()> {
         if self.claim.is_none() {
             let lock = self.lock()?;
-            // The one before may have removed what it found, until it let the lock go.
+            // The previous daemon may have removed files until it released the lock.
             self.make()?;
             let control = self.listen_control()?;
             self.claim = Some(Claim { lock, control });
@@ -75,7 +77,7 @@ impl Folder {
             .ok_or_else(|| io::ErrorKind::AddrInUse.into())
     }
 
-    /// Makes what is not there yet of the folders.
+    /// Makes the missing folders.
     pub(super) fn make(&self) -> io::Result<()> {
         let mode = if self.private { 0o700 } else { 0o755 };
         let mut builder = DirBuilder::new();
@@ -103,7 +105,7 @@ impl Folder {
         self.root.join(CONTROL)
     }
 
-    /// The folder with a container's socket.
+    /// The folder with a tenant's socket.
     #[must_use]
     pub fn of(&self, name: &str) -> PathBuf {
         self.root.join("sockets").join(name)
@@ -111,13 +113,15 @@ impl Folder {
 
     /// Makes this the only daemon of this folder for as long as the returned lock is kept.
     ///
-    /// Nobody else can open the file: whoever has it open can lock it, and would keep every next daemon from starting.
+    /// No other user can open the file. A user who has it open could lock it, and would keep every
+    /// next daemon from starting.
     pub(super) fn lock(&self) -> io::Result<File> {
         let path = self.root.join(LOCK);
-        // Two daemons that start at once take turns here. The folder is closed to others.
+        // Two daemons that start at once take this lock one after the other. The folder is closed
+        // to other users.
         let turn =
             File::open(self.root.join("registered")).map_err(|error| match error.kind() {
-                // One that leaves is removing it.
+                // A daemon that exits is removing it.
                 io::ErrorKind::NotFound => self.is_taken(),
                 _ => error,
             })?;
@@ -128,7 +132,7 @@ impl Folder {
             if UnixStream::connect(self.control()).is_ok() {
                 return Err(self.is_taken());
             }
-            tracing::warn!(file = %path.display(), "the lock was open to others and is made anew");
+            tracing::warn!(file = %path.display(), "the lock file was open to other users and is recreated");
             fs::remove_file(&path)?;
         }
         let lock = File::options()
@@ -169,7 +173,7 @@ impl Folder {
         }
     }
 
-    /// Listens for commands: of everybody, where the daemon is the whole machine's.
+    /// Listens for commands: from every user, if the daemon serves the whole machine.
     pub(super) fn listen_control(&self) -> io::Result<UnixListener> {
         bind(
             &self.root,
@@ -183,7 +187,7 @@ impl Folder {
         self.control().exists()
     }
 
-    /// Whether a container's socket is there.
+    /// Whether a tenant's socket is there.
     pub(super) fn has(&self, name: &str) -> bool {
         self.of(name).join(SOCKET).exists()
     }
@@ -205,7 +209,7 @@ impl Folder {
         let written = fs::write(&whole, serde_json::to_vec(registration)?);
         let written = written.and_then(|()| fs::rename(&whole, path));
         if written.is_err() {
-            // What there is of it takes room that others may need.
+            // A partial file takes space that other files may need.
             let _ = fs::remove_file(whole);
         }
         written
@@ -218,7 +222,8 @@ impl Folder {
         let _ = fs::remove_dir(self.of(name));
     }
 
-    /// What the previous daemon left. A file that does not parse is skipped and said so: nobody else's is lost for it.
+    /// The registrations that the previous daemon left. A file that does not parse is skipped and
+    /// reported; the others are kept.
     pub(super) fn remembered(&self) -> Result<Vec<Registration>, String> {
         let folder = self.root.join("registered");
         let entries = fs::read_dir(&folder)
@@ -259,7 +264,8 @@ fn close(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder that others own or may write into: who can put files there has the daemon use them.
+/// Refuses a folder that other users own or may write into: the daemon would use files they put
+/// there.
 fn trust(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     let own = geteuid().as_raw();
@@ -269,7 +275,7 @@ fn trust(folder: &Path) -> io::Result<()> {
         format!("belongs to user {}, not to {own}", found.uid())
     } else if found.mode() & 0o022 != 0 {
         format!(
-            "has mode {:04o}, which lets others write",
+            "has mode {:04o}, which lets other users write",
             found.mode() & 0o7777
         )
     } else {
@@ -279,7 +285,7 @@ fn trust(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Whether a lock's file is one that nobody else can open.
+/// Whether a lock's file cannot be opened by other users.
 fn is_ours_alone(found: &fs::Metadata) -> bool {
     found.is_file()
         && found.uid() == geteuid().as_raw()
@@ -331,7 +337,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run/lock");
         let folder = Folder::open(place.path().join("run"), false).unwrap();
-        // As an earlier version made it, locked by somebody who may only read it.
+        // As an earlier version made it, locked by a user who may only read it.
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let held = File::open(&path).unwrap();
@@ -391,7 +397,7 @@ mod tests {
         fs::create_dir(&root).unwrap();
         for mode in [0o777, 0o1777, 0o775] {
             fs::set_permissions(&root, Permissions::from_mode(mode)).unwrap();
-            refused("lets others write");
+            refused("lets other users write");
         }
         fs::set_permissions(&root, Permissions::from_mode(0o755)).unwrap();
         if geteuid().is_root() {

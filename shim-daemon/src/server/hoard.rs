@@ -1,13 +1,13 @@
 //! How much of the daemon's memory connections may take together.
 //!
-//! One connection may hold a message it has not sent whole and replies it has not read, up to a megabyte and a half. A crowd
-//! of them must not add up: once all together hold too much, whoever holds most is cut off.
+//! One connection may hold an incomplete message and unread replies, up to 1.5 MB. Many connections
+//! must not add up: once the total is too large, the connection that holds the most is closed.
 
 use std::collections::BTreeMap;
 
 /// Most bytes that messages half read and replies unsent of all connections may take.
 const MOST: usize = 64 << 20;
-/// What a connection may hold without being counted: the ordinary case.
+/// The memory that a connection may hold uncounted: the ordinary case.
 const FREE: usize = 64 << 10;
 
 /// What each connection holds that holds much.
@@ -18,7 +18,8 @@ pub(super) struct Hoard {
 }
 
 impl Hoard {
-    /// A connection holds this much now, nothing once it has ended. Returns whom to cut off, if all hold too much.
+    /// Records that a connection holds this much now, nothing once it has ended. Returns the
+    /// connection to close, if the total is too large.
     pub(super) fn note(&mut self, connection: u64, bytes: usize) -> Option<u64> {
         let before = match bytes > FREE {
             true => self.held.insert(connection, bytes),

@@ -1,5 +1,6 @@
-//! What a command is told once it has taken what it was told before: events above all, a thousand of which are more than one connection may
-//! leave unread at a time. Events are shared, so that who does not read costs little.
+//! Messages to a command that wait until it has read earlier ones: mostly events, of which a
+//! thousand exceed the unread backlog of one connection. Events are shared, so a slow reader costs
+//! little.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,15 +11,15 @@ use crate::connection::Closed;
 
 /// Words that may wait: the past events there are, and as many more while they are read.
 const MOST: usize = 2048;
-/// What a word takes, beside an event's text.
+/// The memory of an entry, beside an event's text.
 const WORD: usize = 64;
 
-/// One thing to be told.
+/// One queued message.
 #[derive(Debug)]
 pub(super) enum Word {
     /// Something happened.
     Event(Arc<EventRow>),
-    /// What was asked for behind it.
+    /// The reply to a request that came after them.
     Reply(Box<ControlReply>),
 }
 
@@ -57,7 +58,8 @@ impl Later {
     }
 }
 
-/// A reply is counted for what it may be at most: only one at a time waits behind events, as requests are not read meanwhile.
+/// A reply is counted at its maximum size. Only one at a time waits behind events, since no
+/// requests are read meanwhile.
 fn weight(word: &Word) -> usize {
     match word {
         Word::Event(row) => WORD + row.text.len(),

@@ -1,4 +1,5 @@
-//! All that is asked of devices, on a thread of their own: NVML may take its time, the loop may not.
+//! All that is asked of devices, on a thread of their own: NVML may take its time, the loop may
+//! not.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +14,7 @@ use super::clock;
 use crate::devices::{self, Devices, Look, LookError, Order, Outcome};
 use crate::node::FenceKey;
 
-/// What is asked of a device.
+/// An order for a device.
 #[derive(Debug)]
 pub(super) enum Job {
     /// A look at the device of this index.
@@ -29,7 +30,7 @@ pub(super) enum Job {
 /// A job that has ended.
 #[derive(Debug)]
 pub(super) enum Finished {
-    /// What was seen at a device, and when.
+    /// The result of a look at a device, and its time.
     Look {
         device: usize,
         taken: Nanos,
@@ -83,7 +84,7 @@ impl Looker {
         }
     }
 
-    /// What has ended since.
+    /// The jobs that have finished since the last call.
     pub(super) fn finished(&self) -> Vec<Finished> {
         // Nothing to read means that a wake-up was spurious; the channel tells either way.
         let _ = self.wake.read();
@@ -94,7 +95,7 @@ impl Looker {
 fn carry_out(devices: &mut dyn Devices, job: Job) -> Finished {
     match job {
         Job::Look(device) => {
-            // Before the look: what is charged meanwhile may be in it, what was charged before is.
+            // Taken before the look: charges before this time are in the look, later ones may be.
             let taken = clock::now();
             Finished::Look {
                 device,

@@ -1,4 +1,4 @@
-//! The loop: sockets, deaths, looks and time in; effects out. It decides nothing.
+//! The server's loop: sockets, deaths, looks and time in; effects out. It makes no decisions.
 
 mod budget;
 mod clock;
@@ -35,9 +35,10 @@ use session::{Role, Session};
 
 /// How often pages are read and devices looked at.
 const TICK: Nanos = Nanos::secs(1);
-/// How long a connection may stay without saying who it is.
+/// How long a connection may stay unidentified.
 const GREETING: Nanos = Nanos::secs(5);
-/// How long a restored container waits for its first process: as long as a starting process waits for a daemon.
+/// How long a restored tenant waits for its first process: as long as a starting process waits
+/// for a daemon.
 const CLAIM: Nanos = Nanos::secs(10);
 
 /// A daemon.
@@ -48,7 +49,7 @@ pub struct Server {
     folder: Folder,
     looker: Looker,
     doors: Doors,
-    /// Containers whose registration could not be written as it is now.
+    /// Tenants whose current registration could not be stored.
     unsaved: BTreeSet<ContainerId>,
     sessions: BTreeMap<u64, Session>,
     /// Sessions that have had their turn, and when they are polled again.
@@ -60,20 +61,20 @@ pub struct Server {
     next: u64,
     next_tick: Nanos,
     recovering_until: Option<Nanos>,
-    /// Until when containers of the previous daemon are kept for processes that are just starting.
+    /// Until when tenants of the previous daemon are kept for processes that are just starting.
     claimable_until: Option<Nanos>,
-    /// Leave when the last container and command have gone.
+    /// Leave when the last tenant and command have gone.
     transient: bool,
-    /// Whether somebody may still come for whom a transient daemon was started.
+    /// Whether the clients for which a transient daemon was started may still connect.
     expected: bool,
     starter: Option<OwnedFd>,
     notify: Notify,
     hoard: Hoard,
     /// What users' commands took of our time.
     users: Users,
-    /// Who is connected where.
+    /// Connections by socket and user.
     crowd: Crowd<Role>,
-    /// Who connected to containers' sockets lately.
+    /// Recent connections to tenants' sockets.
     connects: Connects,
 }
 
@@ -81,7 +82,7 @@ pub struct Server {
 pub struct Reload {
     /// Becomes readable when it is to be.
     pub bell: OwnedFd,
-    /// Empties `bell` and reads the file; the error says what is wrong with it.
+    /// Empties `bell` and reads the file; the error describes the fault.
     pub read: Box<dyn FnMut() -> Result<Settings, String> + Send>,
 }
 
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Reload {
     }
 }
 
-/// What a server needs to start.
+/// The inputs of a server's start.
 #[derive(Debug)]
 pub struct Start {
     /// Where its sockets lie.
@@ -104,14 +105,16 @@ pub struct Start {
     pub stop: OwnedFd,
     /// How the daemon's file is read again, if it has one.
     pub reload: Option<Reload>,
-    /// Leave when nobody needs the daemon any more.
+    /// Exit when the last client and tenant are gone.
     pub transient: bool,
-    /// Hung up by who started a transient daemon, at the latest by its death. After that nobody is expected.
+    /// Closed by the starter of a transient daemon, at the latest by its death. No client is
+    /// expected after that.
     pub starter: Option<OwnedFd>,
 }
 
 impl Server {
-    /// Opens the sockets, restores what a previous daemon left, and is ready for [`Server::run`].
+    /// Opens the sockets, restores the state of a previous daemon, and is ready for
+    /// [`Server::run`].
     ///
     /// # Errors
     /// A sentence: no devices, or the folder cannot be used.
@@ -181,7 +184,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Serves until told to stop, or, if transient, until nobody is left.
+    /// Serves until told to stop, or, if transient, until no client is left.
     ///
     /// # Errors
     /// Only if polling itself fails.
@@ -192,7 +195,8 @@ impl Server {
         ended
     }
 
-    /// Removes the runtime folder, if nobody needs it: a container is known to the next daemon by what is in it.
+    /// Removes the runtime folder if it is unused. The next daemon knows a tenant by the files in
+    /// it.
     pub fn sweep(&self) {
         if self.doors.is_empty() {
             self.folder.sweep();
@@ -269,7 +273,7 @@ impl Server {
         self.carry_out();
     }
 
-    /// A file that is wrong changes nothing.
+    /// A faulty file changes no setting.
     fn reload(&mut self) {
         let Some(reload) = &mut self.reload else {
             return;
@@ -283,7 +287,9 @@ impl Server {
                 );
             }
             Err(error) => {
-                tracing::error!("the file was not taken, what was read before holds on: {error}");
+                tracing::error!(
+                    "the file is refused; the previous settings stay in force: {error}"
+                );
             }
         }
         self.notify.ready();
@@ -303,7 +309,7 @@ impl Server {
             self.node.tick(now);
             self.users.tidy(now);
             self.connects.tidy(now);
-            // One that rests has perhaps greeted, and was not read.
+            // A throttled session may have sent its greeting unread.
             let silent = |(id, session): &(&u64, &Session)| {
                 session.is_silent()
                     && now - session.since > GREETING

@@ -1,5 +1,5 @@
-//! epoll, with sources by name instead of by number, and a timer as exact as the kernel's: turns on a device are a few
-//! milliseconds, which epoll's own timeouts are counted in.
+//! epoll, with sources by name instead of by number, and a timer as exact as the kernel's: turns on
+//! a device are a few milliseconds, which epoll's own timeouts are counted in.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,9 +13,9 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 /// What became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Somebody connects to the control socket.
+    /// A client connects to the control socket.
     Control,
-    /// Somebody connects to a container's socket.
+    /// A client connects to a tenant's socket.
     Container(ContainerId),
     /// A connection has bytes or room for some.
     Session(u64),
@@ -27,13 +27,13 @@ pub(super) enum Source {
     Reload,
     /// The time waited for has come.
     Time,
-    /// Who started a transient daemon has gone.
+    /// The starter of a transient daemon has gone.
     Starter,
     /// The daemon is to stop.
     Stop,
 }
 
-/// Ids are counted up from 1; eight bits above them tell what they are ids of.
+/// Ids are counted up from 1; the eight bits above them are the kind of id.
 const KIND: u32 = 56;
 
 impl Source {
@@ -110,11 +110,13 @@ impl Poller {
     }
 
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
-        // Closing the last descriptor removes it anyway; this is for those that others hold too.
+        // Closing the last descriptor removes it anyway. This call is for descriptors with other
+        // holders.
         let _ = self.epoll.delete(fd);
     }
 
-    /// What is ready, waiting for it until the monotonic clock reads `due`; not at all if `due` is not after `now`.
+    /// Returns the ready sources. Waits until the monotonic clock reads `due`; does not wait if
+    /// `due` is not after `now`.
     pub(super) fn wait(&mut self, now: Nanos, due: Nanos) -> io::Result<Vec<Source>> {
         let timeout = if due <= now {
             EpollTimeout::ZERO

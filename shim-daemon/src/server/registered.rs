@@ -1,4 +1,5 @@
-//! Registrations, as files and sockets: where a container's processes connect, and what a next daemon needs to know.
+//! Registrations as files and sockets: where a tenant's processes connect, and the state that the
+//! next daemon needs.
 
 use gpushare_core::ContainerId;
 use gpushare_protocol::wire::{ControlReply, ErrorCode, WireError};

@@ -1,4 +1,4 @@
-//! What a daemon's settings leave of its devices.
+//! The room that a daemon's settings leave on its devices.
 
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::uuid::Uuid;
@@ -6,10 +6,10 @@ use gpushare_protocol::uuid::Uuid;
 use crate::devices::Device;
 use crate::node::Settings;
 
-/// Says of which devices nothing is left to give out.
+/// Reports devices without memory left for tenants.
 ///
 /// # Errors
-/// If that is so of all: nothing could ever run.
+/// If that holds for all devices: no tenant could ever run.
 pub(super) fn left(devices: &[Device], settings: &Settings) -> Result<(), String> {
     let capacity = |device: &Device| settings.capacity.unwrap_or(Bytes::MAX).min(device.capacity);
     let none_left = |device: &&Device| capacity(device) <= settings.reserve;

@@ -19,29 +19,29 @@ use crate::connection::{Closed, Connection};
 use crate::node::{Client, ConnId, Node};
 use crate::peer::{Peer, identify, user_of};
 
-/// Bytes read from one connection before others get their turn.
+/// Bytes read from one connection before the next connection is served.
 const TURN: usize = 64 * 1024;
-/// Requests of one connection before others get their turn.
+/// Requests of one connection served before the next connection is served.
 const REQUESTS: usize = 32;
 /// The same for commands, each of which may have much to tell.
 const COMMANDS: usize = 1;
 
-/// On whose socket a connection came.
+/// The socket that a connection came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// A process of this container.
+    /// A process of this tenant.
     Client(ContainerId),
     /// A command.
     Command,
 }
 
-/// A connection and what is known of its other end.
+/// A connection and the facts about its peer.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) role: Role,
     pub(super) since: Nanos,
-    /// When it last had its turn; at first, when it came.
+    /// When it was last served; initially, when it connected.
     pub(super) served: Nanos,
     /// Whether the poller waits for room to write, not for bytes to read.
     pub(super) polled_for_room: bool,
@@ -54,11 +54,11 @@ pub(super) struct Session {
     minor: u16,
     process: Option<ProcessId>,
     budget: Budget,
-    /// Whose it is; `None` for those the socket is for: a container's own, or those who may do everything.
+    /// The user; `None` for the socket's intended users: the tenant's own, or unrestricted users.
     user: Option<u32>,
-    /// Requests of one that is nobody's yet and that were refused, whatever the time.
+    /// Refused requests of an unregistered connection, whatever the time.
     refusals: u32,
-    /// What is told when what was told before has been taken.
+    /// Messages queued until earlier ones have been read.
     later: Later,
     /// How it ended, while requests that came before are still to be served.
     ended: Option<Closed>,
@@ -95,17 +95,17 @@ impl Session {
         })
     }
 
-    /// Whose it is, if not of those its socket is for.
+    /// The user, unless the socket is intended for that user.
     pub(super) fn user(&self) -> Option<u32> {
         self.user
     }
 
-    /// Whose commands come here, if they are not of those who may do everything.
+    /// The user whose commands come here, unless unrestricted.
     pub(super) fn commander(&self) -> Option<u32> {
         self.user.filter(|_| self.role == Role::Command)
     }
 
-    /// Who pays for a connection on a container's socket.
+    /// The payer of a connection on a tenant's socket.
     pub(super) fn payer(&self) -> Option<Payer> {
         match self.role {
             Role::Command => None,
@@ -115,12 +115,12 @@ impl Session {
         }
     }
 
-    /// How many requests were refused since this was last asked, of a connection that is nobody's yet.
+    /// How many requests of an unregistered connection were refused since the last call.
     pub(super) fn take_refusals(&mut self) -> u32 {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Whether it has not yet said who it is.
+    /// Whether the peer has not identified itself yet.
     pub(super) fn is_silent(&self) -> bool {
         match self.role {
             Role::Client(_) => self.process.is_none(),
@@ -128,8 +128,9 @@ impl Session {
         }
     }
 
-    /// Reads and answers some of what has arrived, and sends what waits. Returns from when on it may go on, if it has had
-    /// its turn: until then others are served and nothing is read from it.
+    /// Reads and answers a part of the received data, and sends waiting data. If its budget is used
+    /// up, returns the time at which it may continue: until then other sessions are served and
+    /// nothing is read from this one.
     pub(super) fn exchange(
         &mut self,
         now: Nanos,
@@ -259,7 +260,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells a command something, unless it is too old to know such a reply.
+    /// Sends a command a reply, unless its version is too old for that reply.
     pub(super) fn tell(&mut self, id: u32, reply: &ControlReply) -> Result<(), Closed> {
         if reply.since() > self.minor {
             return Ok(());
@@ -330,7 +331,8 @@ impl Session {
     }
 }
 
-/// Sends a reply, or what is wrong with it: one that no frame holds is asked for page by page.
+/// Sends a reply, or the reason why it cannot be sent: an answer too long for a frame must be
+/// requested page by page.
 fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(), Closed> {
     match connection.send(id, reply, Vec::new()) {
         Err(Closed::Protocol(FrameError::TooLarge)) => {
@@ -342,12 +344,13 @@ fn say(connection: &mut Connection, id: u32, reply: &ControlReply) -> Result<(),
     }
 }
 
-/// Whether commands of this user may change what is others', too: root's, and those of the daemon's own user.
+/// Whether commands of this user may change other users' tenants too: root, and the daemon's own
+/// user.
 fn may_do_everything(user: u32) -> bool {
     user == 0 || user == geteuid().as_raw()
 }
 
-/// Why the process at the other end cannot be registered. What the daemon lacks for a moment may be there later.
+/// Why the peer process cannot be registered. A lack of the daemon's resources may be temporary.
 fn unknown_peer(error: &io::Error) -> WireError {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {

@@ -1,4 +1,5 @@
-//! `gpushared` itself, on a C double of NVML (`data/nvml_of_mig.c`) that it loads as it would NVIDIA's.
+//! `gpushared` itself, on a C double of NVML (`data/nvml_of_mig.c`) that it loads as it would
+//! NVIDIA's.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader};
@@ -31,7 +32,8 @@ impl Binary {
         let mut child = Command::new("sh")
             .args(["-c", &format!("{before}\nexec \"$0\" \"$@\"")])
             .arg(env!("CARGO_BIN_EXE_gpushared"))
-            // Not private: of private daemons for one GPU, as the double's is in every test, the second would refuse.
+            // Not private: of private daemons for one GPU, as the double's is in every test, the
+            // second would refuse.
             .arg("--runtime-dir")
             .arg(folder.path().join("run"))
             .env("LD_LIBRARY_PATH", folder.path())

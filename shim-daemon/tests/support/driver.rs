@@ -1,4 +1,4 @@
-//! NVML's limits for cgroups as far as they are published, recorded: what was set where, and what it answers.
+//! A recording double of NVML's cgroup limits, as far as NVML documents them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
@@ -12,15 +12,16 @@ use gpushared::devices::{Capabilities, Device, Devices, DriverLimit, FenceError,
 pub(crate) const FIRST: [u8; 16] = *b"GPU with limits.";
 pub(crate) const SECOND: [u8; 16] = *b"GPU without any.";
 
-/// Who keeps the limits.
+/// The mechanism that keeps the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The driver: what was never set cannot be read, what is below use is refused.
+    /// The driver: a limit that was never set cannot be read; a limit below the memory in use is
+    /// refused.
     #[default]
     Misc,
-    /// The kernel: what is below use is ignored.
+    /// The kernel: a limit below the memory in use is ignored.
     Dmem,
-    /// Nobody, though NVML has the functions.
+    /// None, though NVML has the functions.
     Off,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Facts {
     /// Cgroups that are gone.
     pub gone: Vec<PathBuf>,
     pub groups: BTreeMap<PathBuf, DriverLimit>,
-    /// What was set, in order.
+    /// The limits that were set, in order.
     pub calls: Vec<(usize, PathBuf, Option<Bytes>)>,
     /// What NVML shows of processes.
     pub processes: Vec<(u32, Bytes)>,
@@ -47,7 +48,7 @@ impl Driver {
         driver
     }
 
-    /// A cgroup whose processes hold this much, under this limit.
+    /// A cgroup whose processes hold this much memory, under this limit.
     pub(crate) fn holds(&self, group: &str, used: u64, hard: Option<u64>) {
         let limit = DriverLimit {
             hard: hard.map(Bytes),

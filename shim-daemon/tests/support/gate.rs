@@ -1,4 +1,5 @@
-//! A process with a gate, played by hand: it maps the control page, sees its turns, and says what it is told to say.
+//! A process with a gate, driven by the test: it maps the control page, sees its turns, and sends
+//! the reports that the test orders.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -38,7 +39,7 @@ impl Gated {
         gated
     }
 
-    /// Joins once the daemon has heard of the processes of the one before.
+    /// Joins once the daemon has recovered the processes of its predecessor.
     pub fn join_after_recovery(socket: &Path) -> Self {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -66,7 +67,8 @@ impl Gated {
             NonZeroUsize::new(CONTROL_BYTES).unwrap(),
             ProtFlags::PROT_READ,
         );
-        // SAFETY: a new read-only mapping of a page that is sealed against shrinking, never unmapped.
+        // SAFETY: a new read-only mapping of a page that is sealed against shrinking, never
+        // unmapped.
         let page = unsafe {
             let base = mmap(None, length, access, MapFlags::MAP_SHARED, file, 0).unwrap();
             ControlPage::from_mapping(base.cast())
@@ -116,8 +118,8 @@ impl Gated {
         };
     }
 
-    /// Gets the next turn after epoch `after`, as a program does that has a call waiting: at each close it says that it has
-    /// drained, and that it wants. Nothing once `ends`.
+    /// Gets the next turn after epoch `after`, as a program does that has a call waiting: at each
+    /// close it says that it has drained, and that it wants. Nothing once `ends`.
     pub fn get_turn(&mut self, after: u64, ends: &AtomicBool) -> Option<Turn> {
         let mut said = None;
         loop {
@@ -148,7 +150,7 @@ impl Gated {
     fn work(&self, turn: &Turn, ends: &AtomicBool) {
         let end = Instant::now() + PATIENCE;
         while !ends.load(Ordering::Relaxed) {
-            assert!(Instant::now() < end, "nobody else wants the device");
+            assert!(Instant::now() < end, "no other tenant wants the device");
             let changes = self.page.header.changes.load(Ordering::Acquire);
             let seen = self.turn();
             if seen.word != turn.word || now() >= seen.deadline {
@@ -172,8 +174,8 @@ impl Gated {
         self.say(&Request::Drained { column: 0, epoch });
     }
 
-    /// One turn of a program that always has work: gets it, works, drains, wants the next. Returns its epoch, and from when
-    /// to when it held the device; nothing once `ends`.
+    /// One turn of a program that always has work: gets it, works, drains, wants the next. Returns
+    /// its epoch, and from when to when it held the device; nothing once `ends`.
     pub fn take_turn(&mut self, after: u64, ends: &AtomicBool) -> Option<(u64, u64, u64)> {
         let turn = self.get_turn(after, ends)?;
         let from = now();

@@ -1,9 +1,9 @@
-//! A daemon on devices made of facts, and clients that speak the wire by hand.
+//! A daemon on fake devices, and clients that speak the wire protocol directly.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file takes what it needs"
+    reason = "each test file uses a part of it"
 )]
 
 pub mod gate;
@@ -36,14 +36,14 @@ pub const GPU: [u8; 16] = *b"one GPU, 16 GiB.";
 
 pub const SECOND: [u8; 16] = *b"another, as big.";
 
-/// What the fake device shows.
+/// The state that the fake device shows.
 #[derive(Debug, Default)]
 pub struct Facts {
     pub processes: Vec<(u32, Bytes)>,
     /// Whether there is a second device like the first, and whether the first is lost.
     pub second: bool,
     pub lost: bool,
-    /// How often somebody looked.
+    /// The number of looks so far.
     pub looks: u64,
 }
 
@@ -56,7 +56,7 @@ impl FakeDevices {
         let looks = || self.0.lock().unwrap().looks;
         let (before, end) = (looks(), Instant::now() + PATIENCE);
         while looks() < before + 3 {
-            assert!(Instant::now() < end, "nobody looks");
+            assert!(Instant::now() < end, "no look at the device came");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -146,7 +146,7 @@ impl Daemon {
         Wire::connect(&self.folder.join(CONTROL))
     }
 
-    /// Registers a container with these limits and waits for its admission.
+    /// Registers a tenant with these limits and waits for its admission.
     pub fn container(&self, name: &str, environment: &[(&str, &str)]) -> (Wire, PathBuf) {
         let mut command = self.command();
         let id = command.ask(&create(name, environment));
@@ -199,7 +199,7 @@ impl Wire {
         Self::connect_with(path, 0)
     }
 
-    /// Greets as one that has these capabilities.
+    /// Sends a hello with these capabilities.
     pub fn connect_with(path: &Path, capabilities: u64) -> Self {
         Self::greet(UnixStream::connect(path).unwrap(), capabilities)
     }
@@ -314,7 +314,7 @@ impl Client {
         Self::register_with(socket, 0)
     }
 
-    /// Registers as one that has these capabilities.
+    /// Registers with these capabilities.
     pub fn register_with(socket: &Path, capabilities: u64) -> Self {
         Self::register_as(StandIn::start(), socket, capabilities)
     }
@@ -348,7 +348,7 @@ impl Client {
         self.reconnect_with(socket, 0)
     }
 
-    /// Comes back as one that has these capabilities.
+    /// Reconnects with these capabilities.
     pub fn reconnect_with(&mut self, socket: &Path, capabilities: u64) -> Reply {
         let mut wire = Wire::greet(self.process.connect(socket), capabilities);
         let register = Register {

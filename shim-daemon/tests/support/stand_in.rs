@@ -1,8 +1,9 @@
-//! A process that connects for a test: the kernel tells the daemon who connected, so each client of
-//! a test can be a process of its own while the test talks for it.
+//! A child process that connects for a test. The kernel tells the daemon the peer's pid, so each
+//! client of a test can be a process of its own while the test speaks for it.
 //!
 //! # Safety
-//! The child runs between `fork` and its end nothing but system calls on memory that was there before.
+//! The child runs between `fork` and its end nothing but system calls on memory that was there
+//! before.
 
 use std::ffi::c_int;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-/// Where the socket to be connected lies in the child, beside the address that it is told.
+/// Where the child keeps the socket to connect, beside the address it receives.
 const SOCKET: c_int = 900;
 /// An address, as the kernel reads it.
 const ADDRESS: usize = size_of::<libc::sockaddr_un>();
@@ -28,8 +29,7 @@ const _: () = assert!(ADDRESS == 110);
 pub struct StandIn {
     pid: Pid,
     told: UnixStream,
-    /// The child has one end of each of these: a connection is what it connects in place of its
-    /// end.
+    /// The child holds the other end: a connection replaces that end.
     socket: UnixStream,
 }
 
@@ -93,7 +93,7 @@ impl Drop for StandIn {
     }
 }
 
-/// Connects a new socket to each address that is told, and passes it on, until killed.
+/// Connects a new socket to each address it receives and passes it on, until killed.
 ///
 /// # Safety
 /// In a child that has just been forked.
@@ -104,7 +104,7 @@ unsafe fn serve(hears: c_int, passes: c_int, parent: u32) -> ! {
         if libc::getppid().unsigned_abs() != parent {
             libc::_exit(0);
         }
-        // What the test has open, such as a daemon's lock, is not to outlive it here.
+        // The child must not keep the test's descriptors open, such as a daemon's lock.
         libc::dup2(hears, SOCKET + 1);
         libc::dup2(passes, SOCKET + 2);
         let (hears, passes) = (SOCKET + 1, SOCKET + 2);

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             }
         }
         Ok(None) => {
-            eprintln!("softgpu-inspect: nobody has devices named `{name}` open");
+            eprintln!("softgpu-inspect: no process has devices named `{name}` open");
             ExitCode::from(1)
         }
         Err(error) => {

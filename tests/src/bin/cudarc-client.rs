@@ -1,6 +1,7 @@
-//! cudarc, as its users write it: sees its quota, hits it, frees, goes on. One JSON object on standard output.
+//! cudarc, as its users write it: sees its quota, hits it, frees, goes on. One JSON object on
+//! standard output.
 #![forbid(unsafe_code)]
-#![allow(clippy::print_stdout, reason = "its output is what the test reads")]
+#![allow(clippy::print_stdout, reason = "the test reads its output")]
 
 use cudarc::driver::{CudaContext, DriverError};
 

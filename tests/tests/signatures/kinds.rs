@@ -10,7 +10,8 @@ use super::source::{code, sources};
 /// Name of a type -> the type it is another name for, or `=` and how a machine passes it.
 pub(crate) type Kinds = BTreeMap<String, String>;
 
-/// The types of `gpushare-cuda-abi`: aliases, integers with names, handles, and structs by their recorded size.
+/// The types of `gpushare-cuda-abi`: aliases, integers with names, handles, and structs by their
+/// recorded size.
 pub(crate) fn kinds() -> Kinds {
     let mut kinds = Kinds::new();
     let machine = ["i32", "u32", "c_int", "c_uint"]
@@ -50,7 +51,8 @@ pub(crate) fn kinds() -> Kinds {
     kinds
 }
 
-/// What one file of types declares. Aliases may name what comes later, so they are resolved when they are used.
+/// The declarations of one file of types. Aliases may name later types, so they are resolved at
+/// their use.
 fn declared(text: &str, kinds: &mut Kinds) {
     for line in text.lines().map(str::trim) {
         if let Some((name, target)) = line
@@ -77,7 +79,8 @@ fn declared(text: &str, kinds: &mut Kinds) {
     }
 }
 
-/// Other names one file gives to types: `type Pointers = …;` and `use …::CUdevice_attribute as Attribute`.
+/// Other names one file gives to types: `type Pointers = …;` and `use …::CUdevice_attribute as
+/// Attribute`.
 pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
     let mut kinds = kinds.clone();
     for line in text.lines().map(str::trim) {
@@ -100,7 +103,8 @@ pub(crate) fn renamed(text: &str, kinds: &Kinds) -> Kinds {
     kinds
 }
 
-/// The interposer's types that are a C pointer (`repr(transparent)`), and that of a counting number.
+/// The interposer's types that are a C pointer (`repr(transparent)`), and that of a counting
+/// number.
 const POINTERS: [&str; 7] = [
     "In<", "Out<", "InOut<", "InSlice<", "Room<", "Opaque<", "Text<",
 ];

@@ -1,8 +1,9 @@
 //! Every driver and NVML function we write down has the parameters the public headers give it.
 //!
-//! A hook with a parameter too few, or a 32-bit one where the driver has 64, compiles, links and corrupts. So the C signatures are
-//! recorded from the headers (`data/signatures-13.5.tsv`, made by `scripts/record-signatures.py`), and what stands in our sources is
-//! read and compared: the interposer's hooks, the functions it calls, and the software GPU's.
+//! A hook with a parameter too few, or a 32-bit one where the driver has 64, compiles, links and
+//! corrupts. So the C signatures are recorded from the headers (`data/signatures-13.5.tsv`, made by
+//! `scripts/record-signatures.py`), and compared with those in the sources: the interposer's hooks,
+//! the functions it calls, and the software GPU's.
 
 mod kinds;
 mod source;
@@ -12,7 +13,8 @@ use std::collections::BTreeMap;
 use kinds::{kind, kinds, renamed};
 use source::{code, sources, written};
 
-/// Functions the recorded headers do not declare, with their parameters: cudaProfiler.h is in no wheel.
+/// Functions the recorded headers do not declare, with their parameters: cudaProfiler.h is in no
+/// wheel.
 const ELSEWHERE: [(&str, &str); 3] = [
     ("cuProfilerInitialize", "ptr ptr i4"),
     ("cuProfilerStart", "void"),

@@ -40,7 +40,8 @@ pub(crate) struct Written {
     pub(crate) parameters: Vec<String>,
 }
 
-/// The items `fn cuName | cuTwin(…)`, `fn cuName twin cuTwin (d: DefaultStream; …)` and `fn nvmlName(…)` of one file.
+/// The items `fn cuName | cuTwin(…)`, `fn cuName twin cuTwin (d: DefaultStream; …)` and `fn
+/// nvmlName(…)` of one file.
 pub(crate) fn written(text: &str) -> Vec<Written> {
     let mut found = Vec::new();
     for rest in text.split("fn ").skip(1) {
@@ -77,7 +78,7 @@ fn parameters(text: &str) -> Vec<String> {
             ')' if depth == 0 => break,
             '(' | '<' | '[' => depth += 1,
             ')' | '>' | ']' if !part.ends_with('-') => depth -= 1,
-            // What stands before a semicolon is the macro's own parameter.
+            // Text before a semicolon is the macro's own parameter.
             ';' if depth == 0 => {
                 part.clear();
                 continue;

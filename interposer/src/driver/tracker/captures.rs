@@ -1,9 +1,9 @@
-//! Captures under way in this process, and who began them: no mark is made while one begins or is
-//! joined, and no thread waits that has one under way.
+//! Captures in progress in this process, and the threads that began them. No mark is made while a
+//! capture begins or is joined, and a thread with a capture in progress never waits.
 //!
-//! The hooks of begins, ends and destructions keep the list. What could be missed (a capture that
-//! ended where no hook saw it) is asked of the driver before it keeps anybody from marking or
-//! waiting, so that no entry does so for ever. The driver is asked about a stream only while that is
+//! The hooks of begins, ends and destructions keep the list. A capture that ended where no hook saw
+//! it would be missed. So before an entry blocks marks or prevents a wait, the driver is asked
+//! about it, and no entry blocks for ever. The driver is asked about a stream only while that is
 //! kept from being destroyed, or by the thread that began the capture.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::guest::sys;
 /// A stream as captures know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// One with a handle.
+    /// A stream with a handle.
     Stream(CUstream),
     /// The default stream of a thread's own in this context: only that thread can ask about it.
     Own(CUcontext),
@@ -105,7 +105,8 @@ impl Tracker {
             state.beginning += 1;
             let mut state = self.wait(state, |state| state.marking > 0);
             if state.marking > 0 {
-                // Whoever counted it has left it by a jump, or is held up: it is not waited for again.
+                // The thread that was counted left by a jump, or is stuck: it is not waited for
+                // again.
                 state.marking = 0;
             }
         }
@@ -125,7 +126,7 @@ pub(crate) fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUr
     let (place, thread) = (Place::of(stream), sys::this_thread());
     let tracker = Tracker::get();
     EVER.store(true, Ordering::Release);
-    // Counted before it begins, so that nobody believes there is none.
+    // Counted before it begins, so that no thread sees zero.
     tracker.captures.fetch_add(1, Ordering::AcqRel);
     tracker.without_marks(|| {
         let answer = call();
@@ -144,8 +145,8 @@ pub(crate) fn beginning(stream: Ordered, call: impl FnOnce() -> CUresult) -> CUr
     })
 }
 
-/// Has a stream wait for an event by `call`: it joins a capture if the event is of one. `before` is
-/// what is to be done before that.
+/// Makes a stream wait for an event by `call`. The stream joins a capture if the event is part of
+/// one. `before` runs first.
 pub(crate) fn joining(before: impl FnOnce(), call: impl FnOnce() -> CUresult) -> CUresult {
     if !EVER.load(Ordering::Acquire) {
         return call();
@@ -168,7 +169,7 @@ pub(crate) fn ended(stream: Ordered, answer: CUresult) {
     }
 }
 
-/// The calling thread's own default stream runs what it is given: if it captured, that is over.
+/// The calling thread's own default stream executes work: if it captured, the capture is over.
 pub(crate) fn own_stream_runs() {
     if none_seen() {
         return;
@@ -205,8 +206,9 @@ pub(super) fn go_on() -> bool {
     !none_seen() || Tracker::get().lock().beginning > 0
 }
 
-/// Whether this thread may be kept waiting: not while it records a graph, which others may be held up by. Where no hook saw a capture
-/// begin, the driver is asked about the one that it tells of, that of a blocking stream in the current context: nobody knows whose it is.
+/// Whether this thread may wait: not while it records a graph, because other threads may depend on
+/// it. Where no hook saw a capture begin, the driver is asked about the capture it reports, that of
+/// a blocking stream in the current context; its thread is unknown.
 pub(crate) fn may_wait() -> bool {
     if none_seen() {
         !Ordered::legacy(CUstream::NULL).records()
@@ -215,7 +217,8 @@ pub(crate) fn may_wait() -> bool {
     }
 }
 
-/// Whether any capture is under way that is `wanted`. What the driver says is over is forgotten.
+/// Whether any capture in progress is `wanted`. Captures that the driver reports as ended are
+/// dropped.
 fn under_way(wanted: impl Fn(&Capture) -> bool) -> bool {
     let Some(tracker) = TRACKER.get().filter(|_| !none_seen()) else {
         return false;
@@ -231,7 +234,7 @@ fn under_way(wanted: impl Fn(&Capture) -> bool) -> bool {
     if !over.is_empty() {
         let mut state = tracker.lock();
         tracker.drop_captures(&mut state.captures, |capture| {
-            // One that has begun again is another.
+            // A capture that began again is another one.
             over.iter().any(|over| over.number == capture.number)
         });
     }

@@ -1,8 +1,8 @@
 //! Contexts: which device one belongs to, and a small number that a pointer's record has room for.
 //!
-//! A context is noticed the first time that something is asked about it. Its number is given out
-//! again only when everything that carries it has been credited. A green context is not one of its
-//! own here: what is asked about it is answered for its primary context.
+//! A context is registered at the first query about it. Its number is reused only when all records
+//! with it have been credited. A green context has no number of its own here: queries about it are
+//! answered for its primary context.
 
 use core::cell::Cell;
 
@@ -15,14 +15,15 @@ use crate::driver::device::{self, DeviceKey};
 use crate::driver::green;
 use crate::guest::fork::ForkLocal;
 
-/// Number of a context in this process; 0 is one that has none, because more than 4095 contexts are alive.
+/// Number of a context in this process. 0 is a context without a number, because more than 4095
+/// contexts are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContextId(pub(crate) u16);
 
 impl ContextId {
     /// Memory that belongs to no context: physical memory of `cuMemCreate`.
     pub(crate) const NONE: Self = Self(0);
-    /// Highest number, what a record has bits for.
+    /// Highest number that a record has bits for.
     pub(crate) const MAX: u16 = (1 << 12) - 1;
 }
 
@@ -42,11 +43,11 @@ thread_local! {
     static LAST: Cell<Option<(u64, CUcontext, Here)>> = const { Cell::new(None) };
 }
 
-/// What is done when a context is noticed.
+/// Called when a context is registered.
 static NOTICED: ForkLocal<fn()> = ForkLocal::new();
 
-/// Has `then` be called whenever a context is noticed: its making may have been seen by nobody (a
-/// tool's, while the driver started).
+/// Calls `then` whenever a context is registered: no hook may have seen it made (by a tool while
+/// the driver started).
 pub(crate) fn when_noticed(then: fn()) {
     NOTICED.set(then);
 }
@@ -64,7 +65,7 @@ pub(crate) fn here() -> Option<Here> {
     }
 }
 
-/// What is known of a context, current or not.
+/// The facts about a context, current or not.
 pub(crate) fn of(handle: CUcontext) -> Option<Here> {
     if handle.is_null() {
         None
@@ -157,8 +158,8 @@ pub(super) fn on(column: usize) -> Vec<(CUcontext, bool)> {
         .collect()
 }
 
-/// A context that is about to be destroyed, reset or released, perhaps for the last time. No mark is
-/// put into it.
+/// A context that is about to be destroyed, reset or released, perhaps for the last time. No mark
+/// is put into it.
 #[derive(Debug)]
 #[must_use = "it has ended, or stays"]
 pub(crate) struct Going(CUcontext);
@@ -213,8 +214,8 @@ impl Going {
     }
 }
 
-/// A context that has ended. Its number means no other one as long as this lives: whoever credits
-/// what carries it does so meanwhile.
+/// A context that has ended. Its number is not reused as long as this lives: meanwhile its records
+/// are credited.
 #[derive(Debug)]
 #[must_use = "what carries its number is to be credited"]
 pub(crate) struct Ended(ContextId);

@@ -1,9 +1,9 @@
 //! Putting something into a stream or context of the program's while it can neither go nor capture.
 //!
-//! Green contexts: a stream that belongs to one and has a handle is marked like any, with the primary
-//! context current. The default stream of a green context has no handle that means it elsewhere: it
-//! is marked with its whole green context, by the thread that launches into it, or with its whole
-//! primary context. Why: ADR 41.
+//! Green contexts: a stream that belongs to one and has a handle is marked like any, with the
+//! primary context current. The default stream of a green context has no handle that means it
+//! elsewhere: it is marked with its whole green context, by the thread that launches into it, or
+//! with its whole primary context. Why: ADR 41.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,13 +19,13 @@ use crate::driver::ordered::Ordered;
 /// What came of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marked<R> {
-    /// It was made: what its closure answered.
+    /// It was made, with the closure's result.
     Done(R),
     /// The context is destroyed, or has failed.
     Gone,
     /// The stream records, or a mark behind all of its context would disturb one that does.
     Captures,
-    /// Nobody knows the stream, or its context is going, perhaps.
+    /// The stream is unknown, or its context may be being destroyed.
     Unknown,
 }
 
@@ -70,7 +70,8 @@ pub(crate) fn is_over(why: CUresult) -> bool {
     )
 }
 
-/// Runs `body`, which records an event in the stream that it is given, one of ours that stands behind the context's legacy stream.
+/// Runs `body`, which records an event in the stream that it is given, one of ours that stands
+/// behind the context's legacy stream.
 pub(crate) fn marking_legacy<R>(
     context: CUcontext,
     body: impl FnOnce(Result<CUstream, CUresult>) -> R,
@@ -93,8 +94,8 @@ pub(crate) fn marking_all<R>(context: CUcontext, body: impl FnOnce() -> R) -> Ma
     })
 }
 
-/// Runs `body`, which puts an event or the like into a stream, while neither the stream nor its context can go and no capture can
-/// begin. `context` is the current one meanwhile.
+/// Runs `body`, which puts an event or the like into a stream, while neither the stream nor its
+/// context can go and no capture can begin. `context` is the current one meanwhile.
 pub(crate) fn marking<R>(
     context: CUcontext,
     stream: CUstream,
@@ -114,7 +115,8 @@ pub(crate) fn marking<R>(
     })
 }
 
-/// Runs `body`, which records an event behind everything in a green context, while none of its streams captures.
+/// Runs `body`, which records an event behind all work in a green context, while none of its
+/// streams captures.
 pub(crate) fn marking_green<R>(green: &Green, body: impl FnOnce() -> R) -> Marked<R> {
     within(green.primary, CUstream::NULL, |_| {
         let own = streams::of_green(green);
@@ -157,7 +159,7 @@ struct Hold {
 enum Lost {
     /// The context is no more.
     Context,
-    /// Its context is going, or nobody knows the stream.
+    /// Its context is being destroyed, or the stream is unknown.
     Stream,
 }
 
@@ -168,7 +170,8 @@ impl Hold {
         if state.beginning > 0 {
             state = tracker.wait(state, |state| state.beginning > 0);
             if state.beginning > 0 {
-                // Whoever counted it has left it by a jump, or is held up: it is not waited for again.
+                // The thread that was counted left by a jump, or is stuck: it is not waited for
+                // again.
                 state.beginning = 0;
             }
         }
@@ -188,7 +191,8 @@ impl Hold {
         Ok(Self { context, stream })
     }
 
-    /// The stream of ours that stands behind the context's legacy stream, made at first use. The context is current.
+    /// The stream of ours that stands behind the context's legacy stream, made at first use. The
+    /// context is current.
     fn own(&self) -> Result<CUstream, CUresult> {
         let tracker = Tracker::get();
         let known = tracker

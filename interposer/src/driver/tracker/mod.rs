@@ -1,10 +1,10 @@
 //! The single truth about the program's contexts, streams and captures, and what keeps a mark of
 //! ours out of their way.
 //!
-//! A stream or context is not destroyed while something is put into it ([`marking`]): the hook of
-//! its destruction takes it out of here first, and waits. No capture begins while a mark is made,
-//! and no mark is made in a capturing stream; what it holds is marked just before its capture
-//! begins. All waits are bounded; what is bounded is a few calls of the driver.
+//! A stream or context is not destroyed while an event is recorded in it ([`marking`]): the hook of
+//! its destruction removes it from here first, and waits. No capture begins while a mark is made,
+//! and no mark is made in a capturing stream; its work is marked just before its capture begins.
+//! All waits are bounded by the time of a few driver calls.
 //!
 //! The tracker knows and says; what follows from it, in the account and at the gate, the hooks do.
 //! Its lock is held for moments, never while the driver is called.
@@ -12,6 +12,7 @@
 pub(crate) mod captures;
 pub(crate) mod contexts;
 mod marking;
+mod place;
 pub(crate) mod streams;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUstream};
 use crate::guest::fork::ForkLocal;
 use captures::Capture;
 use contexts::{ContextId, Here};
+pub(crate) use place::StreamId;
 
 /// How long a destruction or the begin of a capture waits for a mark that is being made: far longer
 /// than the driver takes, unless the stream's queue is full of work that does not end.
@@ -73,7 +75,7 @@ static TRACKER: ForkLocal<Tracker> = ForkLocal::new();
 /// Rises when a stream or context goes, so that no thread's remembered one outlives it.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 
-/// What is remembered of a stream or context by its handle is true as long as this is the same.
+/// Facts cached by a stream's or context's handle are valid as long as this is the same.
 #[inline]
 pub(crate) fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)

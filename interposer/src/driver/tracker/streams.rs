@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Whether a handle means a default stream, of which each context has one.
-pub(super) fn is_default(stream: CUstream) -> bool {
+pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
 }
 
@@ -48,7 +48,8 @@ pub(crate) fn knows(stream: CUstream) -> bool {
     !is_default(stream) && whereabouts(stream).is_some()
 }
 
-/// The context and device of a stream that the program launches in. One that no hook saw made is known from now on.
+/// The context and device of a stream in which the program launches. A stream that no hook saw made
+/// is registered.
 pub(crate) fn locate(stream: Ordered) -> Option<Here> {
     let handle = stream.handle();
     if is_default(handle) {
@@ -95,8 +96,8 @@ pub(crate) fn of_green(green: &Green) -> Vec<(CUstream, Here)> {
     own.map(|(stream, known)| (*stream, known.here)).collect()
 }
 
-/// Streams that are about to be destroyed: no mark is put into them, and their handles may soon be
-/// others'.
+/// Streams about to be destroyed: no mark is recorded in them, and their handles may soon be
+/// reused.
 #[derive(Debug)]
 pub(crate) struct Going(Vec<(CUstream, Stream)>);
 

@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 use crate::driver::green::Green;
 use crate::gate::window::Lane;
 
-/// What is complete once something is.
+/// The work that is complete once something is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Covers {
     /// A stream's work.
@@ -42,7 +42,7 @@ impl Before {
     }
 }
 
-/// What is known of an event.
+/// The facts about an event.
 #[derive(Clone, Copy, Debug)]
 struct Recorded {
     /// `None` where it is unknown.
@@ -59,13 +59,13 @@ struct Recorded {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     known: HashMap<CUevent, Recorded>,
-    /// Recorded perhaps by others.
+    /// Events that others may record.
     pub(super) shared: HashSet<CUevent>,
     serial: u64,
 }
 
 impl Recorded {
-    /// Forgets what it stands behind. `true` if nobody records it just now.
+    /// Forgets the work it stands behind. `true` if no thread records it just now.
     fn forget(&mut self) -> bool {
         (self.before, self.serial) = (None, 0);
         self.under_way == 0
@@ -103,14 +103,14 @@ impl Events {
         }
     }
 
-    /// What the event stands behind, and its recording's number.
+    /// The work the event stands behind, and its recording's number.
     pub(super) fn find(&self, event: CUevent, freed: u64) -> Option<(u64, Before)> {
         let known = self.known.get(&event)?;
         let before = known.before.filter(|_| known.freed == freed)?;
         Some((known.serial, before))
     }
 
-    /// Whether the event has not been recorded since; then it has told what it had to tell.
+    /// Whether the event has not been recorded since; its information is used up then.
     pub(super) fn tell(&mut self, event: CUevent, serial: u64, freed: u64) -> bool {
         let told = self
             .find(event, freed)
@@ -152,7 +152,7 @@ mod tests {
         })
     }
 
-    /// What the event is known to stand behind.
+    /// The work that the event is known to stand behind.
     fn stamp(events: &Events, freed: u64) -> Option<u64> {
         events.find(EVENT, freed).map(|(_, before)| before.stamp)
     }

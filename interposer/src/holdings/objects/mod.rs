@@ -1,5 +1,5 @@
-//! Charges of things that have a handle instead of an address: arrays, mipmapped arrays, and whatever a family of hooks keeps in a
-//! [`Map`] of its own.
+//! Charges of objects that have a handle instead of an address: arrays, mipmapped arrays, and the
+//! objects that a family of hooks keeps in a [`Map`] of its own.
 
 pub(crate) mod physical;
 
@@ -15,7 +15,7 @@ pub(crate) struct Object {
     pub(crate) device: DeviceKey,
     /// In which context it was made.
     pub(crate) context: ContextId,
-    /// What it was charged with.
+    /// Its charge.
     pub(crate) units: Units,
 }
 

@@ -1,18 +1,20 @@
-//! Physical allocations (`cuMemCreate`): charged until the last handle *and* the last mapping or binding is gone.
+//! Physical allocations (`cuMemCreate`): charged until the last handle *and* the last mapping or
+//! binding is gone.
 //!
-//! An allocation is held by references to its handle (creation, retain, a second import of the same handle), by mappings into address
-//! space, and by bindings to multicast objects, logical endpoints and sparse arrays. Memory imported from another process is unknown
-//! here: its exporter is charged.
+//! An allocation is held by references to its handle (creation, retain, a second import of the same
+//! handle), by mappings into address space, and by bindings to multicast objects, logical endpoints
+//! and sparse arrays. Memory imported from another process is unknown here: its exporter is
+//! charged.
 //!
-//! What the driver is about to be asked to give up is taken out first and either put back or settled afterwards, because a handle or
-//! an address that the driver has given up may be another thread's the moment after.
+//! An object is taken out before the driver is asked to release it, and either put back or settled
+//! afterwards. Another thread may get the released handle or address immediately.
 
 use std::collections::BTreeMap;
 
 use crate::account::Units;
 use crate::driver::device::DeviceKey;
 
-/// What a handle stood for when it was about to be released.
+/// The object of a handle that is about to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "either put back or settled"]
 pub(crate) struct Reference {
@@ -25,7 +27,7 @@ pub(crate) struct Reference {
 #[must_use = "either put back or settled"]
 pub(crate) struct Holds(Vec<(Place, u64, u64)>);
 
-/// What is credited: where and how much.
+/// A credit: where and how much.
 pub(crate) type Credit = (DeviceKey, Units);
 
 /// Where an allocation is held other than by its handle.
@@ -118,7 +120,8 @@ impl Physical {
         }
     }
 
-    /// Takes out one reference of a handle, before the driver releases it. `None` for a handle that is not ours.
+    /// Takes out one reference of a handle, before the driver releases it. `None` for a handle that
+    /// is not ours.
     pub(crate) fn releasing(&mut self, handle: u64) -> Option<Reference> {
         let (id, references) = self.handles.get_mut(&handle)?;
         let taken = Reference { handle, id: *id };
@@ -137,7 +140,7 @@ impl Physical {
             .1 += 1;
     }
 
-    /// The driver has released the handle: what is to be credited, if nothing holds the memory any more.
+    /// The driver has released the handle: the credit, if no mapping holds the memory any more.
     pub(crate) fn released(&mut self, reference: Reference) -> Option<Credit> {
         self.let_go(reference.id)
     }
@@ -193,7 +196,7 @@ impl Physical {
         );
     }
 
-    /// The driver has undone them: what is to be credited.
+    /// The driver has undone them: the credits.
     pub(crate) fn undone(&mut self, holds: Holds) -> Vec<Credit> {
         holds
             .0

@@ -1,11 +1,12 @@
 //! The pointer table: what each device address that the driver handed out was charged with.
 //!
-//! [`radix`] finds a record by its exact address without a lock. Addresses that it does not cover (not a multiple of 512, above
-//! 57 bits) are kept in an ordered map, and so are the bounds of allocations of 2 MiB and more, so that an address in their middle
-//! is found too. An address that is not here was not charged, and goes to the driver as it came.
+//! [`radix`] finds a record by its exact address without a lock. Addresses that it does not cover
+//! (not a multiple of 512, above 57 bits) are kept in an ordered map, and so are the bounds of
+//! allocations of 2 MiB and more, so that an address in their middle is found too. An address that
+//! is not here was not charged, and goes to the driver as it came.
 //!
-//! A free takes the record out *before* the driver is called and puts it back if the driver refuses: once the driver has freed an
-//! address, another thread may be given it and enter it here.
+//! A free takes the record out *before* the driver is called and puts it back if the driver
+//! refuses: once the driver has freed an address, another thread may be given it and enter it here.
 
 mod radix;
 mod record;
@@ -22,7 +23,8 @@ use crate::guest::fork::ForkLocal;
 use radix::Radix;
 pub(crate) use record::{Kind, Record};
 
-/// Allocations of this size and more are found by ranges; smaller ones by walking back to their start.
+/// Allocations of this size and more are found by ranges; smaller ones by walking back to their
+/// start.
 const LARGE: u64 = radix::SPAN;
 
 #[derive(Debug)]
@@ -46,9 +48,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters what was charged for the allocation at `address`.
+/// Inserts the charge of the allocation at `address`.
 ///
-/// A record that is already there belongs to an allocation the driver has freed without our hearing of it: it is credited.
+/// A record that is already there belongs to an allocation the driver has freed without our hearing
+/// of it: it is credited.
 #[inline]
 pub(crate) fn insert(address: u64, record: Record) {
     if let Some(stale) = table().insert(address, record) {
@@ -62,7 +65,8 @@ pub(crate) fn take(address: u64) -> Option<Record> {
     table().take(address)
 }
 
-/// Puts back what [`take`] took, because the driver refused the free. An address that has a record by now keeps it.
+/// Puts back what [`take`] took, because the driver refused the free. An address that has a record
+/// by now keeps it.
 #[cold]
 pub(crate) fn put_back(address: u64, record: Record) {
     table().put_back(address, record);

@@ -1,11 +1,13 @@
-//! Records by exact address: three levels of 4096 entries over 57-bit addresses, then a leaf for each 2 MiB.
+//! Records by exact address: three levels of 4096 entries over 57-bit addresses, then a leaf for
+//! each 2 MiB.
 //!
-//! Nodes are zeroed memory straight from the kernel, made on first use and never freed, so a reader needs no lock and no counter.
-//! An address at a multiple of 2 MiB, where every large allocation starts, has its cell in the lowest node and costs no leaf.
+//! Nodes are zeroed memory straight from the kernel, made on first use and never freed, so a reader
+//! needs no lock and no counter. An address at a multiple of 2 MiB, where every large allocation
+//! starts, has its cell in the lowest node and costs no leaf.
 //!
 //! # Safety
-//! A node pointer is null or came from [`Node::make`]: zeroed memory of that node's type, mapped for ever. All fields are atomics,
-//! for which zero is valid.
+//! A node pointer is null or came from [`Node::make`]: zeroed memory of that node's type, mapped
+//! for ever. All fields are atomics, for which zero is valid.
 #![allow(unsafe_code, reason = "nodes are mapped memory behind atomic pointers")]
 
 use core::ptr;
@@ -28,20 +30,21 @@ const ADDRESS_BITS: u32 = SPAN_BITS + 3 * FANOUT_BITS;
 pub(super) struct Cell(AtomicU64);
 
 impl Cell {
-    /// What is in it.
+    /// The current record.
     pub(super) fn get(&self) -> Option<Record> {
         Record::unpack(self.0.load(Ordering::Acquire))
     }
 
-    /// Puts something in and returns what was there.
+    /// Stores a record and returns the earlier one.
     #[inline]
     pub(super) fn swap(&self, record: Option<Record>) -> Option<Record> {
         Record::unpack(self.0.swap(Record::pack(record), Ordering::AcqRel))
     }
 
-    /// Puts something in, as the one thread that the driver has given this address to, and returns what was there.
+    /// Stores a record, as the one thread that the driver has given this address to, and returns
+    /// the earlier one.
     ///
-    /// Nobody else puts anything into an empty cell, so that one needs no locked instruction.
+    /// No other thread writes to an empty cell, so this needs no locked instruction.
     #[inline]
     pub(super) fn put(&self, record: Record) -> Option<Record> {
         if self.0.load(Ordering::Acquire) != 0 {
@@ -161,7 +164,7 @@ impl<T: Node> Link<T> {
             .compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
-            // SAFETY: another thread was first; this mapping was never shown to anybody.
+            // SAFETY: another thread was first; this mapping was never published.
             unsafe { libc::munmap(mine.cast(), size_of::<T>()) };
         }
         self.get()
@@ -178,7 +181,8 @@ impl Radix {
         Self(Link(AtomicPtr::new(ptr::null_mut())))
     }
 
-    /// The cell of `address`; nodes on the way are made if `make`. `None` if it has none, or there is no memory for one.
+    /// The cell of `address`; nodes on the way are made if `make`. `None` if it has none, or there
+    /// is no memory for one.
     #[inline]
     pub(super) fn cell(&self, address: u64, make: bool) -> Option<&Cell> {
         if !address.is_multiple_of(GRAIN) || address >> ADDRESS_BITS != 0 {

@@ -1,4 +1,4 @@
-//! What is remembered of an allocation, in one word.
+//! The record of an allocation, in one word.
 
 use crate::account::Units;
 use crate::driver::contexts::ContextId;
@@ -31,7 +31,8 @@ const KINDS: [Kind; 6] = [
     Kind::Imported,
 ];
 
-/// Units in bits 0..32, context 32..44, device 44..49, kind 49..53, exported 53; bit 63 is always set.
+/// Units in bits 0..32, context 32..44, device 44..49, kind 49..53, exported 53; bit 63 is always
+/// set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record(u64);
 
@@ -51,7 +52,7 @@ impl Record {
         )
     }
 
-    /// What it was charged with.
+    /// Its charge.
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
     pub(crate) fn units(self) -> Units {
         Units(self.0 as u32)

@@ -6,14 +6,14 @@ use crate::entry::args::In;
 
 use super::{Ends, between, contexts_of, device_of, times};
 
-/// What a description says.
+/// The content of a description.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Described {
     /// How much.
     pub(super) bytes: usize,
     to: Side,
     from: Side,
-    /// Where the contexts are told.
+    /// The contexts, where they are given.
     contexts: Option<(CUcontext, CUcontext)>,
 }
 
@@ -24,7 +24,7 @@ struct Side {
     address: CUdeviceptr,
 }
 
-/// What no driver accepts.
+/// A description that no driver accepts.
 const NOTHING: Described = Described {
     bytes: 0,
     to: Side {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(
             ends(Type::DEVICE, Type::UNIFIED),
             Ends::Unknown,
-            "nobody knows it"
+            "an unknown address"
         );
     }
 

@@ -1,4 +1,4 @@
-//! A tenant's terms on one device and what it was billed for, whatever the regime.
+//! A tenant's compute terms on one device and its bills, in either regime.
 
 use super::promise::Promise;
 use super::terms::{Compute, LeasePolicy, Terms, WHOLE};
@@ -11,13 +11,13 @@ pub(super) struct ComputeAccount {
     /// Priority: strict, higher first.
     class: u16,
     compute: Compute,
-    /// Its part among those of its class, in thousandths; follows from everybody's requests.
+    /// Its part within its class, in thousandths; computed from all tenants' requests.
     weight: u64,
     bucket: Option<Bucket>,
     promise: Option<Promise>,
     /// All it was billed for since it came.
     held: Nanos,
-    /// Whether it was told that a process of it passes no gate.
+    /// Whether it was reported that one of its processes passes no gate.
     told_ungated: bool,
 }
 
@@ -34,7 +34,7 @@ impl ComputeAccount {
         }
     }
 
-    /// Other terms. What was saved up or is owed under the old ones stays.
+    /// Changes the terms. Savings and debts of the old terms stay.
     pub(super) fn set(&mut self, class: u16, compute: Compute) {
         (self.class, self.compute) = (class, compute);
         self.bucket = compute.cap().map(|cap| Bucket::under(self.bucket, cap));
@@ -67,7 +67,7 @@ impl ComputeAccount {
         self.held
     }
 
-    /// It is billed for so much.
+    /// Bills it this much time.
     pub(super) fn bill(&mut self, time: Nanos) {
         self.held = self.held + time;
     }
@@ -99,12 +99,12 @@ impl ComputeAccount {
         self.bucket.is_some()
     }
 
-    /// Whether its cap allows it nothing now.
+    /// Whether its cap is used up now.
     pub(super) fn is_throttled(&self) -> bool {
         self.bucket.is_some_and(|bucket| !bucket.allows())
     }
 
-    /// In how long its cap allows it a turn, if it takes nothing meanwhile.
+    /// How long until its cap allows a turn, if it uses no time meanwhile.
     pub(super) fn throttled_for(&self) -> Nanos {
         Nanos(
             self.bucket
@@ -117,7 +117,7 @@ impl ComputeAccount {
         self.bucket.map(|bucket| Nanos(bucket.lasts()))
     }
 
-    /// Whether its cap is owed all that can be owed.
+    /// Whether its cap has accumulated the most allowance it can.
     pub(super) fn owes_its_cap_all(&self, policy: &LeasePolicy) -> bool {
         let most = policy.most_debt.0;
         self.bucket.is_some_and(|bucket| bucket.at_most_debt(most))
@@ -127,20 +127,20 @@ impl ComputeAccount {
         self.promise.is_some()
     }
 
-    /// Whether its guarantee owes it anything.
+    /// Whether its guarantee is behind.
     pub(super) fn is_owed(&self) -> bool {
         self.promise.is_some_and(|promise| promise.is_owed())
     }
 
-    /// The turn that its guarantee gives it, and in how long, if it goes on waiting. `None`: it has
-    /// no guarantee.
+    /// The turn that its guarantee gives it, and how long until then, if it keeps waiting. `None`:
+    /// it has no guarantee.
     pub(super) fn guaranteed_turn(&self, policy: &LeasePolicy) -> Option<(Nanos, Nanos)> {
         let promise = self.promise?;
         let turn = promise.turn(policy.quantum, policy.shortest);
         Some((turn, promise.wait(turn)))
     }
 
-    /// Whether it is to be told that a process of it passes no gate: once.
+    /// Whether to report that one of its processes passes no gate: once.
     pub(super) fn tell_ungated(&mut self, ungated: u32) -> bool {
         ungated > 0 && !std::mem::replace(&mut self.told_ungated, true)
     }

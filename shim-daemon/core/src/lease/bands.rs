@@ -1,13 +1,12 @@
 //! Gangs on shared devices: what works on several devices and waits for itself there is closed and
 //! opened as one.
 //!
-//! A *band* is a container with processes on several devices, or all containers of one named gang.
-//! A kernel of it may occupy its device until a peer on another device has run. So no device closes
-//! its part of a band alone: each says what it wishes, and a band is closed on all its devices or
-//! on none. A kernel whose peer was not launched before the gates closed keeps its device busy
-//! until they open again, so a band is closed for a short time only, and then open for as long. One
-//! that has not had more than its share on one of its devices is not closed because it is ahead on
-//! another.
+//! A *band* is a tenant with processes on several devices, or all tenants of one named gang. Its
+//! kernel may occupy a device until a peer on another device has run. So no device closes its part
+//! of a band alone: each device states its wish, and a band is closed on all its devices or on
+//! none. A kernel whose peer was not launched before the gates closed keeps its device busy until
+//! they open again. So a band is closed for a short time only, and then open for as long. A band
+//! that is within its share on one of its devices is not closed for being ahead on another.
 
 use super::device::DeviceTime;
 use super::shared::{Part, Wish};
@@ -15,17 +14,17 @@ use crate::ids::{ContainerId, DeviceId, Gang};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest a band is closed because it is ahead or others rank higher. A cap closes it for as
-/// long as it says.
+/// The longest time a band is closed because it is ahead or because other tenants rank higher. A
+/// cap closes it for as long as the cap requires.
 const LONGEST: Nanos = Nanos::millis(50);
 
 /// The shortest it is open in between: each time it closes a peer may be left waiting.
 const SHORTEST: Nanos = Nanos::millis(10);
 
-/// What makes containers one band.
+/// What makes tenants one band.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Band {
-    /// A container by itself.
+    /// A tenant by itself.
     Alone(ContainerId),
     /// All of one name.
     Named(Gang),
@@ -48,17 +47,17 @@ pub(crate) struct Bands {
 }
 
 impl Bands {
-    /// Whether there is none, and [`Self::settle`] has nothing to do.
+    /// Whether there are no bands, so that [`Self::settle`] has no effect.
     pub(crate) fn is_empty(&self) -> bool {
         self.bands.is_empty()
     }
 
-    /// Those that exist.
+    /// All bands.
     pub(crate) fn all(&self) -> Vec<Band> {
         self.bands.keys().cloned().collect()
     }
 
-    /// Finds out anew where a band is. One container on one device is none.
+    /// Recomputes a band's devices. One tenant on one device is no band.
     pub(crate) fn form(
         &mut self,
         now: Nanos,

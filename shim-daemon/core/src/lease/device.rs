@@ -1,10 +1,10 @@
 //! One device's time: shared, or dealt in exclusive turns.
 //!
-//! A device is shared unless the node's settings say turns. While a gang works on a device it is
-//! shared all the same, and for a while after: a kernel of a gang may occupy its device until a peer
-//! on another device has run, so no device can deal exclusive turns to a part of it (ADR 73).
-//! Whatever the regime, its clients see one control page and epochs that only rise; tenants keep what
-//! their accounts say.
+//! A device is shared unless the node's settings say turns. While a gang works on a device, and for
+//! a while after, it is shared in any case. A kernel of a gang may occupy its device until a peer
+//! on another device has run, so no device can give exclusive turns to a part of the gang (ADR 73).
+//! In both regimes the clients see one control page and epochs that only rise, and tenants keep
+//! their accounts.
 
 use super::input::{Input, Output};
 use super::page::Lease;
@@ -17,8 +17,8 @@ use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long a device that is dealt in turns stays shared after the last gang has left it: a tenant
-/// that comes and goes as a gang leaves what it owes behind at most so often.
+/// How long a device in turns stays shared after the last gang has left it. A tenant that joins and
+/// leaves gangs sheds its debt at most this often.
 const AFTER_A_GANG: Nanos = Nanos::secs(60);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Regime {
 pub struct DeviceTime {
     policy: LeasePolicy,
     regime: Regime,
-    /// The tenants that belong to gangs, and whether theirs is closed.
+    /// The tenants that belong to gangs, and whether their gang is closed.
     bound: BTreeMap<ContainerId, bool>,
     /// When the last of them left.
     unbound: Option<Nanos>,
@@ -40,7 +40,7 @@ pub struct DeviceTime {
 }
 
 impl DeviceTime {
-    /// A device nobody is on.
+    /// A device without tenants.
     pub fn new(policy: LeasePolicy) -> Self {
         let regime = match policy.sharing {
             Sharing::Together => Regime::Shared(Box::new(Shared::new(policy))),
@@ -72,7 +72,7 @@ impl DeviceTime {
         self.follow(now);
     }
 
-    /// When the pages of its processes are to be read next. `None` while nobody needs it.
+    /// When to read the pages of its processes next. `None` while that is not needed.
     pub fn next_sample(&self) -> Option<Nanos> {
         self.shared().and_then(Shared::next_sample)
     }
@@ -85,15 +85,15 @@ impl DeviceTime {
         }
     }
 
-    /// What the pages of processes said at `now`.
+    /// The contents of the processes' pages at `now`.
     pub fn sampled(&mut self, now: Nanos, works: &[(ProcessId, Work)]) {
         if let Regime::Shared(shared) = &mut self.regime {
             shared.sample(now, works);
         }
     }
 
-    /// When `advance` is wanted if nothing happens before. A shared device wants
-    /// [samples](Self::next_sample), and to be looked at when it is to be dealt in turns again.
+    /// When to call `advance` if no event comes before. A shared device needs
+    /// [samples](Self::next_sample), and a call when it returns to turns.
     pub fn next_timeout(&self) -> Option<Nanos> {
         match &self.regime {
             Regime::Shared(_) => self.unbound.map(|at| at + AFTER_A_GANG),
@@ -101,7 +101,7 @@ impl DeviceTime {
         }
     }
 
-    /// The next thing to do, in order.
+    /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
         let earlier = self.outputs.pop_front();
         earlier.or_else(|| match &mut self.regime {
@@ -110,7 +110,7 @@ impl DeviceTime {
         })
     }
 
-    /// What a tenant's page says.
+    /// The content of a tenant's page.
     pub fn lease(&self, container: ContainerId) -> Option<Lease> {
         match &self.regime {
             Regime::Shared(shared) => shared.lease(container),
@@ -139,7 +139,7 @@ impl DeviceTime {
         self.shared()?.gang_part(container)
     }
 
-    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.
+    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
     pub(super) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
         match shut {
             Some(shut) => {
@@ -194,8 +194,8 @@ impl DeviceTime {
         }
     }
 
-    /// Goes over to the regime that the settings and the gangs ask for. What the processes have
-    /// under way goes on beside the first turn.
+    /// Changes to the regime that the settings and the gangs require. Work in flight continues
+    /// beside the first turn.
     fn follow(&mut self, now: Nanos) {
         let over = |at: Nanos| now >= at + AFTER_A_GANG;
         if self.unbound.is_some_and(over)
@@ -229,10 +229,10 @@ impl DeviceTime {
         }
     }
 
-    /// Recomputes what must hold. `Err` says what does not; for tests and for `doctor`.
+    /// Recomputes the invariants. `Err` names a violated one; for tests and for `doctor`.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         match &self.regime {
             Regime::Shared(shared) => shared.check(),

@@ -1,31 +1,31 @@
-//! What a device's time is told, and what it says is to be done.
+//! Inputs and outputs of a device's compute scheduling.
 
 use super::page::{Lease, LeaseKind};
 use super::terms::Compute;
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 
-/// What a process reports of its gate on one device. A report names the turn it speaks of; about any
-/// other turn it is old news, or a lie, and ignored.
+/// A process's report on its gate on one device. A report names its turn. A report about any other
+/// turn is outdated or a lie, and ignored.
 ///
-/// What a lie can do: cut one's own turn short, have turns one does not use and pays for, or not
-/// drain, which others wait for once and no longer than the bound.
+/// The possible effects of a lie: the tenant's own turn is cut short, it pays for unused turns, or
+/// it does not drain. Other tenants wait for an undrained turn once, and no longer than the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A call waits at its closed gate; said once per closed epoch.
+    /// A call waits at its closed gate; reported once per closed epoch.
     Wanted,
     /// Its gate is closed and all it submitted before is complete. Also when it closed by itself at
     /// its deadline: then it does not open again under that epoch.
     Drained,
-    /// Its gate is open, nothing is un-drained, and nothing was submitted for the idle threshold.
+    /// Its gate is open, no work is in flight, and none was submitted for the idle threshold.
     Idle,
-    /// After `Idle` it submitted again. Believed whatever turn it speaks of: it takes nothing from
-    /// anybody but its own tenant.
+    /// After `Idle` it submitted work again. Believed for any turn, because it only costs its own
+    /// tenant.
     Busy,
 }
 
-/// What happens on a device. What cannot be, is ignored: reports come from clients, late, doubled or
-/// forged.
+/// What happens on a device. What cannot be, is ignored: reports come from clients, late, doubled
+/// or forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A process has a context here. Said again it changes whether the process is gated.
@@ -55,7 +55,7 @@ pub enum Input {
     },
     /// A tenant's terms changed.
     Set {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
         /// Its priority.
         class: u16,
@@ -66,21 +66,21 @@ pub enum Input {
     Reported {
         /// Which.
         process: ProcessId,
-        /// The turn it speaks of.
+        /// The turn it reports on.
         epoch: u64,
-        /// What it says.
+        /// The report.
         report: Report,
     },
 }
 
-/// What is to be done or told.
+/// An action or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Store this lease.
     Lease {
-        /// Whose.
+        /// The tenant.
         container: ContainerId,
-        /// What its page must say.
+        /// The lease to write into its page.
         lease: Lease,
     },
     /// See [`crate::Notice::Overrun`].

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 struct Member {
     /// Its gate can be closed.
     gated: bool,
-    /// Its connection has ended: it says nothing, and its gate is open.
+    /// Its connection has ended: it cannot report, and its gate is open.
     away: bool,
-    /// It said that it has nothing to do.
+    /// It reported that it is idle.
     idle: bool,
     /// A call waits at its closed gate.
     waits: bool,
-    /// It closed and what it had submitted is complete.
+    /// It closed and its submitted work is complete.
     drained: bool,
-    /// Its page at the last sample. `None`: it did not matter until now what it says.
+    /// Its page at the last sample. `None`: the page was not needed until now.
     seen: Option<Work>,
 }
 
@@ -27,8 +27,8 @@ struct Member {
 pub(super) struct Members(BTreeMap<ProcessId, Member>);
 
 impl Members {
-    /// A process came, `drained` if nothing of it can be under way. Known already: whether it is
-    /// gated may have changed.
+    /// A process joined. It is `drained` if it can have no work in flight. If it was known already,
+    /// `gated` may have changed.
     pub(super) fn join(&mut self, process: ProcessId, gated: bool, drained: bool) {
         let member = self.0.entry(process).or_insert_with(|| Member {
             gated,
@@ -45,8 +45,8 @@ impl Members {
         self.0.remove(&process);
     }
 
-    /// A process that is away wants nothing and is not waited for; back again, it is as if it had
-    /// just come.
+    /// A disconnected process has no demand and is not waited for. When it reconnects, it is
+    /// treated like a new one.
     pub(super) fn set_away(&mut self, process: ProcessId, away: bool) {
         if let Some(member) = self.0.get_mut(&process) {
             (member.away, member.waits, member.idle) = (away, false, false);
@@ -72,7 +72,7 @@ impl Members {
         }
     }
 
-    /// The tenant's gate has another position: what its processes said before is over.
+    /// The tenant's gate changed its position: earlier reports of its processes are void.
     pub(super) fn reopen(&mut self) {
         for member in self.0.values_mut() {
             (member.waits, member.drained) = (false, false);
@@ -85,8 +85,8 @@ impl Members {
         self.0.values_mut().for_each(|member| member.idle = false);
     }
 
-    /// The device goes over to another regime: nothing was said in it yet. They count as drained
-    /// unless they have gates that are open.
+    /// The device changes its regime: no reports exist in it yet. Processes count as drained unless
+    /// their gates are open.
     pub(super) fn begin_regime(&mut self, drained: bool) {
         self.begin_turn();
         for member in self.0.values_mut() {
@@ -94,8 +94,8 @@ impl Members {
         }
     }
 
-    /// What a process's page said at the last sample; what it says now, if that did not matter until
-    /// now. `None` for one that is not steered.
+    /// The content of a process's page at the last sample, or the current content if there was
+    /// none. `None` for a process that is not steered.
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         let member = self.0.get_mut(&process)?;
         let seen = member.seen.replace(work).unwrap_or(work);
@@ -114,7 +114,7 @@ impl Members {
         self.0.is_empty()
     }
 
-    /// Whether a process that can be steered has not said that it is idle.
+    /// Whether some steerable process has not reported idle.
     pub(super) fn is_active(&self) -> bool {
         self.gated().any(|member| !member.idle)
     }
@@ -124,7 +124,7 @@ impl Members {
         self.gated().all(|member| member.drained)
     }
 
-    /// Whether all its processes that have a gate have nothing to do, one way or the other.
+    /// Whether all its gated processes are idle or drained.
     pub(super) fn is_quiet(&self) -> bool {
         self.gated().all(|member| member.drained || member.idle)
     }

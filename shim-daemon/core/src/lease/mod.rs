@@ -1,4 +1,4 @@
-//! Compute leases: who may work on a device, for how long, and what that costs.
+//! Compute leases: which tenant may work on a device, for how long, and at which cost.
 //!
 //! The daemon stores each tenant's [`Lease`] in its control page; the clients' gates obey it. A
 //! device is shared: all work at the same time and the daemon steers (`shared`). Or it is dealt in

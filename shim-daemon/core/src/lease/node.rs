@@ -110,7 +110,7 @@ impl Leases {
         Some(self.devices.get(&device)?.sharing(now))
     }
 
-    /// What a container's page says of its turn on a device. `None`: it has no context there.
+    /// The lease of a tenant's page on a device. `None`: it has no context there.
     pub(crate) fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
         self.devices.get(&device)?.lease(container)
     }

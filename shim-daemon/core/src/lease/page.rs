@@ -1,26 +1,26 @@
-//! What a tenant's control page says of one device.
+//! The lease of one device in a tenant's control page.
 
 use crate::time::Nanos;
 
 /// A tenant's lease on one device, as its clients must obey it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Names the turn: it rises with every grant and whenever a deadline moves to a later time, so
-    /// that a report about an earlier turn can be told from one about this. A deadline that moves to
-    /// an earlier time keeps it.
+    /// Identifies the turn. It rises with every grant and whenever a deadline moves to a later
+    /// time, so that a report about an earlier turn can be recognised. A deadline that moves to an
+    /// earlier time keeps it.
     pub epoch: u64,
-    /// What it allows.
+    /// The permission.
     pub kind: LeaseKind,
 }
 
-/// What a lease allows.
+/// The permission that a lease gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
     /// Work without bounds: no other tenant is on the device and no cap binds.
     Free,
     /// The tenant holds the device, or shares it.
     Open {
-        /// When its clients stop launching by themselves. `None`: until they are told.
+        /// When its clients stop launching by themselves. `None`: when they are ordered to.
         deadline: Option<Nanos>,
         /// The most un-drained work by estimate.
         window: Nanos,
@@ -36,8 +36,7 @@ pub enum LeaseKind {
 }
 
 impl Lease {
-    /// What a control page of zeroes says, and what holds for a tenant before the first decision
-    /// about it.
+    /// The lease in a control page of zeroes, and of a tenant before the first decision about it.
     pub const FREE: Self = Self {
         epoch: 0,
         kind: LeaseKind::Free,

@@ -1,7 +1,8 @@
-//! A guarantee against higher classes: how far a container is behind its explicit request.
+//! A guarantee against higher classes: how far a tenant is behind its explicit request.
 //!
-//! What it is owed grows with the request's part of the time in which it works or waits, and falls by the time it holds.
-//! Both ways a second's worth is the most that is kept. Once a turn's worth is owed, it gets that turn before anybody.
+//! Its credit grows with the request's part of the time in which it works or waits, and falls by
+//! the time it holds. In both directions it is bounded to one second's worth. Once the credit
+//! covers a turn, the tenant gets that turn before all others.
 
 use super::terms::part_of;
 use crate::time::Nanos;
@@ -9,7 +10,7 @@ use gpushare_protocol::units::Permille;
 
 /// How far back it looks.
 const SECOND: Nanos = Nanos::secs(1);
-/// What a small part is owed at most all the same: enough for a shortest turn.
+/// The bound for a small part: enough for a shortest turn.
 const LEAST: Nanos = Nanos::millis(10);
 
 /// See the module's page. In nanoseconds of hold time.
@@ -29,7 +30,7 @@ impl Promise {
         old.map_or_else(|| Self::new(part), |old| Self { part, ..old })
     }
 
-    /// Time passes in which the container works or waits; `held` of it it held the device.
+    /// Time passes in which the tenant works or waits; `held` of it it held the device.
     pub(super) fn pass(&mut self, time: Nanos, held: Nanos) {
         let most = signed(part_of(self.part, SECOND).max(LEAST));
         let owed = self
@@ -39,13 +40,14 @@ impl Promise {
         self.owed = owed.clamp(-most, most);
     }
 
-    /// Time passes in which it neither works nor waits: nothing more is owed, and what it had too much is forgiven.
+    /// Time passes in which the tenant neither works nor waits: no credit accrues, and an excess is
+    /// forgiven.
     pub(super) fn idles(&mut self, time: Nanos) {
         let forgiven = self.owed.saturating_add(signed(part_of(self.part, time)));
         self.owed = forgiven.min(0);
     }
 
-    /// Whether anything is owed.
+    /// Whether the guarantee is behind.
     pub(super) fn is_owed(&self) -> bool {
         self.owed > 0
     }
@@ -55,7 +57,7 @@ impl Promise {
         part_of(self.part, quantum).max(shortest)
     }
 
-    /// How long from now until that much is owed, if it goes on waiting. Nothing: now.
+    /// How long until this much credit has accrued, if it keeps waiting. Zero: now.
     pub(super) fn wait(&self, turn: Nanos) -> Nanos {
         let missing = u64::try_from(signed(turn).saturating_sub(self.owed)).unwrap_or(0);
         Nanos(

@@ -7,10 +7,10 @@ use super::terms::{requests, weight};
 use crate::ids::{ContainerId, ProcessId};
 use std::collections::BTreeMap;
 
-/// What a tenant keeps when its device goes over to another regime.
+/// The state that a tenant keeps when its device changes its regime.
 pub(super) type Guest = (ContainerId, Members, ComputeAccount);
 
-/// A regime's tenant: members, account, and the phase that only its regime knows.
+/// A regime's tenant: members, account, and the regime's own state.
 pub(super) trait Tenant {
     fn members(&self) -> &Members;
     fn members_mut(&mut self) -> &mut Members;
@@ -70,7 +70,7 @@ impl<T: Tenant> Roster<T> {
         self.owners.keys().copied()
     }
 
-    /// Whose a process is.
+    /// The tenant of a process.
     pub(super) fn owner(&self, process: ProcessId) -> Option<ContainerId> {
         self.owners.get(&process).copied()
     }
@@ -81,8 +81,8 @@ impl<T: Tenant> Roster<T> {
         self.tenants.get_mut(&container)
     }
 
-    /// A process of a tenant comes; `new` makes the tenant if it has none here. `None`: the process
-    /// is another tenant's.
+    /// A process of a tenant joins; `new` makes the tenant if it is not here yet. `None`: the
+    /// process belongs to another tenant.
     pub(super) fn join(
         &mut self,
         container: ContainerId,
@@ -93,7 +93,7 @@ impl<T: Tenant> Roster<T> {
         (owner == container).then(|| self.tenants.entry(container).or_insert_with(new))
     }
 
-    /// A process is no more. The tenant that went with it, if it was its last.
+    /// A process has ended. Returns its tenant, if it was the tenant's last process.
     pub(super) fn leave(&mut self, process: ProcessId) -> Option<ContainerId> {
         let container = self.owners.remove(&process)?;
         let tenant = self.tenants.get_mut(&container)?;
@@ -105,8 +105,8 @@ impl<T: Tenant> Roster<T> {
         Some(container)
     }
 
-    /// What each tenant's weight is: a request is its own weight, what is left of a class is shared
-    /// equally by those without.
+    /// Each tenant's weight: its request, or for tenants without one an equal part of the rest of
+    /// the class.
     pub(super) fn weights(&self) -> Vec<(ContainerId, u64)> {
         let terms = |tenant: &T| {
             let account = tenant.account();
@@ -128,8 +128,8 @@ impl<T: Tenant> Roster<T> {
         super::terms::part(account.terms(), &all)
     }
 
-    /// Says of each tenant that shares the device and has a process without a gate that this one
-    /// is not steered.
+    /// Reports each tenant that shares the device and has a process without a gate: this process is
+    /// not steered.
     pub(super) fn tell_ungated(&mut self, outputs: &mut impl Extend<Output>) {
         if self.tenants.len() < 2 {
             return;
@@ -154,7 +154,7 @@ impl<T: Tenant> Roster<T> {
     /// Whether every process is one of its tenant's, and every tenant has one.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         for (container, tenant) in &self.tenants {
             if tenant.members().is_empty() {

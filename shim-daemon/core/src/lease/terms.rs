@@ -12,11 +12,11 @@ pub(super) fn part_of(part: Permille, time: Nanos) -> Nanos {
     Nanos(part.of(time.0))
 }
 
-/// A container's compute share on one device.
+/// A tenant's compute share on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compute {
-    /// Guaranteed under contention, also against higher priorities; at most `limit`. `None`: an equal part
-    /// of what others of its priority do not have guaranteed.
+    /// Guaranteed under contention, also against higher priorities; at most `limit`. `None`: an
+    /// equal part of the rest that guarantees of its priority leave.
     pub request: Option<Permille>,
     /// Never exceeded, also when alone. `None` and the whole are no cap.
     pub limit: Option<Permille>,
@@ -42,7 +42,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// The turn of a container with an average weight.
+    /// The turn of a tenant with an average weight.
     pub fn quantum(self) -> Nanos {
         match self {
             Self::Interactive => Nanos::millis(5),
@@ -52,18 +52,18 @@ impl Profile {
     }
 }
 
-/// How containers work on a device that several want.
+/// How tenants work on a device that several want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// At the same time, steered: nobody's gaps idle the device.
+    /// At the same time, steered: no tenant's gaps idle the device.
     #[default]
     Together,
     /// One after the other, in exclusive turns.
     Turns,
 }
 
-/// The driver's time slice where nobody measured it: softgpu's; drivers are said to use 1 or 2 ms.
-/// Unverified.
+/// The driver's time slice where it was not measured: softgpu's; real drivers are said to use 1 or
+/// 2 ms. Unverified.
 const SLICE: Nanos = Nanos::millis(2);
 
 /// The node's settings for compute.
@@ -71,31 +71,32 @@ const SLICE: Nanos = Nanos::millis(2);
 pub struct LeasePolicy {
     /// How a device is shared.
     pub sharing: Sharing,
-    /// The driver's time slice: how long it lets one context run while others have work.
+    /// The driver's time slice: how long it runs one context while others have work.
     pub slice: Nanos,
-    /// The turn of a container with an average weight; see [`Profile`].
+    /// The turn of a tenant with an average weight; see [`Profile`].
     pub quantum: Nanos,
-    /// No turn is shorter, whatever the weight: below this switching costs too much.
+    /// The shortest turn, for any weight: below this switching costs too much.
     pub shortest: Nanos,
-    /// Most un-drained work by estimate while another container is on the device: a quarter of a turn, so that a client
-    /// need not be woken more often, and what its estimates are wrong by is small beside the turn.
+    /// The most estimated work in flight while another tenant is on the device: a quarter of a
+    /// turn. Then a client need not be woken more often, and the estimates' error is small beside
+    /// the turn.
     pub window: Nanos,
-    /// The same while one of a higher priority is: what it waits for at most, beside one kernel.
+    /// The same while a tenant of a higher priority is: its longest wait, beside one kernel.
     pub urgent_window: Nanos,
-    /// How long a closed container may drain before the next is let in beside it.
+    /// How long a closed tenant may drain before the next is let in beside it.
     pub overrun: Nanos,
-    /// The most a container can owe for time it held beyond its share.
+    /// A tenant's largest debt for time beyond its share.
     pub most_debt: Nanos,
-    /// Least time between two overrun notices about one container on one device.
+    /// Least time between two overrun notices about one tenant on one device.
     pub notice_every: Nanos,
 }
 
 impl LeasePolicy {
-    /// How long after its turn a tenant that says nothing counts as one that has more to do.
+    /// How long after its turn a tenant without a report counts as having more work.
     pub(super) const GRACE: Nanos = Nanos::millis(1);
 
-    /// A debt of a tenant that rests fades by one part in so many of the time: after a pause of
-    /// 100 s a second's debt is gone, and nobody gains more than a hundredth of the time by it.
+    /// A resting tenant's debt fades by this fraction of the time: after a pause of 100 s a debt of
+    /// one second is gone. No tenant gains more than a hundredth of the time by it.
     pub(super) const PARDON: u64 = 100;
 
     /// The default settings with exclusive turns.
@@ -128,12 +129,12 @@ impl Default for LeasePolicy {
     }
 }
 
-/// The least weight of a container without a request of its own, when others' requests leave
-/// nothing: one percent.
+/// The least weight of a tenant without a request, when the requests of others leave nothing: one
+/// percent.
 const LEAST_WEIGHT: u64 = 10;
 
-/// Of each class, how many thousandths its containers request, and how many of them request
-/// nothing.
+/// For each class, the thousandths that its tenants request, and the number of tenants without a
+/// request.
 pub(super) fn requests(
     all: impl Iterator<Item = (u16, Option<Permille>)>,
 ) -> BTreeMap<u16, (u64, u64)> {
@@ -148,8 +149,8 @@ pub(super) fn requests(
     requests
 }
 
-/// A container's weight among those of its class, of whom so many thousandths are requested, and so
-/// many containers have no request.
+/// A tenant's weight within its class. The pair: the thousandths requested in the class, and the
+/// number of tenants without a request.
 pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) -> u64 {
     request.map_or_else(
         || (1000_u64.saturating_sub(asked) / without.max(1)).max(LEAST_WEIGHT),
@@ -157,11 +158,11 @@ pub(super) fn weight(request: Option<Permille>, (asked, without): (u64, u64)) ->
     )
 }
 
-/// A container's priority, share and weight.
+/// A tenant's priority, share and weight.
 pub(super) type Terms = (u16, Compute, u64);
 
-/// Its part in thousandths while `all` want the device: by weight among the highest class, less
-/// what lower ones are guaranteed; else what it is guaranteed itself. Never more than its cap.
+/// Its part in thousandths while `all` want the device: in the highest class by weight, less the
+/// guarantees of lower classes; in other classes its own guarantee. Never more than its cap.
 pub(super) fn part(own: Terms, all: &[Terms]) -> u32 {
     let requests =
         |(_, compute, _): &Terms| compute.request.map_or(0, |part| u64::from(part.get()));

@@ -1,15 +1,16 @@
-//! A container's share of a device, for people to look at.
+//! A tenant's share of a device, for people to look at.
 
 use crate::time::Nanos;
 
-/// What a container has of a device's time.
+/// A tenant's share of a device's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareView {
-    /// What it gets while all on the device with its priority or a higher one want it, in thousandths.
+    /// Its share while all tenants of its priority or a higher one on the device want it, in
+    /// thousandths.
     pub weight: u32,
     /// The time it was billed for since it came to the device, the running turn included.
     pub held: Nanos,
-    /// What it is doing.
+    /// Its state.
     pub state: ShareState,
     /// Since when. For [`ShareState::Free`] and [`ShareState::Idle`], when its last turn began.
     pub since: Nanos,
@@ -33,28 +34,29 @@ pub enum Mode {
     Hold,
 }
 
-/// How a device's time is shared. The default is of one that is dealt in turns.
+/// How a device's time is shared. The default is a device in turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharingView {
-    /// What the tenants ahead do for those behind. `None`: turns are dealt.
+    /// The steering mode of the tenants ahead. `None`: the device is in turns.
     pub mode: Option<Mode>,
     /// How often that changed since the device is shared.
     pub changes: u64,
     /// The same in the last minute.
     pub lately: u32,
-    /// By how many thousandths of the time all bills together are above it, lately, while somebody
-    /// always had work pending; negative if below. `None` while there was too little of that.
+    /// By how many thousandths all bills together exceed the elapsed time, lately, while some
+    /// tenant always had work pending; negative if below. `None` while there was too little such
+    /// time.
     pub off: Option<i32>,
 }
 
-/// What a container is doing on a device.
+/// A tenant's state on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareState {
-    /// Alone and without a cap: nothing is counted.
+    /// Alone and without a cap: no time is counted.
     Free,
     /// It neither has nor wants the device.
     Idle,
-    /// It shares the device, nothing holds it back.
+    /// It shares the device unrestricted.
     Sharing,
     /// It shares the device and submits in slices, because another is behind.
     Yielding,
@@ -62,7 +64,7 @@ pub enum ShareState {
     Held,
     /// It has the device.
     Holding,
-    /// It was told to stop and has not drained.
+    /// It was ordered to stop and has not drained.
     Draining,
     /// It waits for its turn.
     Waiting,

@@ -1,4 +1,4 @@
-//! What a process's page says of its work on a device.
+//! A process's work on a device, according to its page.
 
 use crate::time::Nanos;
 
@@ -7,7 +7,7 @@ use crate::time::Nanos;
 pub struct Work {
     /// Nanoseconds of device time that its completed work takes alone.
     pub service: u64,
-    /// Nanoseconds in which it had work pending, but for what is pending now.
+    /// Nanoseconds in which it had work pending, without the currently pending work.
     pub busy: u64,
     /// Since when it has work pending.
     pub since: Option<Nanos>,

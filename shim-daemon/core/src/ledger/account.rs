@@ -1,4 +1,4 @@
-//! A container's account on one device.
+//! A tenant's account on one device.
 
 use crate::ids::Ticket;
 use crate::room::Room;
@@ -13,18 +13,21 @@ pub(crate) struct Lowering {
     pub(crate) to: Bytes,
 }
 
-/// What a container may use and uses on one device. All in bytes.
+/// A tenant's allowance and usage on one device. All in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     /// The device's, above which no limit reaches.
     capacity: Bytes,
     /// The guaranteed part.
     pub(crate) request: Bytes,
-    /// The ceiling for new grants. After a `set` the grant may be above it until the container frees.
+    /// The ceiling for new grants. After a `set` the grant may be above it until the tenant
+    /// frees.
     pub(crate) limit: Bytes,
-    /// What its processes hold or may hold as credit. After a `set`, what they hold above the limit is part of it.
+    /// The memory that its processes hold or may hold as credit. After a `set` it includes memory
+    /// held above the limit.
     pub(crate) grant: Bytes,
-    /// What its control page was last told to show: the grant, as far as the limit allows it beside its dead.
+    /// The last grant written to its control page: the grant, as far as the limit allows it beside
+    /// its dead processes.
     pub(crate) page: Bytes,
     /// The part of the grant known or assumed to be charged.
     pub(crate) in_use: Bytes,
@@ -32,24 +35,26 @@ pub(crate) struct Account {
     pub(crate) overhead: Bytes,
     /// Overhead of a first context, promised at admission and firm until one opens.
     pub(crate) promise: Bytes,
-    /// What the device shows beyond grant and overhead.
+    /// Memory that the device shows beyond grant and overhead.
     pub(crate) excess: Bytes,
     /// Bytes of its dead processes.
     pub(crate) limbo: Bytes,
     /// The part of `limbo` that was charged: it counts against the limit.
     pub(crate) limbo_charged: Bytes,
-    /// The part of `in_use` that its usage page shows free and the device did not when it was last looked at.
+    /// The part of `in_use` that its usage page shows free and the device did not when it was last
+    /// looked at.
     pub(crate) late: Bytes,
-    /// What its usage page showed held when some of the rest was last found late.
+    /// The held memory in its usage page when a reclaim last found a part of the rest late.
     pub(crate) judged: Option<Bytes>,
-    /// Whether what it holds above its request may be taken back.
+    /// Whether memory that it holds above its request may be taken back.
     pub(crate) revocable: bool,
     /// A reclaim under way.
     pub(crate) lowering: Option<Lowering>,
 }
 
 impl Account {
-    /// An account that holds nothing. `cost` is what a context is expected to take; `capacity` the device's.
+    /// An account without holdings. `cost` is the expected memory of a context; `capacity` the
+    /// device's.
     pub(crate) fn new(
         quota: Quota,
         preemptible: Preemptible,
@@ -64,7 +69,7 @@ impl Account {
         account
     }
 
-    /// Other limits. Whoever has a request is promised a context too.
+    /// Changes the limits. A request includes a context.
     pub(crate) fn set(&mut self, quota: Quota, preemptible: Preemptible, cost: Bytes) {
         self.request = quota.request;
         self.limit = quota.limit.min(self.capacity);
@@ -76,20 +81,20 @@ impl Account {
         };
     }
 
-    /// The most its processes may hold as credit together: the limit, less what its dead were charged for and still hold.
+    /// The most that its processes may hold as credit together: the limit, less the charged memory
+    /// that its dead processes still hold.
     pub(crate) fn ceiling(&self) -> Bytes {
         self.limit - self.limbo_charged
     }
 
-    /// What its control page is to show.
+    /// The grant to write to its control page.
     pub(crate) fn page_due(&self) -> Bytes {
         let lowered = self.lowering.map_or(Bytes::MAX, |lowering| lowering.to);
         self.grant.min(self.ceiling()).min(lowered)
     }
 
-    /// What a first context is promised when it is expected to take `cost`. It may turn out that
-    /// less is needed, and what was promised before is no longer kept then; what exists is counted
-    /// as overhead.
+    /// The reservation for a first context that is expected to take `cost`. If less turns out to be
+    /// needed, the reservation shrinks; existing contexts count as overhead.
     pub(crate) fn promise_of(&self, cost: Bytes) -> Bytes {
         if self.promise.is_zero() {
             cost
@@ -98,7 +103,7 @@ impl Account {
         }
     }
 
-    /// What it takes in both books.
+    /// Its part of both sums.
     pub(crate) fn room(&self) -> Room {
         let kept = if self.revocable {
             self.grant.min(self.request)
@@ -112,7 +117,7 @@ impl Account {
         }
     }
 
-    /// What it takes more if its grant becomes `level`, or its overhead grows by `overhead`.
+    /// How both sums grow if its grant becomes `level`, or its overhead grows by `overhead`.
     pub(crate) fn growth(&self, level: Bytes, overhead: Bytes) -> Room {
         let mut grown = self.clone();
         grown.grant = grown.grant.max(level);
@@ -120,12 +125,12 @@ impl Account {
         grown.room() - self.room()
     }
 
-    /// What ending the container would give back on this device.
+    /// What ending the tenant would give back on this device.
     pub(crate) fn held(&self) -> Bytes {
         self.grant + self.overhead + self.excess
     }
 
-    /// What the page shows in use.
+    /// The memory in use according to the page.
     pub(crate) fn used_by_page(&self) -> Bytes {
         self.in_use - self.late
     }

@@ -1,16 +1,19 @@
-//! When a device is looked at again between the regular looks: soon after something was given back, then ever less often, and never
-//! more than so many times a second.
+//! Extra looks at a device between the regular ones: soon after memory was given back, then ever
+//! less often, at a bounded rate.
 //!
-//! After 1, 2, 4, 8 and 16 ms, then every 16 ms up to about a fifth of a second, then after 32, 64 … 512 ms: 22 looks in 1.2 s. What
-//! a driver returns within that fifth of a second is seen at most 16 ms after it is back.
+//! After 1, 2, 4, 8 and 16 ms, then every 16 ms up to about a fifth of a second, then after 32, 64
+//! … 512 ms: 22 looks in 1.2 s. Memory that a driver returns within that fifth of a second is seen
+//! at most 16 ms later.
 
 use crate::time::Nanos;
 
-/// First and longest pause between two such looks. After the longest the regular looks, once a second, are enough.
+/// First and longest pause between two such looks. After the longest the regular looks, once a
+/// second, are enough.
 const PAUSES: (Nanos, Nanos) = (Nanos::millis(1), Nanos::millis(512));
 /// A pause that is kept for a while, and for how many looks.
 const STEADY: (Nanos, u32) = (Nanos::millis(16), 13);
-/// At most one such look in this time on average: 64 a second. A look through NVML takes a driver a few milliseconds at worst.
+/// At most one such look in this time on average: 64 a second. A look through NVML takes a driver a
+/// few milliseconds at worst.
 const SPACING: Nanos = Nanos::micros(15_625);
 /// How many may follow each other faster than that.
 const BURST: u64 = 16;
@@ -21,9 +24,10 @@ pub(crate) struct Looks {
     pause: Nanos,
     /// How often the pause was [`STEADY`] already.
     steady: u32,
-    /// The time up to which looks are paid for: one may be taken while it is at most [`BURST`] spacings ahead of now.
+    /// The time up to which looks are paid for. A look may be taken while this is at most [`BURST`]
+    /// spacings ahead of now.
     paid: Nanos,
-    /// A look is due whether or not anybody waits.
+    /// A look is due whether or not an ask waits.
     owed: bool,
 }
 
@@ -45,7 +49,7 @@ impl Looks {
         self.owed = true;
     }
 
-    /// Nobody waits any more.
+    /// No ask waits any more.
     pub(crate) fn rest(&mut self) {
         (self.pause, self.steady) = (PAUSES.0, 0);
     }
@@ -55,12 +59,12 @@ impl Looks {
         self.pause == PAUSES.0
     }
 
-    /// Whether a look is due whether or not anybody waits.
+    /// Whether a look is due whether or not an ask waits.
     pub(crate) fn is_owed(&self) -> bool {
         self.owed
     }
 
-    /// Takes a look if one may be taken now; else says when.
+    /// Takes a look if the rate allows it now; else returns when.
     ///
     /// # Errors
     /// The time from which on it may be.
@@ -74,7 +78,8 @@ impl Looks {
         Ok(())
     }
 
-    /// When the next one is due after one at `now`; `None` once they are so rare that the regular ones are enough.
+    /// When the next one is due after one at `now`; `None` once they are so rare that the regular
+    /// ones are enough.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Nanos> {
         let pause = self.pause;
         self.steady += u32::from(pause == STEADY.0);

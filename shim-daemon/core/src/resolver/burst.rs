@@ -1,5 +1,5 @@
-//! The step before a container's own resolvers: within its request it may take back what others borrowed from it,
-//! whatever their priority, if they allowed to be ended.
+//! The step before a tenant's own resolvers. Within its request a tenant may take back borrowed
+//! memory from tenants of any priority, if they allowed to be ended.
 
 use super::victims::fewest_bytes;
 use super::{Case, Resolve, Verdict};

@@ -1,7 +1,7 @@
-//! `priority`: end containers that hold borrowed memory, are idle or lower, and allow it.
+//! `priority`: end tenants that hold borrowed memory, are idle or lower, and allow it.
 //!
-//! It passes rather than start what it cannot see through: when the victims together do not give enough, or when the
-//! asker would give up before they are gone.
+//! It passes if it cannot complete: when the victims together do not give enough, or when the ask
+//! would time out before they are gone.
 
 use super::victims::fewest_bytes;
 use super::{Candidate, Case, Resolve, Verdict};

@@ -1,4 +1,4 @@
-//! The choice of victims: enough, none of them to spare, and the fewest bytes destroyed.
+//! The choice of victims: enough memory, no victim too many, and the fewest bytes destroyed.
 
 use super::Candidate;
 use crate::ids::ContainerId;
@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 /// Up to this many candidates every subset is weighed; above it a greedy choice is.
 const EXACT: usize = 10;
 
-/// The victims, or `None` if all candidates together do not give `short` bytes. Among equals the lowest priority, then
-/// the idle, then the youngest.
+/// The victims, or `None` if all candidates together do not give `short` bytes. Among equals the
+/// lowest priority, then the idle, then the youngest.
 pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec<ContainerId>> {
     if candidates
         .iter()
@@ -40,7 +40,8 @@ pub(super) fn fewest_bytes(candidates: &[Candidate], short: Bytes) -> Option<Vec
     )
 }
 
-/// The best of all subsets. The first of equals wins; preferred candidates have the low bits, so theirs comes first.
+/// The best of all subsets. The first of equals wins; preferred candidates have the low bits, so
+/// theirs comes first.
 fn weigh_all(sorted: &[Candidate], short: Bytes) -> Vec<Candidate> {
     let members = |set: u32| {
         let in_set = move |(bit, candidate): (usize, &Candidate)| {
@@ -67,8 +68,8 @@ fn weigh_all(sorted: &[Candidate], short: Bytes) -> Vec<Candidate> {
     members(best).collect()
 }
 
-/// Cheapest per byte first until there is enough, then whoever can be spared is, dearest first; or one that is enough
-/// alone, if that destroys less.
+/// Takes the cheapest per byte first until there is enough, then spares unneeded victims, dearest
+/// first. Or takes a single victim that is enough alone, if that destroys less.
 fn greedy(sorted: &[Candidate], short: Bytes) -> Vec<Candidate> {
     let cost_per_byte = |candidate: &Candidate| {
         (u128::from(candidate.destroys.0) << 32) / u128::from(candidate.gives.0.max(1))

@@ -1,5 +1,6 @@
-//! `wait`: stay in the queue of the device. The queue's order, its timeouts and the breaking of cycles are the
-//! world's, because they concern all waiters at once. Who has no time to wait is told so at once.
+//! `wait`: stay in the queue of the device. The world keeps the queue's order and timeouts and
+//! breaks cycles, because these concern all waiting asks at once. An ask without time to wait is
+//! refused at once.
 
 use super::{Case, Resolve, Verdict};
 use crate::time::Nanos;

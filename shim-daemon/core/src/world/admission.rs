@@ -1,8 +1,9 @@
-//! Admission: who may start to run.
+//! Admission: which tenants may start.
 //!
-//! A container is admitted when its request, and one context on each device where it has one, fits on all its devices
-//! beside all that may not be taken back. Else it queues by priority, then age, and who is behind it does not pass it
-//! on a device both want guaranteed memory of. A request of nothing needs nothing and never queues.
+//! A tenant is admitted when its request, and one context on each device where it has one, fits on
+//! all its devices beside all firm memory. Otherwise it queues by priority, then age. A tenant
+//! behind it does not overtake it on a device where both have a request. A request of zero never
+//! queues.
 
 use super::World;
 use crate::decision::Decision;
@@ -15,8 +16,8 @@ use gpushare_protocol::units::Bytes;
 use std::collections::BTreeSet;
 
 impl World {
-    /// Whether something freed on this device can have admitted anybody: only the first who waits for it, because all
-    /// others there are behind it.
+    /// Whether memory freed on this device can have admitted a tenant. Only the first that waits
+    /// for it is checked, because all others there are behind it.
     pub(super) fn may_admit(&mut self, device: DeviceId) -> bool {
         let wants = |container: &ContainerId| {
             let quota = self
@@ -33,7 +34,7 @@ impl World {
         })
     }
 
-    /// Admits whoever's turn has come.
+    /// Admits the tenants whose turn has come.
     pub(super) fn admit_waiting(&mut self) {
         if self.is_recovering() {
             return;
@@ -51,7 +52,7 @@ impl World {
         }
     }
 
-    /// What must be firm for this container, per device.
+    /// What must be firm for this tenant, per device.
     pub(super) fn admission_needs(&self, container: ContainerId) -> Vec<(DeviceId, Bytes)> {
         let Some(known) = self.tenants.get(container) else {
             return Vec::new();
@@ -66,7 +67,8 @@ impl World {
             .collect()
     }
 
-    /// Whether all needs fit; where one does not, unused grants that are in the way are called back.
+    /// Whether all needs fit; where one does not, unused grants that are in the way are called
+    /// back.
     fn fits_all(&mut self, needs: &[(DeviceId, Bytes)]) -> bool {
         let mut fits = true;
         for (device, firm) in needs {
@@ -90,7 +92,7 @@ impl World {
         fits
     }
 
-    /// Lets it run, whatever room there is; it has done so `since`.
+    /// Admits it, however little room there is; it has run `since`.
     pub(super) fn admit(&mut self, container: ContainerId, since: Nanos) {
         let now = self.timers.now();
         let Some(known) = self.tenants.admit(container, since, now) else {
@@ -113,7 +115,8 @@ impl World {
         }
     }
 
-    /// Firm memory that a better container waits for on this device: bursts of lower ones leave it alone.
+    /// Firm memory that a better tenant waits for on this device: bursts of lower ones leave it
+    /// alone.
     pub(super) fn kept_for_admission(&self, device: DeviceId, priority: u16) -> Bytes {
         let better = self.tenants.queued_above(priority);
         let needs = better.flat_map(|container| self.admission_needs(container));

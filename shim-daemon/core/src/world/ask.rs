@@ -1,7 +1,7 @@
 //! Asks come in and are answered.
 //!
-//! The quick way: nobody waits on the device and it fits, so it is granted at once, rounded up to a step while memory is
-//! plenty. Everything else waits its turn in `settle`.
+//! The fast path: no ask waits on the device and the memory fits, so it is granted at once, rounded
+//! up to a step while memory is plenty. Everything else waits its turn in `settle`.
 
 use super::World;
 use super::pending::{Pending, Said, Want};
@@ -37,7 +37,7 @@ impl World {
         );
     }
 
-    /// Only what was granted can have been refused wrongly; beyond the grant it is an ordinary ask.
+    /// The driver can have refused granted memory only; beyond the grant it is an ordinary ask.
     pub(super) fn driver_refused(
         &mut self,
         process: ProcessId,
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// How many asks of a container wait.
+    /// How many asks of a tenant wait.
     fn waiting_of(&self, container: ContainerId) -> usize {
         let members = self.tenants.members(container);
         members
@@ -97,7 +97,7 @@ impl World {
             .sum()
     }
 
-    /// What can be told without looking at who else is there.
+    /// The checks that do not depend on other tenants.
     fn accept(
         &self,
         key: AskKey,
@@ -128,12 +128,12 @@ impl World {
         }
         let most = container.spec().wait_timeout;
         let mut until = self.timers.now() + patience.map_or(most, |left| left.min(most));
-        // Of one that has waited before, the asker says what is left in all; nothing left means
-        // that it cannot wait, and it gives up by itself.
+        // A process that has waited before states its remaining time in all. Zero means that it
+        // cannot wait, and it gives up by itself.
         let left = patience.filter(|left| *left > Nanos::ZERO);
         let twice = self.policy.guarantee() + self.policy.guarantee();
         let latest = self.timers.now() + left.unwrap_or(twice).min(twice.max(most));
-        // Time to end a victim helps nobody who waits for its own dead.
+        // Time to end a victim does not help an ask that waits for its tenant's own dead processes.
         let guaranteed = |account: &Account| want.guaranteed(account) && !want.beside_dead(account);
         if account.is_some_and(guaranteed) {
             let least = self.timers.now() + self.policy.least_guarantee();
@@ -194,7 +194,8 @@ impl World {
         }
     }
 
-    /// What the books must still hold for this. A request's firm part was booked at admission.
+    /// The bytes that the sums must still hold for this ask. A request's firm part was counted at
+    /// admission.
     pub(super) fn need(
         &self,
         key: AskKey,
@@ -212,14 +213,15 @@ impl World {
             Want::Credit { .. } => account.growth(level, Bytes::ZERO),
             Want::Physical { .. } => Room::default(),
         };
-        // What its dead still hold of it is not there for the living.
+        // Memory that its dead processes still hold is not available to its live ones.
         if guaranteed && account.limbo.is_zero() {
             need.firm = Bytes::ZERO;
         }
         need
     }
 
-    /// What is free for this asker: a burst leaves alone what better containers queue for.
+    /// The free memory for this ask: a burst leaves alone the memory for which better tenants
+    /// queue.
     pub(super) fn free_for(&self, pending: &Pending, guaranteed: bool) -> Room {
         let Some(books) = self.ledger.get(pending.device) else {
             return Room::default();
@@ -306,8 +308,8 @@ impl World {
         self.extend_to(ask, self.timers.now() + self.policy.least_guarantee());
     }
 
-    /// Lets an ask within its request wait until then, but not longer in all than its asker has
-    /// left, or two victims take, each of which gives nothing back.
+    /// Extends the wait of an ask within its request until then. The wait is bounded by its asker's
+    /// remaining time, and by the time to end two victims, each of which gives nothing back.
     fn extend_to(&mut self, ask: AskKey, until: Nanos) {
         if let Some(until) = self.asks.extend(ask, until) {
             self.timers.set(Timer::Patience(ask), until);
@@ -319,7 +321,8 @@ impl World {
             return;
         };
         if self.is_guaranteed(&pending) && !self.is_beside_dead(&pending) {
-            // It may have been a burst when it asked, and the request was raised or siblings freed since.
+            // It may have been a burst when it asked, and the request was raised or siblings freed
+            // since.
             let mut until = pending.since + self.policy.least_guarantee();
             if pending.counts_on_coming() {
                 until = until.max(self.timers.now() + self.policy.limbo_grace);
@@ -338,7 +341,8 @@ impl World {
     }
 }
 
-/// Whether `need` fits into `free`; a book that needs nothing is not asked, because facts may have overdrawn it.
+/// Whether `need` fits into `free`. A sum without a need is not checked, because facts may have
+/// overdrawn it.
 pub(super) fn covers(free: Room, need: Room) -> bool {
     (need.taken.is_zero() || need.taken <= free.taken)
         && (need.firm.is_zero() || need.firm <= free.firm)

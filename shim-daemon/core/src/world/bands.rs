@@ -1,12 +1,11 @@
-//! Which containers are steered as one on the devices they share.
+//! Which tenants are steered as one on the devices they share.
 
 use super::World;
 use crate::ids::ContainerId;
 use crate::lease::Band;
 
 impl World {
-    /// Somebody came to a device or left it (`came` is who came): finds out anew which bands there
-    /// are.
+    /// A tenant arrived at a device or left it (`came`: the arrived tenant). Recomputes the bands.
     pub(super) fn form_bands(&mut self, came: Option<ContainerId>) {
         let mut bands = self.leases.bands();
         // After those it may have left.

@@ -1,9 +1,10 @@
-//! Limits change while a container runs.
+//! Limits change while a tenant runs.
 //!
-//! A raised request must fit like a new one. A lowered limit takes back what is unused at once, and the rest as the
-//! container frees it: until then its grant stays above the limit in the books, because charges cannot be wished away,
-//! while its control page shows the new limit at once. What it
-//! holds above a lowered request is a burst like any other, so who needs it may take it by policy.
+//! A raised request must fit like a new one. A lowered limit takes back unused memory at once, and
+//! the rest as the tenant frees it. Until then its grant stays above the limit in the accounts,
+//! because existing charges remain, while its control page shows the new limit at once. Memory that
+//! it holds above a lowered request is a burst like any other: an ask that needs it may take it by
+//! policy.
 
 use super::World;
 use crate::decision::Decision;
@@ -83,7 +84,8 @@ impl World {
         })
     }
 
-    /// What is missing to keep firm what the change makes firm; nothing if it makes no more firm than now.
+    /// The bytes missing to keep the memory firm that the change makes firm; zero if it adds no
+    /// firm memory.
     fn short_for_change(
         &self,
         container: ContainerId,
@@ -97,7 +99,7 @@ impl World {
         let Some(account) = books.account(container) else {
             return Bytes::ZERO;
         };
-        // Limbo and excess pass; what is made firm stays, so they must not cover for it.
+        // Limbo and excess are temporary and firm memory is not, so they must not cover for it.
         let mut now = account.clone();
         (now.limbo, now.limbo_charged, now.excess) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
         let mut after = now.clone();

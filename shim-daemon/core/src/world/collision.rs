@@ -1,7 +1,8 @@
 //! A collision: a wanted grant that does not fit now.
 //!
-//! In order: unused grants of others are called back; then what became free is looked at again (the reclaim's answer leads
-//! back to `settle`); within its request the asker takes back what others borrowed; then its own resolvers, in its order.
+//! In order: unused grants of other tenants are reclaimed; then the freed memory is looked at again
+//! (the reclaim's answer leads back to `settle`); within its request the asker takes back borrowed
+//! memory; then its own resolvers, in its order.
 
 use super::World;
 use super::ladder::Claim;
@@ -16,8 +17,8 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// Starts what may make room, or refuses. Returns what of the free memory lower asks must leave to this one: not
-    /// what it gets from bytes on their way, which are counted already.
+    /// Starts steps that may make room, or refuses. Returns how much of the free memory lower asks
+    /// must leave to this one. It excludes bytes on their way, which are counted already.
     pub(super) fn collide(
         &mut self,
         pass: &mut Pass,
@@ -31,7 +32,7 @@ impl World {
         let asker = Some(pending.container);
         if !(missing - all).is_zero() && pass.called_back != asker {
             all += self.reclaim_unused(pass.device, asker, missing - all);
-            // What is left uncovered is so because nobody has more.
+            // Some bytes stay uncovered because no tenant has more unused grants.
             pass.called_back = asker.filter(|_| !(missing - all).is_zero());
         }
         let short = missing - all;
@@ -45,7 +46,7 @@ impl World {
         if counts_on_it { need - missing } else { need }
     }
 
-    /// What is missing for `need` behind all that ranks above it.
+    /// The bytes missing for `need` behind all asks that rank above it.
     fn missing(&self, pass: &Pass, pending: &Pending, need: Room, guaranteed: bool) -> Room {
         let Some(books) = self.ledger.get(pass.device) else {
             return need;
@@ -67,8 +68,9 @@ impl World {
         }
     }
 
-    /// Asks the policies. `short` is missing even when all unused grants are back. Says whether the ask counts on what
-    /// is on its way: one that would still miss something does not, so that it is there for others.
+    /// Asks the policies. `short` is missing even when all unused grants are back. Returns whether
+    /// the ask counts on the bytes on their way. An ask that would still lack bytes does not, so
+    /// that other asks may use them.
     pub(super) fn resolve(
         &mut self,
         pass: &mut Pass,
@@ -125,8 +127,8 @@ impl World {
         false
     }
 
-    /// Who is asked, in order. `None` is the taking back of bursts; within its request a container is never refused
-    /// by its own resolvers, it waits.
+    /// The policies to ask, in order. `None` takes back bursts. Within its request a tenant is
+    /// never refused by its own resolvers; it waits.
     fn policies(&self, pending: &Pending, guaranteed: bool) -> Vec<Option<Resolver>> {
         if guaranteed {
             return vec![None, Some(Resolver::Wait)];
@@ -183,7 +185,8 @@ impl World {
         &pass.candidates.insert(known.unwrap_or_else(fresh)).1
     }
 
-    /// Containers that may be ended to get memory back here: they use more than their request and allowed it.
+    /// Tenants that may be ended to get memory back here: they use more than their request and
+    /// allowed it.
     fn candidates(&self, device: DeviceId, asker: ContainerId, physical: bool) -> Vec<Candidate> {
         let Some(books) = self.ledger.get(device) else {
             return Vec::new();
@@ -215,7 +218,7 @@ impl World {
         accounts.map(|account| account.in_use).sum()
     }
 
-    /// Puts the victims on the ladder. Returns what the device gets back.
+    /// Begins to end the victims. Returns the memory that the device gets back.
     fn end_all(
         &mut self,
         device: DeviceId,
@@ -241,7 +244,7 @@ impl World {
         given
     }
 
-    /// Notes what an ask waits for, and says so when that changed.
+    /// Records why an ask waits, and reports a change.
     pub(super) fn tell_waiting(&mut self, ask: AskKey, short: Bytes, by: Option<Resolver>) {
         let Some(pending) = self.asks.waits_for(ask, short, by) else {
             return;

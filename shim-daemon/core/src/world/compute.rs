@@ -1,4 +1,5 @@
-//! Compute in the world: which containers take turns on which device, and what their schedules decide.
+//! Compute in the world: which tenants take turns on which device, and what their schedules
+//! decide.
 
 use super::World;
 use crate::decision::{Decision, Notice};
@@ -10,8 +11,8 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Permille;
 
 impl World {
-    /// A process has a context and obeys this daemon's page: it takes turns from now on. One that still obeys the
-    /// previous daemon's is bound by what that page said last.
+    /// A process has a context and obeys this daemon's page: it takes turns from now on. A process
+    /// that still obeys the previous daemon's page is bound by that page's last content.
     pub(super) fn joins_device(&mut self, process: ProcessId, device: DeviceId) {
         let Some(known) = self
             .tenants
@@ -34,7 +35,7 @@ impl World {
         self.tell_device(device, joined);
     }
 
-    /// A container's terms changed.
+    /// A tenant's terms changed.
     pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
         let Some(known) = self.tenants.get(container) else {
             return;
@@ -59,12 +60,12 @@ impl World {
             Input::Left { .. } => self.form_bands(None),
             _ => {}
         }
-        // One that is no more leaves decisions on all its devices.
+        // A process that has ended leaves decisions on all its devices.
         self.carry_out((!bands).then_some(device));
     }
 
-    /// The devices whose processes' pages are to be read at `now`, each with those processes. What
-    /// they say comes back as [`Event::Served`](crate::Event::Served).
+    /// The devices whose processes' pages are to be read at `now`, each with those processes. The
+    /// results return as [`Event::Served`](crate::Event::Served).
     pub fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
         self.leases.due_samples(now)
     }
@@ -93,8 +94,8 @@ impl World {
         self.carry_out(Some(device));
     }
 
-    /// Passes on what a device's schedule decided, and what that means for others where there are
-    /// gangs; or what all decided.
+    /// Passes on the decisions of a device's schedule, with their consequences for other devices
+    /// where there are gangs; without a device, those of all schedules.
     pub(super) fn carry_out(&mut self, device: Option<DeviceId>) {
         for decided in self.leases.decided(self.timers.now(), device) {
             let device = decided.device;
@@ -126,7 +127,8 @@ impl World {
         }
     }
 
-    /// Whether what is guaranteed of each device's time fits beside what others were guaranteed, waiting ones included.
+    /// Whether the guarantees of each device's time fit beside those of other tenants, waiting ones
+    /// included.
     pub(super) fn check_compute(
         &self,
         container: ContainerId,
@@ -163,12 +165,12 @@ impl World {
         self.carry_out(None);
     }
 
-    /// What a container's page says of its turn on a device. `None`: it has no context there.
+    /// The lease of a tenant's page on a device. `None`: it has no context there.
     pub fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
         self.leases.lease(container, device)
     }
 
-    /// A container's share of a device as it stands. `None`: it has no context there.
+    /// A tenant's share of a device as it stands. `None`: it has no context there.
     pub fn share(&self, container: ContainerId, device: DeviceId) -> Option<ShareView> {
         self.leases.share(self.timers.now(), container, device)
     }

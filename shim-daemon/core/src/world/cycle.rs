@@ -1,9 +1,10 @@
 //! Waiters that wait on each other.
 //!
-//! A waiter can hope as long as somebody who could free what it misses is running: a process of ours that does not wait
-//! itself, or waits with hope; a dead one; a process that is none of ours. Waiters without hope for a whole grace are
-//! a cycle (one alone may be one: it waits for itself). Then the best of them that fits out of turn is served, else the
-//! lowest, youngest is refused, because its program at least gets an answer it can act on.
+//! A waiting ask has hope as long as a process runs that could free the missing memory: a process
+//! of a tenant that does not wait, or waits with hope; a dead process; an unmanaged process. Asks
+//! without hope for a whole grace period are a cycle. A single ask may be one: it waits for itself.
+//! Then the best of them that fits is served out of order; else the lowest, youngest is refused,
+//! because its program can then act on the error.
 
 use super::World;
 use super::ask::covers;
@@ -100,7 +101,7 @@ impl World {
         )
     }
 
-    /// The asks that nobody running can end.
+    /// The asks that no running process can end.
     fn hopeless(&self) -> BTreeSet<AskKey> {
         let waits = self.asks.short();
         let mut hopeless: BTreeSet<AskKey> = waits.map(|(ask, _)| ask).collect();
@@ -129,7 +130,7 @@ impl World {
         }
     }
 
-    /// Containers all of whose processes wait without hope.
+    /// Tenants all of whose processes wait without hope.
     fn halted(&self, hopeless: &BTreeSet<AskKey>) -> BTreeSet<ContainerId> {
         let waiting: BTreeSet<ContainerId> = hopeless
             .iter()

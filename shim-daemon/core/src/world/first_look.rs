@@ -1,11 +1,10 @@
-//! What is set aside for contexts before the device shows them, and how soon it is looked at.
+//! Reservations for contexts before the device shows them, and the looks that measure them.
 //!
-//! A context is set aside for by guess, because the driver takes its memory before anything can be
-//! measured. Three things keep the guess from being more than that. When a process says that its
-//! context is made, the device is looked at at once, and what it shows replaces the guess for all
-//! who have not been measured. An ask that would be refused for the sake of guesses is refused
-//! after a look. And what was set aside for a process that the device never shows is given up after
-//! [`Policy::open_grace`].
+//! The memory for a context is reserved by estimate, because the driver takes it before it can be
+//! measured. Three rules correct the estimate. When a process reports its context as made, the
+//! device is looked at immediately, and the measurement replaces the estimate for all unmeasured
+//! processes. An ask that would be refused because of estimates is refused only after a look. A
+//! reservation for a process that the device never shows is released after [`Policy::open_grace`].
 //!
 //! [`Policy::open_grace`]: crate::Policy::open_grace
 
@@ -18,11 +17,11 @@ use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first pause between looks while somebody waits for what a look may free, and the longest.
+/// The first and the longest pause between looks, while an ask waits for their result.
 const PAUSES: (Nanos, Nanos) = (Nanos::millis(1), Nanos::millis(250));
 
 impl World {
-    /// A process says that its context on a device is complete: what it takes can be measured.
+    /// A process reports that its context on a device is complete: its memory can be measured.
     pub(super) fn context_made(&mut self, process: ProcessId, device: DeviceId) {
         let opened = self.tenants.process_mut(process);
         if let Some(opened) = opened.and_then(|known| known.on_mut(device)) {
@@ -31,8 +30,8 @@ impl World {
         }
     }
 
-    /// What a context costs may have been learned: guesses made before become that, and who was
-    /// refused room for their sake is looked at again.
+    /// The cost of a context may have been measured: updates earlier estimates, and serves asks
+    /// that they kept waiting.
     pub(super) fn learned(&mut self, device: DeviceId, expected: Bytes) {
         if self.context_cost(device) != expected
             && let Some(class) = self.ledger.get(device).map(|books| books.class())
@@ -75,8 +74,7 @@ impl World {
         }
     }
 
-    /// Gives up what was set aside for processes that the device, looked at `taken`, still does not
-    /// show.
+    /// Releases reservations for processes that the device, looked at `taken`, still does not show.
     pub(super) fn lapse_unseen(
         &mut self,
         device: DeviceId,
@@ -109,8 +107,8 @@ impl World {
         }
     }
 
-    /// A process has become another program, or registered anew: what was set aside for it and
-    /// never seen was never there, or will be seen as the new one's.
+    /// A process has become another program, or registered anew. An unmeasured reservation for it
+    /// is released: its memory never existed, or will be seen as the new program's.
     pub(super) fn process_replaced(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
@@ -124,9 +122,9 @@ impl World {
         self.process_gone(process, charged);
     }
 
-    /// Whether an ask that came at `since` and has time until `until` shall not be refused yet,
-    /// because a look may show that there is room: none was taken since, the device still showed as
-    /// used what others had freed, or some of what is set aside is a guess.
+    /// Whether an ask that arrived at `since` and may wait until `until` must not be refused yet,
+    /// because a look may show room. That is so if no look was taken since, if the device still
+    /// showed memory that tenants had freed, or if some reservations are estimates.
     pub(super) fn is_to_be_looked_at(
         &mut self,
         device: DeviceId,
@@ -149,8 +147,8 @@ impl World {
         true
     }
 
-    /// Whether something on a device is set aside by guess and may be measured any moment: what has
-    /// not been by then may never be, as where processes are not listed.
+    /// Whether some reservation on a device is an estimate that may be measured any moment. One
+    /// that has stayed unmeasured may stay so, as where processes are not listed.
     pub(super) fn guesses_on(&self, device: DeviceId) -> bool {
         let mut opened = self
             .tenants
@@ -160,8 +158,7 @@ impl World {
         opened.any(|opened| opened.is_fresh_guess(fresh))
     }
 
-    /// Has the device looked at in a moment, in longer and longer ones until nobody needs it any
-    /// more.
+    /// Schedules looks at the device, at growing intervals, until no ask needs them.
     pub(super) fn look_for_guesses(&mut self, device: DeviceId) {
         let at = self.timers.now() + self.pauses.begin(device);
         self.timers.set_no_later(Timer::Guess(device), at);
@@ -174,7 +171,7 @@ impl World {
         }
     }
 
-    /// Nobody waits for a look at the device.
+    /// No ask waits for a look at the device.
     pub(super) fn guess_no_more(&mut self, device: DeviceId) {
         if self.pauses.end(device) {
             self.timers.stop(Timer::Guess(device));

@@ -1,7 +1,8 @@
-//! The kill ladder: SIGTERM to a whole container, a grace, SIGKILL, a grace, then it counts as one that will not yield.
+//! The kill ladder: SIGTERM to a whole tenant, a grace period, SIGKILL, a grace period; then it
+//! counts as a tenant that does not yield.
 //!
-//! It is asked again and again whether it must be. A victim of a collision is spared once those who may have it ended
-//! get what they need without it, or once it no longer uses more than its request.
+//! The need for it is rechecked again and again. A victim of a collision is spared once the asks
+//! that may end it are met without it, or once it no longer uses more than its request.
 
 use super::World;
 use crate::decision::{Decision, Notice, Signal, Why};
@@ -10,7 +11,7 @@ use crate::ledger::Account;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
 
-/// How far down the ladder a container is.
+/// How far down the ladder a tenant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rung {
     Terminated,
@@ -18,10 +19,10 @@ pub(super) enum Rung {
     WillNotYield,
 }
 
-/// An ask for which somebody may be ended.
+/// An ask for which a tenant may be ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
-    /// It is within its request: it may have anybody ended who borrowed.
+    /// It is within its request: it may end any tenant that borrowed.
     pub(super) guaranteed: bool,
     pub(super) priority: u16,
 }
@@ -32,7 +33,7 @@ impl Claim {
     }
 }
 
-/// A container being ended.
+/// A tenant being ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) why: Why,
@@ -40,7 +41,7 @@ pub(super) struct Ending {
 }
 
 impl World {
-    /// Puts a container on the ladder.
+    /// Puts a tenant on the ladder.
     pub(super) fn end(&mut self, container: ContainerId, why: Why) {
         let rung = Rung::Terminated;
         if !self.tenants.end(container, Ending { why, rung }) {
@@ -94,8 +95,9 @@ impl World {
         account.is_some_and(Account::over_request)
     }
 
-    /// After all asks of a device were looked at: victims there that are not needed after all may stay. `spare` is what
-    /// no ask counted on of all that is on its way, theirs included; `claims` are the asks that may have somebody ended.
+    /// After all asks of a device were visited: spares unneeded victims there. `spare` are the
+    /// bytes on their way, the victims' included, that no ask counted on; `claims` are the asks
+    /// that may end tenants.
     pub(super) fn spare_unneeded(&mut self, device: DeviceId, mut spare: Bytes, claims: &[Claim]) {
         let here = |ending: &Ending| {
             let wanted = matches!(ending.why, Why::Collision { device: on, .. } if on == device);
@@ -129,7 +131,7 @@ impl World {
         }
     }
 
-    /// It is off the ladder: spared, or none of its processes is left.
+    /// It leaves the ladder: spared, or without processes.
     pub(super) fn step_down(&mut self, container: ContainerId) {
         self.tenants.step_down(container);
         self.timers.stop(Timer::Ladder(container));

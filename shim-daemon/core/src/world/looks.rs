@@ -1,7 +1,8 @@
-//! Looking at a device again while somebody waits for bytes that its books say are free, or will be.
+//! Looks at a device again while an ask waits for bytes that its accounts show as free, or will.
 //!
-//! A regular look comes once a second. A driver that gave memory back a millisecond after the last one would keep a waiter for the
-//! whole of that second, so the device is looked at again after 1, 2, 4 … milliseconds, within the bounds of [`Looks`].
+//! A regular look comes once a second. A driver that gave memory back a millisecond after the last
+//! one would keep a waiter for the whole of that second, so the device is looked at again after 1,
+//! 2, 4 … milliseconds, within the bounds of [`Looks`].
 //!
 //! [`Looks`]: crate::ledger::Looks
 
@@ -12,7 +13,8 @@ use crate::ids::DeviceId;
 use crate::timers::Timer;
 
 impl World {
-    /// Something was given back on the device, or may have been: a look is due at once, and others soon if somebody waits.
+    /// Memory was, or may have been, given back on the device: a look is due at once, and more soon
+    /// if an ask waits.
     pub(super) fn look_soon(&mut self, device: DeviceId) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -44,7 +46,8 @@ impl World {
         }
     }
 
-    /// Who waits on the device may have changed: begins to look again where that helps, ends it where it does not.
+    /// The waiting asks on the device may have changed: starts repeated looks where they help, ends
+    /// them where they do not.
     pub(super) fn mind_looks(&mut self, device: DeviceId) {
         let waited_for = self.is_waited_for(device);
         let Some(books) = self.ledger.get_mut(device) else {

@@ -1,7 +1,8 @@
-//! A tenant's limit beside what its own dead still hold.
+//! A tenant's limit, less the memory that its own dead processes still hold.
 //!
-//! Bytes of a dead process count against the limit it was charged under until the device no longer shows them. An ask that fits the
-//! limit but not beside them waits for them: it is not above the limit, and nobody else has to give anything.
+//! Bytes of a dead process count against their tenant's limit until the device no longer shows
+//! them. An ask that fits the limit but not beside them waits for them. It is not above the limit,
+//! and no other tenant has to give memory.
 
 use super::World;
 use super::pending::Pending;
@@ -14,8 +15,9 @@ use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// An ask of which `over` bytes must come back from its tenant's dead first. It waits as its resolvers say; one that would not wait
-    /// does so as long as the bytes count as coming.
+    /// An ask of which `over` bytes must first come back from its tenant's dead processes. It waits
+    /// as its resolvers say. If they do not wait, it waits as long as the bytes count as on their
+    /// way.
     pub(super) fn wait_for_dead(
         &mut self,
         pass: &mut Pass,
@@ -57,7 +59,7 @@ impl World {
         coming.map(|entry| entry.charged).sum()
     }
 
-    /// A dead process of the previous daemon: what it held counts until a look shows otherwise.
+    /// A dead process of the previous daemon: its memory counts until a look shows otherwise.
     pub(super) fn remembered(
         &mut self,
         process: ProcessId,
@@ -85,7 +87,7 @@ impl World {
         self.look_soon(device);
     }
 
-    /// Has the control page show what it is to show by now, if that is something else than before.
+    /// Updates the grant in the control page if it changed.
     pub(super) fn show_grant(&mut self, container: ContainerId, device: DeviceId) {
         let changed = self.ledger.change(device, container, |account| {
             let due = account.page_due();
@@ -100,7 +102,7 @@ impl World {
         }
     }
 
-    /// [`Self::show_grant`] for all containers on a device: its dead may hold less now.
+    /// [`Self::show_grant`] for all tenants on a device: its dead may hold less now.
     pub(super) fn show_grants(&mut self, device: DeviceId) {
         let Some(books) = self.ledger.get(device) else {
             return;

@@ -1,9 +1,8 @@
 //! Requests that a limit in percent implies follow what contexts take.
 //!
-//! Such a request is what the container's part of the device leaves beside its own contexts, so it
-//! falls as they grow and rises as they turn out smaller than expected. That way as many equal
-//! parts as fit a device run on it side by side. A request in bytes, or one that was asked for, is
-//! never touched.
+//! Such a request is the rest of the tenant's part of the device beside its own contexts. It falls
+//! as they grow and rises as they turn out smaller than expected. So as many equal parts as fit a
+//! device run on it side by side. A request in bytes, or an explicit one, is never changed.
 
 use super::World;
 use super::tenants::Container;
@@ -15,7 +14,7 @@ use crate::spec::ContainerSpec;
 use gpushare_protocol::units::Bytes;
 
 impl World {
-    /// Puts what they come to now in place of the requests that `spec` implies. `container` may be
+    /// Replaces the requests that `spec` implies by their current values. `container` may be
     /// registered already.
     pub fn fill_in(&self, container: Option<ContainerId>, spec: &mut ContainerSpec) {
         for (device, implied) in spec.implied.clone() {
@@ -51,9 +50,9 @@ impl World {
         }
     }
 
-    /// By how much less is guaranteed to a newcomer with an implied request because others with
-    /// implied requests use more than theirs, within their limits: it starts with what is left of
-    /// its part instead of waiting for all of it.
+    /// How much less is guaranteed to a newcomer with an implied request because tenants with
+    /// implied requests use more than theirs, within their limits. It starts with the rest of its
+    /// part instead of waiting for all of it.
     fn cut(&self, device: DeviceId, request: Bytes, cost: Bytes) -> Bytes {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
@@ -67,7 +66,7 @@ impl World {
         if cut < request { cut } else { Bytes::ZERO }
     }
 
-    /// What this container's requests come to now, while it waits for its admission.
+    /// Updates this tenant's implied requests while it waits for its admission.
     pub(super) fn resolve_queued(&mut self, container: ContainerId) {
         let Some(known) = self.tenants.get(container) else {
             return;
@@ -79,8 +78,8 @@ impl World {
         }
     }
 
-    /// All implied requests on a device follow what is known of contexts there. A raised one takes
-    /// nothing from others.
+    /// Updates all implied requests on a device by the measured contexts there. A raised request
+    /// takes nothing from other tenants.
     pub(super) fn follow_parts(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
         let implies = |(container, known): (ContainerId, &Container)| {
@@ -93,7 +92,7 @@ impl World {
         }
     }
 
-    /// As [`Self::follow_parts`] for one container.
+    /// As [`Self::follow_parts`] for one tenant.
     pub(super) fn follow_parts_of(&mut self, container: ContainerId, device: DeviceId) {
         let known = self.tenants.get(container);
         if let Some(implied) = known.and_then(|known| known.spec().implied(device)) {
@@ -148,7 +147,7 @@ impl World {
     }
 }
 
-/// What an account's contexts take, or are promised.
+/// The measured or reserved memory of an account's contexts.
 fn contexts(account: &Account) -> Bytes {
     account.overhead.max(account.promise)
 }

@@ -6,24 +6,24 @@ use crate::resolver::Resolver;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
-/// What is wanted. Bytes.
+/// The wanted memory. Bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Want {
     /// A context: overhead.
     Context {
-        /// What it is expected to take.
+        /// Its expected memory.
         cost: Bytes,
     },
     /// A grant of `held` and `bytes` together.
     Credit {
-        /// What the container has charged.
+        /// The tenant's charges.
         held: Bytes,
-        /// What is wanted beside it.
+        /// The bytes wanted beside them.
         bytes: Bytes,
     },
     /// Memory the driver refused though it was granted.
     Physical {
-        /// What the container has charged, with it.
+        /// The tenant's charges, including it.
         held: Bytes,
         /// Its size.
         bytes: Bytes,
@@ -40,25 +40,25 @@ impl Want {
         }
     }
 
-    /// Whether it fits the limit but for what its tenant's dead still hold of it.
+    /// Whether it fits the limit except for memory that its tenant's dead processes still hold.
     pub(super) fn beside_dead(self, account: &Account) -> bool {
         matches!(self, Self::Credit { held, bytes } if held + bytes > account.ceiling())
     }
 }
 
 impl Pending {
-    /// Whether what is on its way to the device is enough for it, as last looked.
+    /// Whether the bytes on their way to the device suffice for it, at the last visit.
     pub(super) fn counts_on_coming(&self) -> bool {
         matches!(self.told, Some(by) if by != Some(Resolver::Wait))
     }
 }
 
-/// Who was named in the `Waiting` notices of an ask, a bit each.
+/// The resolvers named in the `Waiting` notices of an ask, a bit each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said(u8);
 
 impl Said {
-    /// Notes one; says whether it is new.
+    /// Records a reason; returns whether it is new.
     pub(super) fn add(&mut self, by: Option<Resolver>) -> bool {
         let bit = match by {
             None => 1,
@@ -72,7 +72,7 @@ impl Said {
     }
 }
 
-/// Who waits, for what, until when.
+/// A waiting ask: its process, its want, its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) container: ContainerId,
@@ -82,12 +82,13 @@ pub(super) struct Pending {
     pub(super) until: Nanos,
     /// Beyond that it is not made to wait even within its request.
     pub(super) latest: Nanos,
-    /// What it waits for as last looked: `None` before that, then who decided so.
+    /// Its reason to wait at the last visit: `None` before that, then the resolver that decided so.
     pub(super) told: Option<Option<Resolver>>,
-    /// All that was given in a notice so far: each state is told once.
+    /// All reasons reported so far: each is reported once.
     pub(super) said: Said,
-    /// What others would have to free, beyond all that is on its way. Zero unless `wait` decided.
+    /// The bytes that other tenants would have to free, beyond all that are on their way. Zero
+    /// unless `wait` decided.
     pub(super) short: Bytes,
-    /// Since when nobody who could free that is running.
+    /// Since when no process runs that could free those bytes.
     pub(super) stuck: Option<Nanos>,
 }

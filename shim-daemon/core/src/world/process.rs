@@ -18,8 +18,9 @@ impl World {
         self.tenants.join(process, container, (adopted, gated));
     }
 
-    /// A process of the previous daemon says what it holds. The old grant stays outstanding; whatever is claimed, no
-    /// more than the registered limit is believed, and the next sample and reclaim set right what was a lie.
+    /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
+    /// claim is believed beyond the registered limit, and the next sample and reclaim correct a
+    /// lie.
     pub(super) fn presented(
         &mut self,
         process: ProcessId,
@@ -96,8 +97,8 @@ impl World {
         }
     }
 
-    /// A process became another program. Its charges there are believed as those of one with siblings are: what it hides stays in the
-    /// container's grant.
+    /// A process became another program. Its charges are believed as those of a process with
+    /// siblings are: hidden memory stays in the tenant's grant.
     pub(super) fn vacated(&mut self, process: ProcessId, device: DeviceId, charged: Bytes) {
         let Some(known) = self.tenants.process_mut(process) else {
             return;
@@ -120,15 +121,17 @@ impl World {
         self.freed(device);
     }
 
-    /// Whether all its processes obey this daemon's control page: only then a lowered grant is a lowered grant.
+    /// Whether all its processes obey this daemon's control page: only then a lowered grant is a
+    /// lowered grant.
     pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
         let mut members = self.tenants.members(container);
         members.all(|(_, known)| known.is_adopted())
     }
 
-    /// A process is dead: what it held is limbo until a sample no longer shows it. With siblings alive its charges are
-    /// believed, because a lie frees nothing for others: what it hides stays in the container's grant, and the next
-    /// sample books it as limbo too. Without siblings the whole grant is limbo, whatever the page said.
+    /// A process is dead: its memory is limbo until a sample no longer shows it. With live siblings
+    /// its charges are believed, because a lie frees nothing for others: hidden memory stays in the
+    /// tenant's grant, and the next sample books it as limbo too. Without siblings the whole grant
+    /// is limbo, whatever the page shows.
     pub(super) fn process_gone(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
         let Some(dead) = self.tenants.leave(process) else {
             return;
@@ -165,7 +168,8 @@ impl World {
         }
     }
 
-    /// Books what one dead process held on one device as limbo: what its page `told`, or all its container held if it was the `last`.
+    /// Books the memory of one dead process on one device as limbo: the amount `told` by its page,
+    /// or all its tenant held if it was the `last`.
     fn reap(
         &mut self,
         process: ProcessId,
@@ -214,7 +218,7 @@ impl World {
                 },
             );
         }
-        // Before the dead slot is cleared: what it held must not become its siblings' credit.
+        // Before the dead slot is cleared: its memory must not become its siblings' credit.
         self.show_grant(container, device);
         if !bytes.is_zero() {
             self.look_soon(device);

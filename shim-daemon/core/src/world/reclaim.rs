@@ -1,5 +1,6 @@
-//! Unused grants are taken back in two steps: the grant in the control page is lowered, and only what the usage page
-//! and the device then show unused is free. Until that answer the old grant counts.
+//! Unused grants are taken back in two steps. The grant in the control page is lowered first. Then
+//! only the memory that the usage page and the device show as unused is free. Until that answer the
+//! old grant counts.
 
 use super::World;
 use crate::decision::Decision;
@@ -22,7 +23,8 @@ impl World {
         lowered.fold(Room::default(), |sum, room| sum + room)
     }
 
-    /// Calls back unused grants, largest first, until `short` is covered. Returns what was called back.
+    /// Reclaims unused grants, largest first, until `short` is covered. Returns the reclaimed
+    /// amount.
     pub(super) fn reclaim_unused(
         &mut self,
         device: DeviceId,
@@ -59,7 +61,7 @@ impl World {
         called_back
     }
 
-    /// Lowers one grant by what is missing, if that helps. Returns what it gives.
+    /// Lowers one grant by the missing amount, if that helps. Returns the reduction.
     fn lower_for(&mut self, container: ContainerId, device: DeviceId, missing: Room) -> Room {
         let account = self.ledger.account(device, container);
         let Some(account) = account else {
@@ -98,7 +100,8 @@ impl World {
         });
     }
 
-    /// A grant above what the limit allows (which was lowered) follows the use down. The control page shows at once what is allowed.
+    /// A grant above a lowered limit follows the usage down. The control page shows the allowed
+    /// grant at once.
     pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
         let account = self.ledger.account(device, container);
         let Some(account) = account else {
@@ -114,7 +117,8 @@ impl World {
         }
     }
 
-    /// Facts overdrew the device: unused grants are called back until it holds again, asked for or not.
+    /// Facts overdrew the device: unused grants are called back until it holds again, asked for or
+    /// not.
     pub(super) fn call_back_deficit(&mut self, device: DeviceId) {
         let deficit = self
             .ledger
@@ -133,7 +137,8 @@ impl World {
         }
     }
 
-    /// A reclaim was carried out. What the page still shows held, and what the device shows used, stays granted.
+    /// A reclaim was carried out. Memory that the page still shows held, or the device shows used,
+    /// stays granted.
     pub(super) fn reclaimed(
         &mut self,
         ticket: Ticket,
@@ -158,7 +163,8 @@ impl World {
                 account.judged = None;
                 return Some((false, lags));
             }
-            // Only what was given back since it was last found late is worth looking for at once.
+            // Only memory given back since a reclaim was last found late is worth an immediate
+            // look.
             let before = account.judged.replace(held);
             Some((before.is_none_or(|before| held < before), lags))
         });
@@ -176,14 +182,16 @@ impl World {
         }
     }
 
-    /// What a container has freed since one of its processes asked, that one need not wait for.
+    /// Memory that a tenant has freed since one of its processes asked: that ask need not wait for
+    /// it.
     pub(super) fn lower_wants(&mut self, container: ContainerId, device: DeviceId) {
         let account = self.ledger.account(device, container);
         let in_use = account.map_or(Bytes::ZERO, |account| account.in_use);
         self.asks.lower(device, container, in_use);
     }
 
-    /// What a usage page says. It is believed only within the grant, and moves nothing but that container's own books.
+    /// The content of a usage page. It is believed only within the grant, and changes only that
+    /// tenant's own accounts.
     pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
         let changed = self.ledger.change(device, container, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));

@@ -1,4 +1,4 @@
-//! Devices and containers come and go.
+//! Devices and tenants come and go.
 
 use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
@@ -35,7 +35,7 @@ impl World {
         self.admit_waiting();
     }
 
-    /// Whoever is queued for a device that is gone would wait for ever.
+    /// Tenants queued for a device that is lost would wait for ever.
     fn refuse_stranded(&mut self, device: DeviceId) {
         let names_it = |container: &ContainerId| {
             let known = self.tenants.get(*container);
@@ -108,7 +108,7 @@ impl World {
         Ok(())
     }
 
-    /// What a context on this device is expected to take.
+    /// The expected memory of a context on this device.
     pub fn context_cost(&self, device: DeviceId) -> Bytes {
         let class = self.ledger.get(device).map(|books| books.class());
         class.map_or(Bytes::ZERO, |class| {

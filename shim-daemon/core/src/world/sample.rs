@@ -1,8 +1,8 @@
-//! Reconciliation: what the device itself shows against the books.
+//! Reconciliation: the device's own figures against the accounts.
 //!
-//! A sample gives overhead (what a process holds beyond its charges), limbo (what dead processes still hold), excess
-//! (what a container holds beyond all it was given) and unmanaged memory (what nobody of ours holds). It is the one
-//! source of truth no tenant can forge.
+//! A sample gives overhead (a process's memory beyond its charges), limbo (memory that dead
+//! processes still hold), excess (a tenant's memory beyond all its grants) and unmanaged memory (of
+//! processes that belong to no tenant). It is the one source of truth that no tenant can forge.
 
 use super::World;
 use crate::decision::Notice;
@@ -59,10 +59,11 @@ impl World {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        // Of one that did not die before the sample was taken it says nothing.
+        // The sample says nothing about a process that died after it was taken.
         let before = books.limbo().filter(|(_, entry)| entry.since < taken);
         let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (id, *entry)).collect();
-        // A device may list a process no longer and still give its memory back: what is more than strangers had.
+        // A device may no longer list a process before it gives its memory back: the memory beyond
+        // the unmanaged.
         let mut late = used - ours - books.unmanaged();
         for (process, entry) in entries {
             let holds = dead.get(&process).copied().unwrap_or_else(|| {
@@ -85,7 +86,8 @@ impl World {
         self.learned(device, expected);
     }
 
-    /// Whose memory on the device a living process holds; `None` of one that was there before it became another program.
+    /// The tenant to which a live process's memory on the device belongs; `None` if the process
+    /// holds it from before it became another program.
     fn holder(&self, process: ProcessId, device: DeviceId) -> Option<ContainerId> {
         let known = self.tenants.process(process)?;
         let books = self.ledger.get(device)?;
@@ -93,7 +95,7 @@ impl World {
         there.then_some(known.container())
     }
 
-    /// What a process holds beyond its charges, if its slot stood still around the sample.
+    /// A process's memory beyond its charges, if its slot did not change around the sample.
     fn measure(&mut self, device: DeviceId, container: ContainerId, seen: ProcessSample) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
         let now = self.timers.now();
@@ -129,7 +131,8 @@ impl World {
         }
     }
 
-    /// What containers freed and the device showed in use when it was last looked at: it may be back.
+    /// What tenants freed and the device showed in use when it was last looked at: it may be
+    /// back.
     fn update_late(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -152,7 +155,8 @@ impl World {
         }
     }
 
-    /// What each container holds beyond grant and overhead. It can only be a bypass or a forged page.
+    /// What each tenant holds beyond grant and overhead. It can only be a bypass or a forged
+    /// page.
     fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
         let Some(books) = self.ledger.get(device) else {
             return;
@@ -176,7 +180,8 @@ impl World {
     }
 }
 
-/// Without NVML's list of processes: what the living do not explain is limbo first, the youngest first, then unmanaged.
+/// Without NVML's list of processes: memory that live processes do not explain is limbo first, the
+/// youngest first, then unmanaged.
 fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
     let living: Bytes = books
         .accounts()
@@ -189,7 +194,7 @@ fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
         .collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
     for (died, process, bytes) in entries {
-        // Of one that did not die before the sample was taken it says nothing.
+        // The sample says nothing about a process that died after it was taken.
         let holds = if died >= taken {
             bytes
         } else {

@@ -1,8 +1,8 @@
-//! Who waits on a device is served here, whenever something there changed.
+//! Serves the waiting asks of a device, whenever its state changed.
 //!
-//! Order: asks within a request before bursts, then priority, then age. What does not fit holds back only what ranks
-//! strictly lower: among equals whatever fits is served, so that one ask too large for the moment stops nobody, and
-//! cannot be used to.
+//! Order: asks within a request before bursts, then priority, then age. An ask that does not fit
+//! holds back only asks of strictly lower rank. Among equals any ask that fits is served, so that
+//! one too large for the moment blocks no other, and cannot be used to.
 
 use super::World;
 use super::ask::covers;
@@ -18,7 +18,7 @@ use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What an ask ranks by, before age: whether it is within a request, then its priority.
+/// The rank of an ask, before age: whether it is within a request, then its priority.
 type Class = (bool, u16);
 
 /// Memory on its way to a device.
@@ -37,23 +37,24 @@ pub(super) struct Pass {
     pub(super) coming: Coming,
     /// What strictly better asks still need.
     pub(super) above: Room,
-    /// Asks of this walk for which somebody may be ended.
+    /// Asks of this walk for which tenants may be ended.
     pub(super) claims: Vec<Claim>,
     class: Class,
     /// What asks of this class still need.
     equals: Room,
-    /// What was granted in this walk to containers that may have more asks in it.
+    /// The grants of this walk to tenants that may have more asks in it.
     claimed: BTreeMap<ContainerId, Bytes>,
-    /// Who could be ended for whom, as last looked up: a crowd of asks of one container looks once.
+    /// The tenants that could be ended for an asker, as last looked up: many asks of one tenant
+    /// need one look-up.
     pub(super) candidates: Option<((ContainerId, bool), Vec<Candidate>)>,
-    /// Whether somebody waits for the device to be looked at.
+    /// Whether an ask waits for a look at the device.
     pub(super) looks: bool,
-    /// For this asker all unused grants of others are called back already.
+    /// For this asker all unused grants of other tenants are reclaimed already.
     pub(super) called_back: Option<ContainerId>,
 }
 
 impl World {
-    /// Serves who can be served and resolves the collisions of the others.
+    /// Serves the asks that fit and resolves the collisions of the others.
     pub(super) fn settle(&mut self, device: DeviceId) {
         let Some(books) = self.ledger.get_mut(device) else {
             return;
@@ -151,7 +152,7 @@ impl World {
             }
             _ => Bytes::ZERO,
         };
-        // What a sibling was granted a moment ago may push this ask beyond the request.
+        // A sibling's grant of a moment ago may push this ask beyond the request.
         let guaranteed = self.is_guaranteed(&pending) && level <= request;
         let need = self.need(ask, &pending, level, guaranteed);
         let free = self.free_for(&pending, guaranteed);
@@ -167,7 +168,8 @@ impl World {
         }
     }
 
-    /// The driver refused what was granted: served when a sample taken since shows enough free.
+    /// The driver refused granted memory: the ask is served when a sample taken since shows enough
+    /// free.
     fn serve_refused(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, bytes: Bytes) {
         let sampled = self
             .ledger
@@ -190,7 +192,8 @@ impl World {
         }
     }
 
-    /// What is on its way to the device, and a timer for when some of it no longer counts as that.
+    /// The bytes on their way to the device, and a timer for when some of them no longer count as
+    /// that.
     pub(super) fn coming(&mut self, device: DeviceId) -> Coming {
         let Some(books) = self.ledger.get(device) else {
             return Coming::default();
@@ -222,7 +225,7 @@ impl World {
 }
 
 impl Pass {
-    /// Somebody was granted something or is to end: what was looked up no longer holds.
+    /// A grant was made or a tenant is to end: cached look-ups are void.
     pub(super) fn forget(&mut self) {
         self.candidates = None;
         self.called_back = None;

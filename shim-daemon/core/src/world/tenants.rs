@@ -16,7 +16,7 @@ pub(super) use process::{Opened, Process};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place in the queue: higher priority first, then who came first.
+/// A place in the queue: higher priority first, then earlier arrival.
 type Place = (Reverse<u16>, Nanos, ContainerId);
 
 /// See the module's page.

@@ -1,4 +1,4 @@
-//! Time: who is idle, and who has run or idled for as long as it may.
+//! Time limits: which tenants are idle, and which have reached their idle or run limit.
 
 use super::World;
 use crate::decision::{Notice, Why};
@@ -7,7 +7,7 @@ use crate::time::Nanos;
 use crate::timers::Timer;
 
 impl World {
-    /// GPU work of a container moved on. Its timers are left alone: when they fire they look again.
+    /// GPU work of a tenant moved on. Its timers are left alone: when they fire they look again.
     pub(super) fn worked(&mut self, container: ContainerId) {
         let now = self.timers.now();
         let Some(known) = self
@@ -47,10 +47,10 @@ impl World {
         }
     }
 
-    /// Warns or ends a container whose time is up, else looks again when it could be.
+    /// Warns or ends a tenant whose time is up, else sets a timer for the earliest such time.
     pub(super) fn check_end(&mut self, container: ContainerId) {
         if self.is_recovering() {
-            // Its processes have not come back yet: they could not be told.
+            // Its processes have not reconnected yet: they could not be warned.
             return;
         }
         let (now, warning) = (self.timers.now(), self.policy.end_warning);
@@ -75,7 +75,8 @@ impl World {
         }
     }
 
-    /// When it is to end, and by which limit; nothing if it has none or is ending already.
+    /// When it is to end, and by which limit; `None` without such a limit, or if it is ending
+    /// already.
     pub(super) fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
         let known = self
             .tenants

@@ -1,4 +1,4 @@
-//! The truth, for `ps`, `devices`, `doctor` and what programs are told is free.
+//! The state for `ps`, `devices`, `doctor` and for the free memory that programs see.
 
 use super::World;
 use super::pending::Want;
@@ -8,7 +8,7 @@ use crate::spec::{ContainerSpec, Quota};
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
 
-/// What a container is doing.
+/// A tenant's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It waits for admission.
@@ -34,17 +34,18 @@ pub struct AccountView {
     pub device: DeviceId,
     /// Request and limit.
     pub quota: Quota,
-    /// What its processes may hold as credit.
+    /// The credit that its processes may hold.
     pub grant: Bytes,
     /// What of that is known or assumed to be charged.
     pub in_use: Bytes,
-    /// What the driver takes beside it.
+    /// The driver's memory beside it.
     pub overhead: Bytes,
-    /// What the device shows beyond all that.
+    /// Memory that the device shows beyond all that.
     pub excess: Bytes,
-    /// What its dead processes still hold.
+    /// Memory that its dead processes still hold.
     pub limbo: Bytes,
-    /// The most its living ones may hold as credit together: the limit less what those were charged for.
+    /// The most its living ones may hold as credit together: the limit less what those were charged
+    /// for.
     pub ceiling: Bytes,
 }
 
@@ -53,11 +54,11 @@ pub struct AccountView {
 pub struct DeadView {
     /// Which.
     pub process: ProcessId,
-    /// Whose it was, as long as that is registered.
+    /// Its tenant, as long as that is registered.
     pub container: Option<ContainerId>,
     /// Where.
     pub device: DeviceId,
-    /// What it holds.
+    /// The bytes it holds.
     pub bytes: Bytes,
     /// The part of that which was charged.
     pub charged: Bytes,
@@ -66,7 +67,7 @@ pub struct DeadView {
 /// An ask that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitView {
-    /// Whose, and which.
+    /// The ask.
     pub ask: AskKey,
     /// Where.
     pub device: DeviceId,
@@ -74,22 +75,22 @@ pub struct WaitView {
     pub bytes: Bytes,
     /// Since when.
     pub since: Nanos,
-    /// Until when at most.
+    /// The latest end.
     pub until: Nanos,
 }
 
-/// A container as shown.
+/// A tenant as shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerView {
     /// Which.
     pub container: ContainerId,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
     /// Its accounts; none while it is queued.
     pub accounts: Vec<AccountView>,
     /// Its waiting asks.
     pub waiting: Vec<WaitView>,
-    /// When its idle end or run limit comes, as things are, and which of them.
+    /// When its idle end or run limit comes, by the current state, and which of them.
     pub ends: Option<(Nanos, Why)>,
 }
 
@@ -106,14 +107,14 @@ pub struct DeviceView {
     pub firm: Bytes,
     /// Bytes of dead processes.
     pub limbo: Bytes,
-    /// Bytes of processes that are none of ours.
+    /// Bytes of processes that belong to no tenant.
     pub unmanaged: Bytes,
     /// Asks that wait.
     pub waiting: usize,
 }
 
 impl World {
-    /// All containers, by id.
+    /// All tenants, by id.
     pub fn containers(&self) -> impl Iterator<Item = ContainerView> {
         let all = self.tenants.all();
         all.filter_map(|(container, _)| self.container(container))
@@ -125,7 +126,7 @@ impl World {
         all.filter_map(|(device, _)| self.device(device))
     }
 
-    /// One container.
+    /// One tenant.
     pub fn container(&self, container: ContainerId) -> Option<ContainerView> {
         let known = self.tenants.get(container)?;
         let state = match known.admitted() {
@@ -167,7 +168,7 @@ impl World {
         })
     }
 
-    /// One container's account on one device.
+    /// One tenant's account on one device.
     pub fn account(&self, container: ContainerId, device: DeviceId) -> Option<AccountView> {
         let account = self.ledger.account(device, container)?;
         Some(AccountView {
@@ -185,7 +186,7 @@ impl World {
         })
     }
 
-    /// A container's limits as they are now, admitted or not.
+    /// A tenant's limits as they are now, admitted or not.
     pub fn spec(&self, container: ContainerId) -> Option<&ContainerSpec> {
         self.tenants.get(container).map(|known| known.spec())
     }
@@ -223,8 +224,8 @@ impl World {
         self.asks.count_on(device)
     }
 
-    /// What the container could still charge if it asked now, without waiting and without anybody being ended: what its
-    /// programs are told is free.
+    /// The memory that the tenant could still charge now, without waiting and without ending
+    /// another: the free memory that its programs see.
     pub fn grantable(&self, container: ContainerId, device: DeviceId) -> Bytes {
         let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;

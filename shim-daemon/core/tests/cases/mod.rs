@@ -1,7 +1,8 @@
 //! How many random histories a property sees, and which.
 //!
-//! Every run of the tests sees the same ones and those that failed once, so that a change that did not touch the brain
-//! cannot fail over it; `scripts/soak.sh` looks at new ones. A history that fails is kept in `regressions.txt`.
+//! Every run of the tests uses the same cases and those that failed once, so a change that did not
+//! touch the brain cannot fail by chance; `scripts/soak.sh` tries new cases. A history that fails
+//! is kept in `regressions.txt`.
 
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
@@ -10,7 +11,8 @@ use proptest::test_runner::{Config, FileFailurePersistence, RngSeed};
 /// Where random histories begin unless `PROPTEST_RNG_SEED` says it.
 const SEED: u64 = 20_261_121;
 
-/// `PROPTEST_CASES` (256 unless told) by `divisor`, for properties whose single histories are long.
+/// `PROPTEST_CASES` (default 256) divided by `divisor`, for properties whose single histories are
+/// long.
 pub fn config(divisor: u32) -> Config {
     let file = FileFailurePersistence::Direct("tests/regressions.txt");
     let default = Config::default();

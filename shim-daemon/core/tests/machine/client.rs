@@ -1,5 +1,5 @@
-//! A process: what its program does, and its gate, which keeps the rules as the library does: window, marks, soft landing,
-//! reports. Latencies are drawn from what futex wakes and sockets take.
+//! A process: its program, and its gate, which keeps the library's rules: window, marks, soft
+//! landing, reports. Latencies are drawn from those of futex wakes and sockets.
 
 use crate::node::rng::Rng;
 use gpushare_core::{ContainerId, Lease, LeaseKind, Nanos, ProcessId};
@@ -27,7 +27,7 @@ impl Length {
     }
 }
 
-/// What a program does.
+/// A program's behaviour.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
     /// Launches ahead for as long as it is let.
@@ -36,7 +36,7 @@ pub enum Program {
     Loop(Length, Nanos),
     /// As `Deep` for the first time, then nothing for the second, and again.
     Bursts(Length, Nanos, Nanos),
-    /// As many kernels as told, synchronised, and then a pause; the next request comes a pause later.
+    /// This many kernels, synchronised, and then a pause; the next request comes a pause later.
     Requests(Length, u64, Nanos),
     /// Nothing.
     Sleeps,
@@ -46,7 +46,8 @@ pub enum Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manners {
     Good,
-    /// Stopped: it says and submits nothing from then on; what is on the device runs to its end.
+    /// Stopped: it reports and submits nothing from then on; its work on the device runs to its
+    /// end.
     Stopped,
     /// Obeys its gate and never says that it has drained.
     Mute,
@@ -63,7 +64,7 @@ pub struct Client {
     pub rng: Rng,
     /// Its turn as its gate knows it.
     pub lease: Lease,
-    /// Estimates of what it submitted and does not know complete.
+    /// Estimates of its submitted work that is not known to be complete.
     pub flying: VecDeque<u64>,
     /// Whether its program has something to launch now.
     pub ready: bool,
@@ -76,7 +77,7 @@ pub struct Client {
     pub launched_in_turn: bool,
     pub said_drained: bool,
     pub said_wanted: bool,
-    /// When the device, as far as it knows, began what is now the first of `flying`.
+    /// When the device, as far as the process knows, began the first of `flying`.
     pub working_since: Nanos,
     pub said_idle: bool,
     pub submitted: Nanos,
@@ -127,7 +128,8 @@ impl Client {
         }
     }
 
-    /// Whether its program uses, or would use, the device: what a fair share is counted over.
+    /// Whether its program uses, or would use, the device: fair shares are computed over such
+    /// programs.
     pub fn demands(&self) -> bool {
         !self.gone
             && match self.program {
@@ -138,7 +140,7 @@ impl Client {
             }
     }
 
-    /// Whether it has work for the device at this very moment: one that launches ahead always has.
+    /// Whether it has work for the device at this moment: a program that launches ahead always has.
     pub fn could_run(&self) -> bool {
         let ahead = match self.program {
             Program::Deep(_) => true,
@@ -168,7 +170,8 @@ impl Client {
         }
     }
 
-    /// Whether a batch of this estimate may go now, by the rules of an open gate: `Err` if the turn is over.
+    /// Whether a batch of this estimate may go now, by the rules of an open gate: `Err` if the turn
+    /// is over.
     pub fn fits(&self, now: Nanos, estimate: u64) -> Result<bool, ()> {
         let LeaseKind::Open {
             deadline, window, ..

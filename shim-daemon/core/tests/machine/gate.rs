@@ -1,4 +1,4 @@
-//! A process's gate: what it launches, how far ahead, and what it says when it may not.
+//! A process's gate: its launches, how far ahead they are, and its reports when it must not launch.
 
 use super::client::{Manners, Program};
 use super::gpu::Batch;
@@ -7,7 +7,7 @@ use gpushare_core::lease::Input;
 use gpushare_core::{LeaseKind, Nanos};
 
 impl Machine {
-    /// Launches what may be launched.
+    /// Launches as much as it may.
     pub(super) fn launch(&mut self, at: usize) {
         while !self.is_silent(at) && self.clients[at].ready {
             let now = self.now;
@@ -34,7 +34,7 @@ impl Machine {
             let estimate = one * kernels * wrong / 1000;
             match client.fits(now, estimate) {
                 Ok(true) => self.submit(at, one * kernels, estimate, kernels),
-                // Its window is full: it waits for nobody else.
+                // Its window is full: it waits for no other tenant.
                 Ok(false) => return client.waits_since = None,
                 Err(()) => {
                     client.landed = true;

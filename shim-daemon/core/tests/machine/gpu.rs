@@ -1,4 +1,5 @@
-//! The device: a queue a process, and time slices among processes that have work, even and fine enough to be a rate.
+//! The device: a queue a process, and time slices among processes that have work, even and fine
+//! enough to be a rate.
 
 use gpushare_core::Nanos;
 use std::collections::VecDeque;
@@ -6,7 +7,7 @@ use std::collections::VecDeque;
 /// Work submitted as one: kernels behind each other, up to a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// What is left of it.
+    /// The remaining time.
     pub left: u64,
 }
 
@@ -48,7 +49,8 @@ impl Gpu {
         Some(now + Nanos(least * self.running()))
     }
 
-    /// Lets time pass; at most up to [`Self::next`]. Gives each process's running time, and who completed a batch.
+    /// Lets time pass; at most up to [`Self::next`]. Returns each process's running time, and the
+    /// processes that completed a batch.
     pub fn pass(&mut self, time: u64) -> (Vec<u64>, Vec<usize>) {
         let share = time / self.running().max(1);
         let (mut ran, mut complete) = (vec![0; self.queues.len()], Vec::new());

@@ -1,4 +1,4 @@
-//! How late a host runs who sleeps: never, or as a machine with more to do than processors.
+//! The wake-up latency of a host: none, or that of a machine with more threads than processors.
 
 use crate::node::rng::Rng;
 use gpushare_core::Nanos;
@@ -8,7 +8,8 @@ const PERIOD: u64 = 1_500_000_000;
 
 #[derive(Debug)]
 pub struct Host {
-    /// The most that everybody on it stands still at once. `None`: whoever is woken runs at once.
+    /// The longest time that all its processes stand still at once. `None`: a process runs as soon
+    /// as it is woken.
     stalls: Option<Nanos>,
     rng: Rng,
 }
@@ -21,8 +22,8 @@ impl Host {
         }
     }
 
-    /// Every tenth wake is 0.1 to 1 ms late, every two hundredth 1 to 5 ms; and once in 1.5 s everybody stands still for
-    /// half of this to this.
+    /// Every tenth wake is 0.1 to 1 ms late, every two hundredth 1 to 5 ms. Once in 1.5 s all
+    /// processes stand still for `stall` / 2 to `stall`.
     pub fn loaded(stall: Nanos, seed: u64) -> Self {
         Self {
             stalls: Some(stall),
@@ -30,7 +31,7 @@ impl Host {
         }
     }
 
-    /// When somebody runs who is woken at `at`.
+    /// When a process runs that is woken at `at`.
     pub fn runs(&mut self, at: Nanos) -> Nanos {
         let Some(stall) = self.stalls else {
             return at;

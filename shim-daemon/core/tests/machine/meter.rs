@@ -1,4 +1,5 @@
-//! What was really had of a device, from the device's side: who ran when, who was in whose way, and what was wasted.
+//! The real use of a device, from the device's side: which tenant ran when, which delayed which,
+//! and the wasted time.
 
 use gpushare_core::{ContainerId, Nanos};
 use std::collections::BTreeMap;
@@ -8,20 +9,22 @@ pub const GRAIN: u64 = 1_000_000;
 
 #[derive(Debug, Default)]
 pub struct Meter {
-    /// Time of the device that each container had: its kernels ran, or it was its turn and it left the device idle.
+    /// Time of the device that each tenant had: its kernels ran, or it was its turn and it left
+    /// the device idle.
     pub had: BTreeMap<ContainerId, u64>,
     /// Kernels' time alone.
     pub ran: BTreeMap<ContainerId, u64>,
-    /// What a perfect scheduler would have given: each instant split by weight among those who demand.
+    /// The shares of a perfect scheduler: each instant split by weight among the tenants with
+    /// demand.
     pub ideal: BTreeMap<ContainerId, f64>,
     /// Kernels' time by grains of a millisecond.
     pub grains: BTreeMap<ContainerId, Vec<u64>>,
-    /// All of the time, that in which somebody had a launch waiting or running, and that in which one waited and
-    /// nothing ran.
+    /// All of the time; the time in which a launch waited or ran; and the time in which a launch
+    /// waited and none ran.
     pub total: u64,
     pub wanted: u64,
     pub wasted: u64,
-    /// From a launch that had to wait to its start, by container.
+    /// From a launch that had to wait to its start, by tenant.
     pub waits: BTreeMap<ContainerId, Vec<u64>>,
     /// Marks' time.
     pub marks: u64,
@@ -39,19 +42,20 @@ impl Meter {
         grains[grain] += time;
     }
 
-    /// A container's part of all that was had.
+    /// A tenant's part of all that was had.
     pub fn share(&self, container: ContainerId) -> f64 {
         let all: u64 = self.had.values().sum();
         self.had.get(&container).copied().unwrap_or(0) as f64 / all.max(1) as f64
     }
 
-    /// How far a container is from its ideal, in parts of the total time.
+    /// How far a tenant is from its ideal, in parts of the total time.
     pub fn error(&self, container: ContainerId) -> f64 {
         let had = self.had.get(&container).copied().unwrap_or(0) as f64;
         (had - self.ideal.get(&container).copied().unwrap_or(0.0)) / self.total.max(1) as f64
     }
 
-    /// The least and the most a container's kernels ran in any window of a second after `from`, in parts of it.
+    /// The least and the most a tenant's kernels ran in any window of a second after `from`, in
+    /// parts of it.
     pub fn windows(&self, container: ContainerId, from: Nanos) -> (f64, f64) {
         let grains =
             &self.grains[&container][usize::try_from(from.0 / GRAIN).expect("a short test")..];
@@ -64,7 +68,8 @@ impl Meter {
         (least as f64 / 1e9, most as f64 / 1e9)
     }
 
-    /// A quantile of the waits, in microseconds. No wait at all is no short wait: it fails the test.
+    /// A quantile of the waits, in microseconds. No wait at all is no short wait: it fails the
+    /// test.
     pub fn wait(&mut self, container: ContainerId, permille: usize) -> u64 {
         let waits = self.waits.entry(container).or_default();
         assert!(!waits.is_empty(), "{container:?} never had to wait");

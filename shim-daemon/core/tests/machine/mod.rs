@@ -1,5 +1,6 @@
-//! A device in virtual time: the schedule under test, processes whose gates keep the rules with realistic latencies, and
-//! hardware that slices time among all that is submitted. The schedule's invariants are checked after every input.
+//! A device in virtual time: the schedule under test, processes whose gates keep the rules with
+//! realistic latencies, and hardware that slices time among all submitted work. The schedule's
+//! invariants are checked after every input.
 #![allow(unreachable_pub, reason = "a module of several test files")]
 #![allow(
     clippy::cast_precision_loss,
@@ -32,7 +33,7 @@ use std::collections::BTreeMap;
 const IDLE: Nanos = Nanos::micros(500);
 /// From the answer to an `Open` to the first launch.
 const CONTEXT: Nanos = Nanos::millis(1);
-/// What a mark takes on the device.
+/// The time of a mark on the device.
 const MARK: u64 = 1_000;
 
 /// Something on its way.
@@ -61,7 +62,7 @@ pub struct Machine {
     pub weights: BTreeMap<ContainerId, f64>,
     gpu: Gpu,
     mail: BTreeMap<(Nanos, u64), Mail>,
-    /// Whose turn it is.
+    /// The tenant whose turn it is.
     owner: Option<ContainerId>,
     pub grants: u64,
     pub overruns: Vec<(ContainerId, Nanos)>,
@@ -101,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// A process of a container opens a context and starts its program.
+    /// A process of a tenant opens a context and starts its program.
     pub fn start(
         &mut self,
         container: u64,
@@ -123,7 +124,7 @@ impl Machine {
             class,
             compute,
         });
-        // Its first sight of the page is what the page says when its context is there.
+        // It first sees the page as it is when its context is made.
         self.clients[at].lease = self.schedule.lease(container).expect("it joined");
         self.clients[at].said_drained = self.clients[at].lease.kind == LeaseKind::Closed;
         self.post(CONTEXT, Mail::Ready(at));
@@ -145,7 +146,7 @@ impl Machine {
         self.completed(at);
     }
 
-    /// A program that did nothing begins what it was told to do since.
+    /// An idle program begins the work it was given meanwhile.
     pub fn go_on(&mut self, at: usize) {
         self.ready(at);
     }
@@ -162,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// Goes to the next thing that happens before `end`, or to `end`.
+    /// Advances to the next event before `end`, or to `end`.
     fn step(&mut self, end: Nanos) -> bool {
         let at = self.next_event();
         if at > end {
@@ -213,7 +214,7 @@ impl Machine {
         self.meter.wanted += if waits || busy { time } else { 0 };
         self.meter.wasted += if waits && !busy { time } else { 0 };
         self.count_ideal(time);
-        // Keeping the device while nobody wants it takes nothing from anybody.
+        // Keeping the device without other demand takes nothing from another tenant.
         let demanded = self.clients.iter().any(Client::demands);
         if !busy
             && demanded
@@ -282,7 +283,7 @@ impl Machine {
         *last
     }
 
-    /// A message to the daemon. Those of one client arrive in their order.
+    /// A message to the daemon. The messages of one client arrive in their order.
     fn send(&mut self, at: usize, input: Input) {
         let delay = Nanos::micros(8 + self.rng.below(15));
         self.post(delay, Mail::Input(at, input));

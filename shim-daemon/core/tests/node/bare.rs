@@ -1,5 +1,5 @@
-//! A world without a node around it, at its first instant: for those who look at its decisions one by one, and for `examples/`, which
-//! time them.
+//! A world without a node around it, at its first instant: for tests that check its decisions one
+//! by one, and for `examples/`, which time them.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -48,7 +48,7 @@ pub fn register(world: &mut World, container: ContainerId, spec: ContainerSpec) 
     world.handle(Nanos::ZERO, event);
 }
 
-/// A process that knows of turns joins its container.
+/// A process that knows of turns joins its tenant.
 pub fn join(world: &mut World, container: ContainerId, process: ProcessId) {
     let event = Event::ProcessStarted {
         process,

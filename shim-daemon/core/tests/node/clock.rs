@@ -1,4 +1,4 @@
-//! Time in the node: what is due next, and what happens then.
+//! Time in the node: the next due event, and its effects.
 
 use super::*;
 

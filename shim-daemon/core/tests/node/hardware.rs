@@ -1,4 +1,4 @@
-//! What a device really holds, whatever the books say.
+//! The memory that a device really holds, whatever the accounts show.
 
 use super::Node;
 use gpushare_core::{Bytes, ContainerId, DeviceId, Event, Nanos, ProcessId, ProcessSample, Sample};
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct Hardware {
     pub capacity: Bytes,
-    /// What a context really takes.
+    /// The real memory of a context.
     pub context: Bytes,
-    /// Memory of processes that are none of ours.
+    /// Memory of processes that belong to no tenant.
     pub foreign: Bytes,
     /// How long dead processes' memory stays. `None`: until it is taken away by hand.
     pub linger: Option<Nanos>,
-    /// Dead processes, what they hold, and since when.
+    /// Dead processes, the memory they hold, and since when.
     pub dead: BTreeMap<ProcessId, (Bytes, Nanos)>,
-    /// What of that was charged, and to whose limit.
+    /// The charged part of it, and the tenant whose limit it counts against.
     pub dead_charges: BTreeMap<ProcessId, (ContainerId, Bytes)>,
-    /// How long what a living process freed stays on the device.
+    /// How long memory that a live process freed stays on the device.
     pub returns: Nanos,
-    /// What was freed and is not back yet: whose it was, how much, and since when.
+    /// Freed memory that is not back yet: its process, its size, and since when.
     pub freed: Vec<(ProcessId, Bytes, Nanos)>,
-    /// What the last look showed for each process.
+    /// Each process's memory at the last look.
     pub shown: Option<BTreeMap<ProcessId, Bytes>>,
     /// When the device was looked at.
     pub looks: Vec<Nanos>,
@@ -64,20 +64,20 @@ impl Hardware {
         self.freed.retain(|(_, _, since)| *since + returns > now);
     }
 
-    /// What a process freed that is not back yet.
+    /// A process's freed memory that is not back yet.
     fn late(&self, process: ProcessId) -> Bytes {
         let own = self.freed.iter().filter(|(of, _, _)| *of == process);
         own.map(|(_, bytes, _)| *bytes).sum()
     }
 
-    /// The process died: what it freed goes with the rest of it.
+    /// The process died: its freed memory goes with the rest of it.
     pub fn take_late(&mut self, process: ProcessId) -> Bytes {
         let late = self.late(process);
         self.freed.retain(|(of, _, _)| *of != process);
         late
     }
 
-    /// What the dead of a container still hold of what it was charged for.
+    /// The charged memory that a tenant's dead processes still hold.
     pub fn charged_by_dead(&self, container: ContainerId) -> Bytes {
         let held = self
             .dead
@@ -88,12 +88,12 @@ impl Hardware {
     }
 }
 
-/// One process of a container.
+/// One process of a tenant.
 #[derive(Debug)]
 pub struct Proc {
     pub container: ContainerId,
     pub charged: BTreeMap<DeviceId, Bytes>,
-    /// Contexts, and what they take.
+    /// Contexts, and their memory.
     pub contexts: BTreeMap<DeviceId, Bytes>,
 }
 
@@ -116,7 +116,7 @@ impl Proc {
 }
 
 impl Node {
-    /// What is really in use on a device.
+    /// The memory really in use on a device.
     pub fn physical(&self, device: DeviceId) -> Bytes {
         let hardware = &self.devices[&device];
         let living: Bytes = self.processes.values().map(|proc| proc.holds(device)).sum();
@@ -141,7 +141,7 @@ impl Node {
             (!used.is_zero()).then(|| ProcessSample {
                 process: *process,
                 used,
-                // What was freed a moment ago moved the slot.
+                // A free of a moment ago changed the slot.
                 charged: hardware
                     .late(*process)
                     .is_zero()

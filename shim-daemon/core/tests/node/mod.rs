@@ -1,5 +1,6 @@
-//! A node in virtual time: the world under test, clients that keep the rules, and a device that may give memory back
-//! late. After every event the invariants are checked, from the books and from what the device really holds.
+//! A node in virtual time: the world under test, clients that keep the rules, and a device that may
+//! give memory back late. After every event the invariants are checked, by the accounts and by the
+//! memory that the device really holds.
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
 pub mod bare;
@@ -18,7 +19,7 @@ use gpushare_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a container behaves when it is told to end.
+/// How a tenant reacts to the order to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manners {
     /// Goes at SIGTERM.
@@ -29,7 +30,7 @@ pub enum Manners {
     Unkillable,
 }
 
-/// A container as the node's runtime knows it.
+/// A tenant as the node's runtime knows it.
 #[derive(Debug)]
 pub struct Guest {
     pub spec: ContainerSpec,
@@ -43,7 +44,7 @@ pub struct Guest {
     pub signals: Vec<Signal>,
 }
 
-/// What an ask is for, until it is answered.
+/// The allocation behind an ask, until it is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub device: DeviceId,
@@ -66,7 +67,8 @@ pub struct Node {
     pub asks: BTreeMap<AskKey, Wanted>,
     pub answers: BTreeMap<AskKey, Answer>,
     pub notices: Vec<Notice>,
-    /// Whether facts are such that requests must hold: no strangers, no victim that stays, limbo soon over.
+    /// Whether facts are such that requests must hold: no strangers, no victim that stays, limbo
+    /// soon over.
     pub guarantees: bool,
     /// Whether notices and answers are kept, and all devices are checked after each event.
     pub thorough: bool,
@@ -77,8 +79,7 @@ pub struct Node {
     /// Print what happens (set `NODE_TRACE`).
     trace: bool,
     pub decided: u64,
-    /// What the pages of processes on shared devices say: anything. Without it nobody says
-    /// anything.
+    /// The claims of processes on shared devices in their pages: random. `None`: no claims.
     pub claims: Option<Rng>,
     /// When they were read last, and how long after that they are read at the earliest: the daemon
     /// is late, so that hours of a node take seconds.
@@ -88,7 +89,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node whose contexts cost nothing and whose grants are exact, so that scenarios are easy to add up.
+    /// A node whose contexts cost nothing and whose grants are exact, so that scenarios are easy to
+    /// compute.
     pub fn new() -> Self {
         Self::with(Policy {
             first_overhead: Bytes::ZERO,
@@ -163,7 +165,7 @@ impl Node {
         device
     }
 
-    /// Registers a container.
+    /// Registers a tenant.
     pub fn register(&mut self, spec: ContainerSpec) -> ContainerId {
         let container = ContainerId(self.fresh());
         let guest = Guest {
@@ -184,7 +186,7 @@ impl Node {
         container
     }
 
-    /// Starts a process and opens a context on every device of its container.
+    /// Starts a process and opens a context on every device of its tenant.
     pub fn start(&mut self, container: ContainerId) -> ProcessId {
         let process = ProcessId(self.fresh());
         self.add(process, Proc::new(container));
@@ -200,7 +202,7 @@ impl Node {
         process
     }
 
-    /// Registers a container and starts one process in it.
+    /// Registers a tenant and starts one process in it.
     pub fn run(&mut self, spec: ContainerSpec) -> (ContainerId, ProcessId) {
         let container = self.register(spec);
         let process = self.start(container);
@@ -257,7 +259,7 @@ impl Node {
         first
     }
 
-    /// The driver refuses a process what it had charged within its credit.
+    /// The driver refuses a process an allocation that it had charged within its credit.
     pub fn refused(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> AskKey {
         let ask = (process, AskId(self.fresh()));
         let held = self.charged(self.processes[&process].container, device);
@@ -297,7 +299,7 @@ impl Node {
         );
     }
 
-    /// A process charges within what its page lets its container hold, without asking. Whether it could.
+    /// A process charges within the credit in its page, without asking. Returns whether it could.
     pub fn charge(&mut self, process: ProcessId, device: DeviceId, bytes: Bytes) -> bool {
         let container = self.processes[&process].container;
         let page = self.guests[&container].page.get(&device).copied();
@@ -324,7 +326,7 @@ impl Node {
         self.look(container, device);
     }
 
-    /// The daemon reads a container's usage page.
+    /// The daemon reads a tenant's usage page.
     pub fn look(&mut self, container: ContainerId, device: DeviceId) {
         let in_use = self.charged(container, device);
         self.tell(Event::Usage {
@@ -341,7 +343,7 @@ impl Node {
         }
     }
 
-    /// All of a container ends.
+    /// All of a tenant ends.
     pub fn finish(&mut self, container: ContainerId) {
         for process in self.processes_of(container) {
             self.exit(process);
@@ -358,7 +360,7 @@ impl Node {
             .collect()
     }
 
-    /// What a container's processes have charged.
+    /// The charges of a tenant's processes.
     pub fn charged(&self, container: ContainerId, device: DeviceId) -> Bytes {
         self.processes_of(container)
             .iter()
@@ -433,7 +435,7 @@ pub fn spec(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
     bare::spec(device, quota)
 }
 
-/// The same, and others may end it while it holds more than its request.
+/// The same, and other tenants may end it while it holds more than its request.
 pub fn killable(device: DeviceId, request: u64, limit: u64) -> ContainerSpec {
     ContainerSpec {
         preemptible: Preemptible::Kill,

@@ -1,4 +1,4 @@
-//! What the node does with decisions, and what is checked after every event.
+//! The node's reactions to decisions, and the checks after every event.
 
 use super::{Manners, Node, Wanted};
 use gpushare_core::{
@@ -7,7 +7,7 @@ use gpushare_core::{
 };
 
 impl Node {
-    /// Delivers all mail that is due and carries out what is decided, until nothing is left to do now.
+    /// Delivers all due mail and carries out the decisions, until none is left.
     pub(super) fn settle_mail(&mut self) {
         self.carry_out();
         while let Some(((at, number), _)) = self.mail.first_key_value()
@@ -156,10 +156,12 @@ impl Node {
         }
     }
 
-    /// Whether this allocation is covered by the request as things stand, and no sibling competes for the same part.
+    /// Whether the request currently covers this allocation, and no sibling competes for the same
+    /// part.
     fn within_request(&self, container: ContainerId, wanted: &Wanted) -> bool {
         let account = self.world.account(container, wanted.device);
-        // What its dead still hold of it is waited for as long as it says, and no longer.
+        // An ask waits for memory that its dead processes still hold as long as it states, and no
+        // longer.
         let charged = self.charged(container, wanted.device)
             + self.devices[&wanted.device].charged_by_dead(container);
         let rival = |(ask, other): (&AskKey, &Wanted)| {
@@ -221,7 +223,8 @@ impl Node {
         }
     }
 
-    /// As `finish`, from within a decision: the news arrives behind what is being carried out.
+    /// As `finish`, from within a decision: the event arrives behind the decisions being carried
+    /// out.
     fn leave(&mut self, container: ContainerId) {
         for process in self.processes_of(container) {
             if let Some(gone) = self.kill(process) {
@@ -260,7 +263,8 @@ impl Node {
         }
     }
 
-    /// From the device's side: what clients hold fits, and no container holds more than its page or its limit.
+    /// From the device's side: what clients hold fits, and no tenant holds more than its page or
+    /// its limit.
     pub fn check_device(&self, device: DeviceId) {
         let hardware = &self.devices[&device];
         let Some(view) = self.world.device(device) else {

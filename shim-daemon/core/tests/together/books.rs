@@ -1,4 +1,4 @@
-//! What a process notes for the daemon: its service, and when it had work pending.
+//! A process's records for the daemon: its service, and when it had work pending.
 
 use super::{Sample, Who};
 
@@ -17,7 +17,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// Those of a process that has not launched.
+    /// The records of a process that has not launched.
     pub fn new() -> Self {
         Self {
             service: 0,
@@ -56,7 +56,7 @@ impl Books {
         self.since.is_none().then_some(self.ended)
     }
 
-    /// What the daemon reads.
+    /// The daemon's view of them.
     pub fn sample(&self, who: Who, guessed: bool) -> Sample {
         Sample {
             who,

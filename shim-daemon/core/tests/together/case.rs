@@ -78,13 +78,13 @@ impl Case {
         self
     }
 
-    /// What a change of contexts costs the device.
+    /// The device's time for a change of contexts.
     pub fn switch(mut self, switch: u64) -> Self {
         self.pace.switch = switch;
         self
     }
 
-    /// Another stretch of time: so much before what is measured.
+    /// Other durations: the warm-up, and the measured time.
     pub fn times(self, warm_up: u64, time: u64) -> Self {
         Self {
             warm_up,

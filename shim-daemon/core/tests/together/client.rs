@@ -1,4 +1,4 @@
-//! One process: its thread, and what it has submitted.
+//! One process: its thread, and its submitted work.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::{Gate, Pattern, Program, Who};
 use crate::node::rng::Rng;
 use softgpu::model::Seat;
 
-/// What the thread does.
+/// The state of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thread {
     /// Sleeps until its next request is due; none is open.
@@ -21,13 +21,13 @@ pub enum Thread {
     Room,
     /// Waits for its request.
     Completion,
-    /// What it waited for has come, and it wakes up.
+    /// It wakes up after its wait has ended.
     Wakes,
     /// Has ended, or is about to when all is complete.
     Ends,
 }
 
-/// What a step of the thread asks of the rig.
+/// A request of the thread's step to the rig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Go on at this moment.
@@ -45,7 +45,7 @@ struct Flying {
     estimate: u64,
 }
 
-/// What a process has had, for reports.
+/// The counters of a process, for reports.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub useful: u64,

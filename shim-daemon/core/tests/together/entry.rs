@@ -1,4 +1,4 @@
-//! What the gate of a process lets through: the bounds of an open gate, kept by estimates.
+//! The admission of a process's gate: the bounds of an open gate, kept by estimates.
 
 use super::Gate;
 

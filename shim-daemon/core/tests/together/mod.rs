@@ -1,15 +1,15 @@
-//! One device in virtual time, with several tenants that run together on it: softgpu's round robin
+//! One device in virtual time, with several tenants that run together on it. Softgpu's round robin
 //! is the device, programs with patterns of launches are the tenants, and a [`Steering`] opens,
 //! slows and closes their gates.
 //!
-//! Read in this order: [`program`] (what a tenant does), [`steering`] (what the daemon knows and
-//! decides), [`entry`] (what the gate of a client lets through), [`books`] (what a client tells
-//! about itself), [`client`] (one process), [`rig`] (the device and the order of events),
-//! [`report`] (what came of it), [`case`] (the same steered and bare). All times are nanoseconds of
-//! one virtual clock from 0.
+//! Read in this order: [`program`] (a tenant's behaviour), [`steering`] (the daemon's knowledge and
+//! decisions), [`entry`] (the admission of a client's gate), [`books`] (a client's reports about
+//! itself), [`client`] (one process), [`rig`] (the device and the order of events), [`report`] (the
+//! results), [`case`] (the same steered and bare). All times are nanoseconds of one virtual clock
+//! from 0.
 //!
-//! What is simplified: a process has one stream, and learns of the end of an operation when it
-//! happens. A thread that waits goes on [`Rig::wake`] after what it waited for.
+//! Simplifications: a process has one stream, and sees the end of an operation when it happens. A
+//! waiting thread continues [`Rig::wake`] after the end of its wait.
 #![allow(unreachable_pub, reason = "a module of several test files")]
 #![allow(
     clippy::cast_precision_loss,

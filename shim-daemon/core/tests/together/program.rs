@@ -1,4 +1,4 @@
-//! What a process does: when it launches, what, and when it waits.
+//! The behaviour of a process: its launches, their times, and its waits.
 
 use super::{Sample, US};
 use crate::node::rng::Rng;
@@ -13,8 +13,8 @@ pub enum Pattern {
     Every(u64),
     /// The next request comes so many ns after the one before is complete.
     Sync(u64),
-    /// Requests at random, so many ns apart in the mean. Those that come while one runs wait in
-    /// line.
+    /// Requests at random, this many ns apart on average. Requests that arrive while one runs
+    /// queue.
     Poisson(u64),
 }
 
@@ -26,17 +26,17 @@ pub struct Program {
     pub kernels: Vec<u64>,
     /// Operations of a request. The thread waits for the last of them.
     pub burst: usize,
-    /// What a launch takes on the host (ns).
+    /// The host's time for a launch (ns).
     pub launch: u64,
     /// It works in `[from, until)`, in turns of so many ns with work and so many without.
     pub from: u64,
     pub until: u64,
     pub pauses: Option<(u64, u64)>,
-    /// What it believes of the length of an operation, in thousandths of the truth.
+    /// Its estimate of an operation's length, in thousandths of the truth.
     pub estimate: u64,
     /// Its estimates are guesses until this moment.
     pub guesses_until: u64,
-    /// What it makes of what it tells the daemon.
+    /// How it falsifies its reports to the daemon.
     pub lie: Option<fn(&mut Sample)>,
     /// It ignores its gate.
     pub ungated: bool,

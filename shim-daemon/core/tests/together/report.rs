@@ -4,7 +4,7 @@ use super::Gate;
 use super::client::Client;
 use softgpu::model::Given;
 
-/// What a tenant had.
+/// A tenant's results.
 #[derive(Clone, Debug, Default)]
 pub struct TenantReport {
     /// Device time that it had (ns).
@@ -36,7 +36,7 @@ impl TenantReport {
         self.waits.get(at.saturating_sub(1)).copied()
     }
 
-    /// How much of what it asked it got, percent.
+    /// Its service relative to its demand, percent.
     pub fn of_asked(&self) -> f64 {
         percent(self.useful, self.asked)
     }
@@ -51,9 +51,9 @@ pub struct Report {
     pub busy: u64,
     /// Device time spent on changes from one context to another (ns).
     pub changing: u64,
-    /// Time in which nobody had the device while a tenant had work pending (ns).
+    /// Time in which no tenant had the device while a tenant had work pending (ns).
     pub idle_pending: u64,
-    /// The longest stretch in which nobody had the device while a request was open (ns).
+    /// The longest time in which no tenant had the device while a request was open (ns).
     pub longest_idle: u64,
     pub tenants: Vec<TenantReport>,
 }
@@ -95,7 +95,7 @@ fn percent(part: u64, of: u64) -> f64 {
 pub struct Meter {
     from: u64,
     report: Report,
-    /// The stretch without anybody on the device that goes on (ns).
+    /// The current time without a tenant on the device (ns).
     idle: u64,
 }
 
@@ -110,7 +110,8 @@ impl Meter {
         self.report.tenants.resize(tenants, TenantReport::default());
     }
 
-    /// `time` ns have passed in which the device gave `given`, work was `pending` or not, and a request `open` or not.
+    /// `time` ns have passed in which the device gave `given`, work was `pending` or not, and a
+    /// request `open` or not.
     pub fn passed(
         &mut self,
         time: u64,
@@ -151,7 +152,7 @@ impl Meter {
         self.report.tenants[tenant].gate_changes += u64::from(kind(from) != kind(to));
     }
 
-    /// What was counted since the last call, at `now`.
+    /// The counts since the last call, at `now`.
     pub fn report(&mut self, now: u64, clients: &mut [Client]) -> Report {
         for client in clients {
             let tally = std::mem::take(&mut client.tally);

@@ -24,12 +24,12 @@ enum Mail {
     Left(usize),
 }
 
-/// One device, the processes on it, and who steers them.
+/// One device, the processes on it, and their steering.
 pub struct Rig<B> {
     pub steering: B,
-    /// From what a thread waits for to its next step (ns).
+    /// From the end of a thread's wait to its next step (ns).
     pub wake: u64,
-    /// What a message to the daemon takes (ns).
+    /// The time of a message to the daemon (ns).
     pub message: u64,
     /// How late a tick may be (ns); how late each is, is drawn.
     pub late: u64,
@@ -102,7 +102,7 @@ impl<B: Steering> Rig<B> {
         self.meter.report(now, &mut self.clients)
     }
 
-    /// Lets `warm_up` ns pass, and then reports what comes of `time` ns more.
+    /// Lets `warm_up` ns pass, and then reports on the next `time` ns.
     pub fn measured(&mut self, warm_up: u64, time: u64) -> Report {
         self.run(warm_up);
         self.measure();
@@ -110,7 +110,7 @@ impl<B: Steering> Rig<B> {
         self.measure()
     }
 
-    /// What the processes that have not ended tell about themselves now.
+    /// The current reports of the processes that have not ended.
     pub fn samples(&self) -> Vec<Sample> {
         let now = self.now();
         let here = |client: &&Client| !client.gone && client.program.from <= now;
@@ -217,8 +217,7 @@ impl<B: Steering> Rig<B> {
         self.attend(at);
     }
 
-    /// Does what follows from what a client has become: its thread may pass, or it has something to
-    /// say.
+    /// Handles the consequences of a client's change: its thread may pass, or it sends a report.
     fn attend(&mut self, at: usize) {
         let (now, idle_after) = (self.now(), self.idle_after);
         let client = &mut self.clients[at];
@@ -268,7 +267,7 @@ impl<B: Steering> Rig<B> {
         }
     }
 
-    /// Tells the gates what was decided.
+    /// Applies the decisions to the gates.
     fn publish(&mut self) {
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
@@ -284,7 +283,7 @@ impl<B: Steering> Rig<B> {
             if gate == Gate::Closed {
                 (client.said_wanted, client.said_drained) = (false, false);
             }
-            // Who waits learns of more than that at the next end of an operation.
+            // A waiting client sees further changes at the next end of an operation.
             let same = is_same_but_contended(client.gate, gate);
             client.gate = gate;
             if !same {
@@ -294,7 +293,7 @@ impl<B: Steering> Rig<B> {
     }
 }
 
-/// Whether two words differ in no more than what may change without a wake.
+/// Whether two words differ only in fields that may change without a wake.
 fn is_same_but_contended(old: Gate, new: Gate) -> bool {
     let plain = |gate| match gate {
         Gate::Open { window, slice, .. } => Gate::Open {

@@ -1,4 +1,4 @@
-//! What the daemon learns of the processes on a device, and what it says to their gates.
+//! The reports of the processes on a device to the daemon, and its orders to their gates.
 
 /// A process: its tenant and its own number. Both count from 0 in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -7,7 +7,7 @@ pub struct Who {
     pub process: usize,
 }
 
-/// What a gate lets through.
+/// The admission of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// Everything.
@@ -20,11 +20,11 @@ pub enum Gate {
         slice: Option<u64>,
         contended: bool,
     },
-    /// Nothing. What was submitted goes on.
+    /// Nothing passes. Submitted work continues.
     Closed,
 }
 
-/// What a process tells about itself in memory that it shares with the daemon.
+/// A process's reports in memory that it shares with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub who: Who,
@@ -35,11 +35,11 @@ pub struct Sample {
     /// Since when work has been pending; `None` if none is. Work is pending while it is submitted
     /// and not complete, or while a launch waits at the gate.
     pub pending: Option<u64>,
-    /// Less than 80 % of the service is of operations whose length was measured.
+    /// Less than 80 % of the service is of operations with a measured length.
     pub guessed: bool,
 }
 
-/// Who steers the gates of a device. Messages arrive in the order in which they were sent.
+/// Steers the gates of a device. Messages arrive in the order in which they were sent.
 pub trait Steering {
     /// A process has its context on the device. Its gate is asked for next.
     fn joined(&mut self, _now: u64, _who: Who) {}

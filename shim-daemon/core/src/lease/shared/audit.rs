@@ -1,4 +1,4 @@
-//! A shared device's bills and modes, written into its books.
+//! Records a shared device's bills and modes in its audit counters.
 
 use super::Shared;
 use super::tenant::{Done, Tenant};
@@ -7,7 +7,8 @@ use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 impl Shared {
-    /// Compares the bills of the last `span` with it. The gates are still what they were in it.
+    /// Compares the bills of the last `span` with the clock. The gates have not changed since the
+    /// span.
     pub(super) fn audit(
         &mut self,
         done: &BTreeMap<ContainerId, Done>,

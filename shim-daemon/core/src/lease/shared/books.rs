@@ -1,25 +1,24 @@
-//! Whether what a shared device's tenants are billed agrees with the clock, and how often its mode
+//! Whether the bills of a shared device's tenants agree with the clock, and how often its mode
 //! changed lately.
 //!
-//! Bills are claims: what completed operations take alone, by their processes' estimates. While
-//! somebody has work pending at an open gate all the time, the device has no gap but the pauses of
-//! those that yield, so the bills of all should add up to the time. Where they do not, estimates
-//! are off, or work goes past the gates.
+//! Bills are claims: the time that completed operations take alone, by their processes' estimates.
+//! While a tenant has work pending at an open gate all the time, the device has no gaps except the
+//! pauses of yielding tenants. So all bills should add up to the elapsed time. Where they do not,
+//! estimates are wrong, or work bypasses the gates.
 
 use crate::time::Nanos;
 use std::collections::VecDeque;
 
-/// A span counts while somebody that is open is pending for so many thousandths of it: whether two
-/// that are pending for less are so at the same time is not known.
+/// A span counts if an open tenant is pending for at least this many thousandths of it. For two
+/// tenants that are pending for less, it is unknown whether their pending times overlap.
 const ALWAYS: u64 = 990;
-/// Nothing is said before so much time was counted.
+/// No result is reported before this much time was counted.
 const LEAST: Nanos = Nanos::secs(1);
-/// What is counted is halved at so much, so that it is of lately.
+/// The counters are halved when they reach this, so that they describe the recent past.
 const MOST: Nanos = Nanos::secs(10);
 /// For how long a change of mode is remembered.
 const MINUTE: Nanos = Nanos::secs(60);
-/// No more changes are remembered: a minute of one in each sample of a device on which somebody is
-/// held.
+/// The bound of remembered changes: a minute with one change in each sample.
 const CHANGES: usize = 60_000;
 
 /// See the module's page.
@@ -35,8 +34,8 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// In `span` tenants with open gates were pending for so many thousandths, and all were billed
-    /// so much.
+    /// In `span`, tenants with open gates were pending for this many thousandths, and this much was
+    /// billed in all.
     pub(super) fn note(&mut self, span: Nanos, pending: &[u64], billed: u64) {
         let busiest = pending.iter().max().copied().unwrap_or(0);
         if busiest < ALWAYS {

@@ -9,7 +9,7 @@ impl Shared {
     /// Recomputes what must hold.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
         for (container, tenant) in self.roster.iter() {
@@ -44,7 +44,7 @@ impl Shared {
                 .filter(|other| other.gate() == Gate::Free);
             let active = self.roster.tenants().filter(|other| other.is_active());
             if free.count() > 0 && active.count() != 1 {
-                return fail("is beside one that nothing binds while others are active");
+                return fail("runs beside an unbound tenant while others are active");
             }
         }
         let held = self
@@ -56,7 +56,7 @@ impl Shared {
             .tenants()
             .any(|tenant| !tenant.is_shut() && tenant.is_active());
         if held && !runs {
-            return Err("a tenant is held and nobody is open".to_owned());
+            return Err("a tenant is held and no tenant is open".to_owned());
         }
         Ok(())
     }

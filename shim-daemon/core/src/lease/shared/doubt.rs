@@ -4,22 +4,22 @@ use super::rules::Rules;
 use super::tenant::Done;
 use crate::time::Nanos;
 
-/// Whether a tenant's books agree with the clock: while nobody else may run, what completes takes
-/// the time that passes. Nobody yields or is held for a tenant that claims less than half of it.
+/// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
+/// should take the elapsed time. No tenant yields or is held for one that claims less than half of
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
-    /// Nobody else might run at the last sample.
+    /// No other tenant could run at the last sample.
     alone: bool,
-    /// So much time it has been alone without a break since the last verdict, and what it claimed
-    /// of it (ns).
+    /// Its unbroken time alone since the last verdict, and its claims for that time (ns).
     time: u64,
     claimed: u64,
     until: Nanos,
 }
 
 impl Doubt {
-    /// What was done in the last `span`, at the end of which nobody else might run or somebody
-    /// might.
+    /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
+    /// run.
     pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
         if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
             self.time += span.0;

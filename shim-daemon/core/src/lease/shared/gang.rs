@@ -1,10 +1,11 @@
-//! A gang's tenant on a shared device: never told to submit in slices, and closed only where its
+//! A gang's tenant on a shared device: never ordered to submit in slices, and closed only where its
 //! gang is closed.
 //!
 //! A tenant in slices waits until all its streams are empty, and the streams of a gang may be empty
 //! only after a peer on another device has run. So what this device alone would do with such a
-//! tenant is a *wish*, which [`Bands`] weighs against what its other devices say. [`Bands`]:
-//! super::super::band::Bands
+//! tenant is a *wish*, which [`Bands`] weighs against the wishes of its other devices.
+//!
+//! [`Bands`]: super::super::bands::Bands
 
 use super::Shared;
 use super::tenant::Gate;
@@ -19,7 +20,7 @@ pub(crate) enum Wish {
     Ahead,
     /// A higher class, or a guarantee that is due, is behind.
     Rank,
-    /// Its cap allows nothing now.
+    /// Its cap is used up now.
     Throttled,
 }
 
@@ -34,15 +35,15 @@ pub(super) struct Bond {
 /// How a gang's tenant stands on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// What the device would do with it.
+    /// The gate that this device would choose.
     pub(crate) wish: Option<Wish>,
-    /// Others ask for the device, and it is not ahead there by as much as others have to be behind
-    /// to be helped.
+    /// Other tenants want the device, and its lead there is less than the lag at which others are
+    /// helped.
     pub(crate) behind: bool,
 }
 
 impl Shared {
-    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to none.
+    /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
     pub(crate) fn bind(&mut self, now: Nanos, container: ContainerId, shut: Option<bool>) {
         self.now = self.now.max(now);
         let Some(tenant) = self.roster.get_mut(container) else {
@@ -53,7 +54,7 @@ impl Shared {
         }
     }
 
-    /// How a gang's tenant stands. `None` if it belongs to none, or is not here.
+    /// The state of a gang's tenant. `None` if it is in no gang, or not here.
     pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
         let tenant = self.roster.get(container)?;
         let wish = tenant.bond()?.wish;
@@ -66,7 +67,7 @@ impl Shared {
         })
     }
 
-    /// Notes what the gates of gangs' tenants would be, and puts them where their gangs are.
+    /// Records the gates that gangs' tenants would have, and sets those that their gangs have.
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
         for (container, tenant) in self.roster.iter_mut() {
             if let Some(gate) = gates.get_mut(&container) {

@@ -6,7 +6,7 @@ use crate::time::Nanos;
 /// See the module's page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Habit {
-    /// Service had, and time in which nothing was pending, lately: both halved now and then.
+    /// Its recent service, and its recent time without pending work: both halved now and then.
     solo: u64,
     think: u64,
     /// The part of the time it is pending, lately, in thousandths; and how many samples that is a

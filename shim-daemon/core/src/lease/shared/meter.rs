@@ -4,13 +4,13 @@ use super::rules::Rules;
 use super::tenant::Done;
 use crate::time::Nanos;
 
-/// Whether a tenant says that work of its is pending that does not run: its process was stopped, or
-/// waits for something other than the device. Its neighbours then have the device's whole time
-/// while it should have its part.
+/// Whether a tenant reports pending work that does not run, because its process was stopped or
+/// waits for something other than the device. Its neighbours then get the device's whole time, its
+/// own part included.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stuck {
     is: bool,
-    /// How long it has been open, silent and beside others, and what they had in that time.
+    /// How long it has been open, silent and beside other tenants, and their service in that time.
     watched: Nanos,
     others: Nanos,
 }
@@ -46,7 +46,7 @@ impl Meter {
         }
     }
 
-    /// Sampling begins: what it may claim begins anew.
+    /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
         self.room = Rules::MOST.0;
         self.advance = 0;
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// What it is billed for a `span`: no more than the time since it came allows it to have had.
+    /// Its bill for a `span`: at most the time since it arrived.
     /// It is `shut` while its gate is closed, and `spins` while what its gang left on the device
     /// waits for a peer there.
     pub(super) fn bill(
@@ -109,7 +109,8 @@ impl Meter {
         bill
     }
 
-    /// The even part of the time, once nothing was completed for long; the first time for all of it.
+    /// The even part of the time, once no operation has completed for long; the first time for all of
+    /// it.
     fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64), spins: bool) -> u64 {
         self.silent = self.silent + span;
         if self.silent < rules.silent() {
@@ -118,7 +119,8 @@ impl Meter {
         let before = std::mem::replace(&mut self.by_time, true);
         let time = if before { span } else { self.silent };
         let even = time.0 * 1000 / beside.max(1000);
-        // What waits for a peer at a closed gate completes later, by so much more.
+        // An operation that waits for a peer at a closed gate completes later, by the time of the
+        // closing.
         if !spins {
             self.advance += even;
         }

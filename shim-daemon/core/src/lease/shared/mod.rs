@@ -1,10 +1,10 @@
 //! A device that its tenants share at the same time.
 //!
 //! All gates are open and the driver's own time slicing fills the gaps. Every other millisecond,
-//! while several tenants are active, the daemon samples what each one got (`service`). A tenant
-//! that is pending and behind its share makes the others first *yield*, then *hold* (`steer`):
-//! where the one behind is open, closing those ahead suffices, and no handoff is needed. Nobody's
-//! gaps idle the device.
+//! while several tenants are active, the daemon samples each one's service (`service`). If a
+//! pending tenant is behind its share, the others first *yield*, then *hold* (`steer`). Its own
+//! gate is open, so closing the tenants ahead suffices, and no handoff is needed. No tenant's gaps
+//! idle the device.
 //!
 //! A state machine without a clock, like [`Schedule`](super::Schedule): [`Shared::handle`],
 //! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
@@ -58,7 +58,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A device nobody is on.
+    /// A device without tenants.
     pub(super) fn new(policy: LeasePolicy) -> Self {
         Self::with(Nanos::ZERO, policy, 0, Vec::new())
     }
@@ -94,7 +94,7 @@ impl Shared {
         shared
     }
 
-    /// Everybody here, and the highest epoch given, for another regime.
+    /// All tenants, and the highest epoch issued, for another regime.
     pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
         (self.epochs, self.roster.into_guests())
     }
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// What the pages of processes say at `now`. Those left out did nothing.
+    /// The contents of processes' pages at `now`. A process without one did no work.
     pub(super) fn sample(&mut self, now: Nanos, works: &[(ProcessId, Work)]) {
         self.now = self.now.max(now);
         let span = self.now - self.sampled;
@@ -200,7 +200,7 @@ impl Shared {
         self.settle();
     }
 
-    /// Caps and guarantees are paid: by service beside others, by time in flight alone.
+    /// Charges caps and guarantees: by service beside others, by time in flight when alone.
     fn pay(
         &mut self,
         done: &BTreeMap<ContainerId, Done>,
@@ -218,17 +218,17 @@ impl Shared {
         }
     }
 
-    /// When pages are to be sampled next. `None` while nobody needs steering.
+    /// When to sample pages next. `None` while no tenant needs steering.
     pub(super) fn next_sample(&self) -> Option<Nanos> {
         self.next
     }
 
-    /// The next thing to do, in order.
+    /// The next output, in order.
     pub(super) fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// What a container's page says.
+    /// The content of a tenant's page.
     pub(super) fn lease(&self, container: ContainerId) -> Option<Lease> {
         self.roster.get(container).map(Tenant::said)
     }
@@ -240,7 +240,7 @@ impl Shared {
         self.settle();
     }
 
-    /// Brings the gates to what they should be, and says what changed.
+    /// Sets the gates as they should be, and outputs the changes.
     fn settle(&mut self) {
         let active: Vec<ContainerId> = self
             .roster
@@ -262,7 +262,7 @@ impl Shared {
         self.plan(&active);
     }
 
-    /// When to sample next: never while one tenant is active alone, unless a cap says otherwise.
+    /// When to sample next: never while one tenant is active alone, unless a cap requires it.
     fn plan(&mut self, active: &[ContainerId]) {
         let capped = |container: &&ContainerId| {
             let tenant = self.roster.get(**container);
@@ -282,7 +282,7 @@ impl Shared {
             .any(|tenant| tenant.is_shut() && !tenant.is_throttled());
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
-            // What was done while nobody looked is not of this span.
+            // Work done while no samples were taken is not part of this span.
             let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
             if fresh {
                 self.sampled = self.now;

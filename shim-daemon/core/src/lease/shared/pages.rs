@@ -1,4 +1,4 @@
-//! What the pages of the processes say each tenant did.
+//! The work of each tenant, according to its processes' pages.
 
 use super::Shared;
 use super::tenant::Done;
@@ -42,7 +42,7 @@ impl Shared {
 /// For how much of the last `span` a process had work pending, in thousandths.
 fn pending(seen: &Work, work: &Work, (now, span): (Nanos, Nanos)) -> u64 {
     let began = now - span;
-    // What is counted since, less what of it was known then.
+    // The count since then, less the part known at that time.
     let counted = seen.since.map_or(0, |since| (began - since).0);
     let ended = work.busy.saturating_sub(seen.busy);
     let ended = if ended > 0 {

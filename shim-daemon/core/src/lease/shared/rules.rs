@@ -5,8 +5,8 @@ use crate::time::Nanos;
 /// See the module's page. Times are spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// The driver's time slice, L: how long a context keeps the device while others have work
-    /// queued.
+    /// The driver's time slice, L: how long a context keeps the device while other contexts have
+    /// work queued.
     pub(super) slice: Nanos,
 }
 
@@ -16,45 +16,46 @@ impl Rules {
     /// The same while a tenant is held: it is open again within a millisecond of the device
     /// becoming idle, with a look that is late and a thread that wakes up.
     pub(super) const TICK_HELD: Nanos = Nanos::micros(900);
-    /// A tenant counts as pending for so long after it was seen so: two ticks and their jitter.
+    /// A tenant counts as pending for this long after it was last seen pending: two ticks and their
+    /// jitter.
     pub(super) const LATELY: Nanos = Nanos::millis(5);
-    /// Unused lag fades within this time of not asking: what a tenant did not want is not owed to
-    /// it.
+    /// Unused lag fades within this time without demand: a tenant is not owed service that it did
+    /// not want.
     pub(super) const FADE: Nanos = Nanos::millis(20);
-    /// A debt fades by one part in so many of the time in which its tenant asks for nothing.
+    /// A debt fades by this fraction of the time in which its tenant has no demand.
     pub(super) const PARDON: i64 = 100;
     /// The most lag or debt that is remembered.
     pub(super) const MOST: Nanos = Nanos::secs(1);
-    /// How long it must be calm before a mode is relaxed, at first and at most.
+    /// How long a calm period must be before a mode is relaxed: initially and at most.
     pub(super) const QUIET: (Nanos, Nanos) = (Nanos::secs(1), Nanos::secs(8));
-    /// Nobody is held for a tenant that has completed nothing for so long: it may have been
+    /// No tenant is held for one that has completed nothing for this long: it may have been
     /// stopped, and the device would be idle.
     pub(super) const SILENT: Nanos = Nanos::millis(250);
-    /// How long it is watched whether a tenant that completes nothing has the device at all.
+    /// How long to watch whether a tenant that completes nothing has the device at all.
     pub(super) const STUCK: Nanos = Nanos::millis(20);
-    /// A tenant's books are compared with the clock after so much time alone. One that claims too
-    /// little is not helped for so long.
+    /// A tenant's bills are compared with the clock after this much time alone. A tenant that
+    /// claims too little is not helped for this long.
     pub(super) const VERDICT: Nanos = Nanos::millis(10);
     pub(super) const DOUBTED: Nanos = Nanos::secs(4);
     /// How long a tenant may be of unknown service in its life before its claims count as they are.
     pub(super) const UNKNOWN: Nanos = Nanos::secs(1);
-    /// A device is saturated while somebody is pending for at least so many thousandths of the
-    /// time. On one that is not, everybody gets what it asks for, sooner or later: nobody is
-    /// behind.
+    /// A device is saturated while a tenant is pending for at least this many thousandths of the
+    /// time. On an unsaturated device every tenant gets its demand sooner or later, and none counts
+    /// as behind.
     pub(super) const SATURATED: u64 = 950;
-    /// What a client needs to notice that its streams have run empty and to submit again: a median
+    /// How long a client takes to notice that its streams are empty and to submit again: a median
     /// of 53 to 55 us on softgpu, 2 cores, 2026-11-22 (ADR 66).
     const BUBBLE: Nanos = Nanos::micros(50);
     /// The part of the device's time, in thousandths, that such pauses may cost where kernels are
-    /// shorter than a slice: usually, and while one that leaves gaps is far behind.
+    /// shorter than a slice: usually, and while a tenant that leaves gaps is far behind.
     const PAUSES: (u64, u64) = (30, 125);
 
-    /// Lag from which the others yield.
+    /// Lag from which the other tenants yield.
     pub(super) fn yield_at(&self) -> i64 {
         signed(self.slice) * 2
     }
 
-    /// Lag from which the others are held, and the most a tenant that leaves gaps can have.
+    /// Lag from which the other tenants are held, and the largest lag of a tenant that leaves gaps.
     pub(super) fn hold_at(&self) -> i64 {
         signed(self.slice) * 5
     }
@@ -64,21 +65,22 @@ impl Rules {
         signed(self.slice) / 2
     }
 
-    /// How long the others must have yielded before any is held.
+    /// How long the other tenants must have yielded before any is held.
     pub(super) fn patience(&self) -> Nanos {
         Nanos(self.slice.0 * 10)
     }
 
-    /// Work that completes nothing for so long is billed by time: one operation takes longer than
-    /// the driver lets it run at once, so an estimate would not say what it had.
+    /// Work that completes nothing for this long is billed by time: one operation takes longer than
+    /// the driver's slice, so estimates would be wrong.
     pub(super) fn silent(&self) -> Nanos {
         Nanos(self.slice.0 * 4)
     }
 
-    /// What the yielding tenants together submit at a time beside one that is pending for `presence`
-    /// thousandths of the time. The pauses between their slices cost the device time only while it is
-    /// not pending: the rarer it is, the longer the slices, up to a quarter of the driver's. Beyond
-    /// that the driver would no longer switch at once.
+    /// The work that the yielding tenants together submit at a time beside a tenant that is pending
+    /// for `presence` thousandths of the time. The pauses between their slices cost device time
+    /// only while that tenant is not pending. So the rarer it is pending, the longer the slices, up
+    /// to a quarter of the driver's slice. Longer slices would keep the driver from switching at
+    /// once.
     pub(super) fn yield_slice(&self, presence: u64, far: bool) -> Nanos {
         let pauses = if far { Self::PAUSES.1 } else { Self::PAUSES.0 };
         let absent = 1000_u64.saturating_sub(presence);

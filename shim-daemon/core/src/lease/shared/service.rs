@@ -1,10 +1,10 @@
-//! What each tenant had and what it should have had, from one sample to the next.
+//! Each tenant's service and its due, from one sample to the next.
 //!
-//! A bill is what completed operations take alone, so the bills of a span are what the device did
-//! in it, whatever the driver mixed. What a tenant should have had is its part of all bills of its
-//! class, while it was pending: the lags of a class sum to nothing. Operations longer than the
-//! driver lets run at once complete too seldom to be billed so; after four slices without a
-//! completion a tenant is billed its even part of the time, as the driver's round robin gives it.
+//! A bill is the time that completed operations take alone. So the bills of a span add up to the
+//! device's work in it, however the driver mixed it. A tenant's due is its part of all bills of its
+//! class, while it was pending: the lags of a class sum to zero. Operations longer than the
+//! driver's slice complete too seldom to be billed this way. After four slices without a completion
+//! a tenant is billed an even part of the time, which the driver's round robin gives it.
 
 use super::rules::Rules;
 use super::tenant::{Done, Tenant};
@@ -21,7 +21,7 @@ pub(super) fn settle(
     (now, span): (Nanos, Nanos),
 ) -> BTreeMap<ContainerId, u64> {
     let done = &believed(tenants, done);
-    // A closed tenant runs until what it had submitted is complete.
+    // A closed tenant runs until its submitted work is complete.
     let runs = |container: &ContainerId| {
         let tenant = tenants.get(*container);
         tenant.is_some_and(|tenant| !tenant.is_shut() || !tenant.is_drained())
@@ -62,7 +62,7 @@ pub(super) fn settle(
     bills
 }
 
-/// Nobody owes what nobody is owed any more: the debts of a class are no more than what its tenants
+/// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants
 /// are behind.
 fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
     let lags = |tenants: &Roster<Tenant>, sign: i64| -> i128 {
@@ -82,8 +82,8 @@ fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
     }
 }
 
-/// What is believed of what the pages say: a tenant that is stuck has nothing pending until it
-/// completes something.
+/// The believed part of the pages: a stuck tenant has nothing pending until it completes an
+/// operation.
 fn believed(
     tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
@@ -98,7 +98,7 @@ fn believed(
     done
 }
 
-/// Divides what a class had among its tenants. Returns what the class had.
+/// Divides the service of a class among its tenants. Returns the service of the class.
 fn share(
     tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
@@ -126,7 +126,7 @@ fn share(
     had
 }
 
-/// What a tenant asked for and had in a span.
+/// A tenant's demand and service in a span.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     container: ContainerId,
@@ -136,8 +136,8 @@ struct Claim {
     had: u64,
 }
 
-/// What each should have had of `all`: its part while it was pending; and who was not pending all
-/// the time is not in debt for what lies within its part of the whole time.
+/// Each tenant's due of `all`: its part while it was pending. A tenant that was not pending all the
+/// time owes nothing for service within its part of the whole time.
 fn dues(claims: &[Claim], all: u64) -> Vec<u64> {
     // All weights, each as far as its tenant was pending.
     let asked: u64 = claims
@@ -145,7 +145,7 @@ fn dues(claims: &[Claim], all: u64) -> Vec<u64> {
         .map(|claim| claim.weight * claim.pending)
         .sum();
     let part = |claim: &Claim| {
-        // While it was pending the others were with their usual probability.
+        // Other tenants' pending time is taken as independent of its own.
         let own = claim.weight * claim.pending;
         let against = claim.weight * 1000 + (asked - own);
         u128::from(own) * 1_000_000 / u128::from(against.max(1))

@@ -1,7 +1,7 @@
-//! Whether the tenants run together, the others yield to one that is behind, or are held for it.
+//! Whether the tenants run together, yield to a tenant that is behind, or are held for it.
 //!
-//! Modes rise one step at a time and fall after a calm that grows while they rise again soon. What
-//! each tenant's gate is told follows from the mode and from who is behind, at every sample.
+//! Modes rise one step at a time and fall after a calm period, which grows if they soon rise again.
+//! Each tenant's gate follows from the mode and from the tenant that is behind, at every sample.
 
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
@@ -40,13 +40,13 @@ impl Default for Steering {
     }
 }
 
-/// Who is behind, and what is wanted for it.
+/// The tenant that is behind, and the remedy.
 struct Case {
     behind: ContainerId,
     class: u16,
     due: bool,
     dense: bool,
-    /// It has completed nothing for long.
+    /// It has completed no operation for long.
     silent: bool,
     works: bool,
     presence: u64,
@@ -60,7 +60,7 @@ impl Steering {
         (self.mode, self.changes)
     }
 
-    /// Nothing needs steering.
+    /// No tenant needs steering.
     fn rest(&mut self, now: Nanos) {
         if self.mode != Mode::Together {
             self.go(Mode::Together, now);
@@ -105,8 +105,7 @@ impl Steering {
         }
     }
 
-    /// What the gates of all tenants should be. `active` are those that can be steered and are not
-    /// idle.
+    /// The target gates of all tenants. `active` are the steerable tenants that are not idle.
     pub(super) fn steer(
         &mut self,
         tenants: &Roster<Tenant>,
@@ -152,9 +151,9 @@ impl Steering {
         gates
     }
 
-    /// Who is behind: a guarantee that is due, else the tenant of the highest class with the most
-    /// lag, one that leaves gaps before those that do not: beside it the one of those with the most
-    /// lag fills the gaps.
+    /// The tenant that is behind: one with a due guarantee, else the tenant of the highest class
+    /// with the most lag. Tenants that leave gaps come before dense ones, because the dense tenant
+    /// with the most lag fills the gaps.
     fn case(
         &self,
         pending: &[(ContainerId, &Tenant)],
@@ -164,7 +163,7 @@ impl Steering {
         now: Nanos,
     ) -> Option<Case> {
         let highest = pending.iter().map(|(_, tenant)| tenant.class()).max()?;
-        // Among the tenants of one class the lag keeps what is guaranteed.
+        // Among the tenants of one class the lag keeps the guarantees.
         let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
         let due = pending
             .iter()
@@ -189,7 +188,7 @@ impl Steering {
             .filter_map(|container| tenants.get(*container))
             .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
-        // A mode that is on goes on until it is calm.
+        // A mode persists until the device is calm.
         let least = match self.mode {
             Mode::Together => rules.yield_at(),
             Mode::Yield | Mode::Hold => rules.calm_below(),
@@ -221,7 +220,7 @@ impl Steering {
         })
     }
 
-    /// Those ahead of the tenant that is behind yield or are held.
+    /// Tenants ahead of the one that is behind yield or are held.
     fn apply(
         &self,
         case: &Case,
@@ -236,7 +235,8 @@ impl Steering {
             .iter()
             .copied()
             .filter(|(container, tenant)| {
-                // Deep queues beside a tenant that leaves gaps yield or are held, ahead or not.
+                // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
+                // ahead or not.
                 let fills = !case.dense && tenant.is_dense();
                 let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
                 *container != case.behind && steered
@@ -244,7 +244,7 @@ impl Steering {
             .collect();
         let weights: u64 = ahead.iter().map(|(_, tenant)| tenant.weight()).sum();
         let all = rules.yield_slice(case.presence, self.mode == Mode::Hold);
-        // Beside one that has just paused the device would be idle.
+        // Beside a tenant that has just paused, a hold would leave the device idle.
         let holds = self.mode == Mode::Hold && !case.silent && case.works;
         let filler = if case.dense {
             None
@@ -271,8 +271,8 @@ impl Steering {
     }
 }
 
-/// Beside a tenant that leaves gaps somebody keeps the device busy: of those that work a dense one,
-/// the least ahead. It stays that for as long as it is no more than a slice further ahead than
+/// Chooses the tenant that keeps the device busy beside one that leaves gaps: among the working
+/// dense tenants the one least ahead. It is kept until it is more than a slice further ahead than
 /// another.
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
     let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));

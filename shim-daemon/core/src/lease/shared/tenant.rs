@@ -1,4 +1,4 @@
-//! A tenant on a shared device: its terms, its processes, and what it has had against its share.
+//! A tenant on a shared device: its terms, its processes, and its service against its share.
 
 use super::doubt::Doubt;
 use super::gang::{Bond, Wish};
@@ -14,20 +14,20 @@ use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
 use crate::time::Nanos;
 
-/// What a tenant's gates are told.
+/// The state that a tenant's gates are set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Nothing binds and nothing is noted.
+    /// Unbound; work is not recorded.
     Free,
-    /// Open; what is submitted is noted.
+    /// Open; submitted work is recorded.
     Noted,
-    /// Open, so much at a time.
+    /// Open, with this much work at a time.
     Slice(Nanos),
     /// Closed.
     Shut,
 }
 
-/// What a tenant did since the last sample.
+/// A tenant's work since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     /// Nanoseconds of service it claims.
@@ -53,12 +53,12 @@ pub(super) struct Tenant {
     passed_over: i64,
     meter: Meter,
     habit: Habit,
-    /// Whether its books are believed.
+    /// Whether its bills are believed.
     doubt: Doubt,
     gate: Gate,
     /// Its membership of a gang.
     bond: Option<Bond>,
-    /// Its cap allows nothing now.
+    /// Its cap is used up now.
     throttled: bool,
     epoch: u64,
     said: Lease,
@@ -240,12 +240,12 @@ impl Tenant {
         self.account.is_capped()
     }
 
-    /// Whether a process that can be steered has not said that it is idle.
+    /// Whether some steerable process has not reported idle.
     pub(super) fn is_active(&self) -> bool {
         self.members.is_active()
     }
 
-    /// Whether its closed gates hold nothing under way any more.
+    /// Whether no work is left behind its closed gates.
     pub(super) fn is_drained(&self) -> bool {
         self.members.is_drained()
     }
@@ -254,24 +254,24 @@ impl Tenant {
         self.members.waits()
     }
 
-    /// What a process's page said at the last sample; see [`Members::saw`].
+    /// The content of a process's page at the last sample; see [`Members::saw`].
     pub(super) fn saw(&mut self, process: ProcessId, work: Work) -> Option<Work> {
         self.members.saw(process, work)
     }
 
-    /// Sampling begins: what it may claim begins anew.
+    /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
         self.meter.begin();
         self.habit.begin();
     }
 
-    /// Whether its gang is closed: nobody is held for it, and it fills no gaps.
+    /// Whether its gang is closed: no tenant is held for it, and it fills no gaps.
     pub(super) fn is_barred(&self) -> bool {
         self.bond.is_some_and(|bond| bond.shut)
     }
 
-    /// Whether what its gang left on the device when it was closed occupies it, waiting for a peer
-    /// that was not launched.
+    /// Whether work that its gang left on the device at closing occupies the device, waiting for a
+    /// peer that was not launched.
     fn spins(&self) -> bool {
         self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
     }
@@ -292,13 +292,13 @@ impl Tenant {
         self.habit.is_dense()
     }
 
-    /// For how much of the time it asked for its share, of `pending` thousandths: its cap asks for
-    /// nothing where it allows nothing.
+    /// For how many thousandths of the time it wanted its share, of `pending`: where its cap is
+    /// used up it wants nothing.
     pub(super) fn asks(&self, pending: u64) -> u64 {
         if self.throttled { 0 } else { pending }
     }
 
-    /// Whether it leaves gaps and is behind: it is soon repaid, and somebody fills its gaps
+    /// Whether it leaves gaps and is behind: it soon catches up, and another tenant fills its gaps
     /// meanwhile.
     pub(super) fn goes_first(&self, rules: &Rules) -> bool {
         !self.is_dense() && !self.is_silent() && self.behind() >= rules.calm_below()
@@ -319,7 +319,7 @@ impl Tenant {
         self.throttled = self.account.is_throttled();
     }
 
-    /// Its guarantee is paid for `span`, of which it was pending for some or none.
+    /// Charges its guarantee for `span`, of which it was pending for some or none.
     pub(super) fn pay_promise(
         &mut self,
         span: Nanos,
@@ -342,7 +342,7 @@ impl Tenant {
         self.due &= self.account.has_promise();
     }
 
-    /// How far it is behind what it is promised, for comparison.
+    /// How far it is behind its guarantee, for comparison.
     pub(super) fn behind(&self) -> i64 {
         self.lag.saturating_add(self.passed_over)
     }
@@ -406,8 +406,7 @@ impl Tenant {
         }
     }
 
-    /// Keeps its lag within what is remembered. Who leaves gaps can be owed no more than starts a
-    /// hold.
+    /// Bounds its lag. The lag of a tenant that leaves gaps ends at the threshold of a hold.
     fn bound(&mut self, rules: &Rules) {
         let most = if self.is_dense() {
             signed(Rules::MOST)
@@ -418,7 +417,7 @@ impl Tenant {
         self.passed_over = self.passed_over.clamp(0, rules.hold_at());
     }
 
-    /// Time passes in which it asks for nothing.
+    /// Time passes without demand.
     fn fade(&mut self, span: Nanos) {
         let part = |lag: i64| {
             let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);

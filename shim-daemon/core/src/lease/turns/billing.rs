@@ -1,8 +1,8 @@
 //! What time costs: a tenant in a turn pays for it, drain included.
 //!
-//! Tenants that overlap because one did not drain split the time evenly, as the hardware does. Their
-//! caps pay all of it: a ceiling must hold whatever the others do. No clock gets further ahead of
-//! its class than the most debt.
+//! Tenants that overlap because one did not drain split the time evenly, as the hardware does.
+//! Their caps are charged all of it: a cap must hold whatever other tenants do. No clock gets
+//! further ahead of its class than the largest debt.
 
 use super::Schedule;
 use super::clock::Reading;
@@ -30,7 +30,7 @@ impl Schedule {
         self.note_caps();
     }
 
-    /// What each one that is billed pays of a span.
+    /// The bill of each billed tenant for a span.
     pub(super) fn share_of(&self, time: Nanos) -> Nanos {
         let payers = self.line.iter();
         let payers = payers
@@ -46,8 +46,8 @@ impl Schedule {
         }
     }
 
-    /// Sees whose cap allows a turn again, and moves the mark of each class up to whoever of it is
-    /// furthest behind of those that work or wait.
+    /// Finds tenants whose cap allows a turn again. Moves the mark of each class up to its tenant
+    /// that is furthest behind among those that work or wait.
     pub(super) fn note_caps(&mut self) {
         let freed = self.line.iter();
         let freed = freed.filter(|(_, tenant)| tenant.is_throttled() != tenant.was_throttled());
@@ -73,7 +73,7 @@ impl Schedule {
         }
     }
 
-    /// Deals the weights of each class anew.
+    /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self) {
         self.line.reweigh(self.now);
         self.forgive();

@@ -6,10 +6,10 @@ use crate::lease::page::LeaseKind;
 use crate::lease::roster::Tenant as _;
 
 impl Schedule {
-    /// Recomputes what must hold. `Err` says what does not; for tests and for `doctor`.
+    /// Recomputes the invariants. `Err` names a violated one; for tests and for `doctor`.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         self.line.check()?;
         self.check_holder()?;
@@ -24,7 +24,7 @@ impl Schedule {
         let Some((_, holder)) = self.line.holder() else {
             let next = self.line.next(&self.policy);
             return next.map_or(Ok(()), |(next, _)| {
-                Err(format!("{next:?} is next and nobody holds the device"))
+                Err(format!("{next:?} is next and no tenant holds the device"))
             });
         };
         match (holder.phase(), self.line.first_in_line()) {
@@ -56,7 +56,7 @@ impl Schedule {
         }
         let mark = self.marks.of(tenant.account().class());
         if tenant.clock().since(mark, tenant.account().weight()) > self.policy.most_debt {
-            return Err("it owes more than can be owed".to_owned());
+            return Err("its debt exceeds the bound".to_owned());
         }
         Ok(())
     }

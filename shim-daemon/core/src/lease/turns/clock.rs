@@ -1,16 +1,17 @@
 //! Virtual time: deficit round robin without rounds.
 //!
-//! Each container has a clock that runs 1/weight as fast as the time it is billed. The one furthest behind is next. The
-//! difference of two clocks is the deficit between two containers: debt is a clock that is ahead, and it carries over
-//! for as long as somebody else waits. Each class of priority has a mark, the clock of the container furthest behind
-//! of those that work or wait; a container that comes back from idling starts there, so nothing is saved up by idling.
-//! Nor is a debt paid by idling: a tenant that was ahead when it went idle is as far ahead when it comes back, less what fades.
+//! Each tenant has a virtual clock that advances at 1/weight of the time it is billed. The tenant
+//! furthest behind is next. The difference of two clocks is the deficit between two tenants: debt
+//! is a clock that is ahead, and it persists while another tenant waits. Each class of priority has
+//! a mark: the clock of its tenant furthest behind among those that work or wait. A tenant that
+//! returns from idling starts at the mark, so idling saves up nothing. Idling pays no debt either:
+//! a tenant that was ahead when it went idle is as far ahead when it returns, less the fading.
 
 use crate::lease::terms::WHOLE;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// A reading of a container's clock, in nanoseconds of billed time × [`WHOLE`] / weight.
+/// A reading of a tenant's clock, in nanoseconds of billed time × [`WHOLE`] / weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reading(pub(super) u64);
 
@@ -30,7 +31,7 @@ impl Reading {
         Self(self.0.saturating_add(new.0.saturating_sub(old.0)))
     }
 
-    /// The billed time from `earlier` to this; none if it is not earlier.
+    /// The billed time from `earlier` to this; zero if this is not later.
     pub(super) fn since(self, earlier: Self, weight: u64) -> Nanos {
         Nanos(scale(self.0.saturating_sub(earlier.0), weight, WHOLE))
     }
@@ -40,7 +41,7 @@ fn stretch(billed: Nanos, weight: u64) -> u64 {
     scale(billed.0, WHOLE, weight.max(1))
 }
 
-/// `value` × `by` ÷ `over`, at most the end of the range; wide arithmetic, which is slow, only where it is needed.
+/// `value` × `by` ÷ `over`, saturating; wide arithmetic, which is slow, only where it is needed.
 fn scale(value: u64, by: u64, over: u64) -> u64 {
     value.checked_mul(by).map_or_else(
         || {
@@ -69,7 +70,7 @@ impl Marks {
         was
     }
 
-    /// Forgets classes that nobody is in.
+    /// Drops classes without tenants.
     pub(super) fn keep(&mut self, used: impl Fn(u16) -> bool) {
         self.0.retain(|class, _| used(*class));
     }

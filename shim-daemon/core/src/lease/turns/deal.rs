@@ -1,4 +1,4 @@
-//! Who is next, for how long, and when a turn is over.
+//! Which tenant is next, for how long, and when a turn is over.
 
 use super::clock::Reading;
 use super::tenant::{Phase, Tenant, Turn};
@@ -7,7 +7,7 @@ use crate::lease::roster::Tenant as _;
 use crate::time::Nanos;
 
 impl Schedule {
-    /// Does the next thing that is due now, if there is any.
+    /// Carries out the next due step, if there is one.
     pub(super) fn step(&mut self) -> bool {
         let now = self.now;
         if let Some(container) = self.line.drained() {
@@ -42,15 +42,15 @@ impl Schedule {
         preempted || given_up || expired
     }
 
-    /// When a turn ends by itself: when its cap's allowance is used up, or others of its class wait
-    /// and it is a turn ahead of one of them, or one of a lower class is due.
+    /// When a turn ends by itself: when its cap's allowance is used up; when it is a turn ahead of
+    /// a waiting tenant of its class; or when a tenant of a lower class is due.
     pub(super) fn until(&self, own: &Tenant, turn: &Turn) -> Option<Nanos> {
         let (class, weight) = (own.account().class(), own.account().weight());
         let full = turn.since + turn.length;
         let fair = if turn.promoted || self.line.due_below(class, &self.policy).is_some() {
             Some(full)
         } else {
-            // One that has not drained from its last turn may not come when it is called.
+            // A tenant that has not drained its last turn may not start when called.
             let drained = |(_, rival): &(_, &Tenant)| rival.phase() == Phase::Out;
             let rival = self.line.rivals(class).filter(drained);
             let rival = rival.map(|(container, rival)| rival.order(container)).min();
@@ -69,12 +69,12 @@ impl Schedule {
         }
     }
 
-    /// When something is due that no input tells: a throttled tenant may go on, a turn or a drain
-    /// ends, or a lower class's guarantee is due.
+    /// The next time of a change without an input: a throttled tenant may continue, a turn or a
+    /// drain ends, or a lower class's guarantee becomes due.
     pub(super) fn next_wake(&self) -> Option<Nanos> {
         let now = self.now;
         let throttled = self.line.iter().map(|(_, tenant)| tenant);
-        // What is billed meanwhile gains nothing.
+        // Billing meanwhile gives it no advantage.
         let throttled = throttled.filter(|tenant| tenant.is_throttled() && !tenant.is_billed());
         let refilled = throttled.map(|tenant| now + tenant.account().throttled_for());
         let holder = self.line.holder().map(|(_, holder)| holder);

@@ -40,7 +40,7 @@ impl Line {
         }
     }
 
-    /// Everybody here, and the highest epoch given, for another regime.
+    /// All tenants, and the highest epoch issued, for another regime.
     pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
         (self.epochs, self.roster.into_guests())
     }
@@ -114,7 +114,7 @@ impl Line {
         self.roster.tell_ungated(outputs);
     }
 
-    /// Deals the weights of each class anew.
+    /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self, now: Nanos) {
         for (container, weight) in self.roster.weights() {
             if let Some(tenant) = self.roster.get_mut(container) {
@@ -123,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Who holds the device or drains from it in the bound.
+    /// The tenant that holds the device or drains from it within the bound.
     pub(super) fn holder(&self) -> Option<(ContainerId, &Tenant)> {
         let holder = self.holder?;
         Some((holder, self.roster.get(holder)?))
@@ -184,8 +184,8 @@ impl Line {
         }
     }
 
-    /// The holder has not drained in the bound: others no longer wait for it. Says of which tenant
-    /// that is to be told, if others are in line.
+    /// The holder has not drained in the bound: other tenants no longer wait for it. Returns the
+    /// tenant of which that is to be told, if others are in line.
     pub(super) fn overran(
         &mut self,
         (now, closed): (Nanos, Nanos),
@@ -201,8 +201,8 @@ impl Line {
         told.then_some(holder)
     }
 
-    /// A tenant that is alone and has no cap is free; one that was goes on in a turn of its own: it
-    /// works, for all that is known.
+    /// A tenant that is alone and has no cap is free. One that was continues in a turn of its own: as
+    /// far as is known it works.
     pub(super) fn free_who_is_alone(&mut self, now: Nanos, policy: &LeasePolicy) {
         let alone = self.alone();
         let alone = alone.filter(|(_, tenant)| !tenant.account().is_capped());
@@ -249,7 +249,7 @@ impl Line {
         changed
     }
 
-    /// Those that wait for a turn and may have one.
+    /// Waiting tenants that may have a turn.
     fn in_line(&self) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         self.iter().filter(|(_, tenant)| tenant.is_next_in_line())
     }
@@ -263,13 +263,13 @@ impl Line {
         keys.min().map(|(class, order)| (class.0, order))
     }
 
-    /// Those of a class that wait and may have a turn.
+    /// Waiting tenants of a class that may have a turn.
     pub(super) fn rivals(&self, class: u16) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         let waits = self.in_line();
         waits.filter(move |(_, tenant)| tenant.account().class() == class)
     }
 
-    /// In how long those of lower classes than this that wait are due, by their guarantees.
+    /// When the guarantees of waiting tenants in lower classes become due.
     pub(super) fn dues_below(
         &self,
         class: u16,
@@ -300,8 +300,8 @@ impl Line {
         Some(due.map_or((first, false), |due| (due, true)))
     }
 
-    /// The turn a tenant would get now: the quantum by its weight among those of its class that work
-    /// or wait.
+    /// The turn a tenant would get now: the quantum by its weight within the tenants of its class
+    /// that work or wait.
     pub(super) fn length(&self, container: ContainerId, policy: &LeasePolicy) -> Nanos {
         let Some(own) = self.get(container).map(|own| own.account()) else {
             return policy.shortest;
@@ -322,7 +322,7 @@ impl Line {
     /// Whether tenants and processes are each other's, and the holder is who takes the device.
     ///
     /// # Errors
-    /// The first thing that does not hold, in words.
+    /// The first violated invariant, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
         let takes = |phase: Phase| matches!(phase, Phase::Holding(_) | Phase::Closing(_));

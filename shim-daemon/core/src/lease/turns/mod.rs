@@ -1,17 +1,16 @@
 //! One device's exclusive turns, as a state machine without a clock.
 //!
-//! Give it what happens with [`Schedule::handle`], the time with [`Schedule::advance`] when
-//! [`Schedule::next_timeout`] has come, and carry out what [`Schedule::poll`] says. At most one
-//! tenant holds the device or drains from it; those that do not drain in the bound stay beside it
-//! until they do.
+//! Feed events to [`Schedule::handle`], call [`Schedule::advance`] at [`Schedule::next_timeout`],
+//! and carry out the outputs of [`Schedule::poll`]. At most one tenant holds the device or drains
+//! from it. A tenant that does not drain within the bound runs beside the next until it drains.
 //!
-//! * A turn costs all the time from its grant until the last process has drained: what was denied to
-//!   others, whatever was done with it. A tenant that takes more than its turn owes it (`clock`).
+//! * A turn costs the time from its grant until the last process has drained: the time denied to
+//!   other tenants, used or not. Time beyond the turn is a debt of the tenant (`clock`).
 //! * Higher classes of priority go first, always; an explicit request is kept against them.
 //! * A cap is kept in every window, also alone.
-//! * A holder that has nothing to do gives way at once when somebody wants, and keeps the device
-//!   while nobody does.
-//! * A holder that does not drain holds nobody up for longer than a bound: the next works beside it.
+//! * An idle holder gives way as soon as another tenant wants the device, and keeps it
+//!   otherwise.
+//! * A holder that does not drain delays others for a bounded time: then the next runs beside it.
 
 mod billing;
 mod check;
@@ -44,7 +43,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A device nobody is on.
+    /// A device without tenants.
     pub fn new(policy: LeasePolicy) -> Self {
         Self::with(Nanos::ZERO, policy, 0, Vec::new())
     }
@@ -63,7 +62,7 @@ impl Schedule {
         schedule
     }
 
-    /// Everybody here, and the highest epoch given, for another regime.
+    /// All tenants, and the highest epoch issued, for another regime.
     pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
         self.line.into_guests()
     }
@@ -122,17 +121,17 @@ impl Schedule {
         self.settle();
     }
 
-    /// When `advance` is wanted if nothing happens before.
+    /// When to call `advance` if no event comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.wake
     }
 
-    /// The next thing to do, in order.
+    /// The next output, in order.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// What a tenant's page says.
+    /// The content of a tenant's page.
     pub fn lease(&self, container: ContainerId) -> Option<Lease> {
         self.line.get(container).map(Tenant::said)
     }
@@ -177,7 +176,7 @@ impl Schedule {
         }
     }
 
-    /// Brings everything to where it should be now, and says what changed.
+    /// Brings the state up to date, and outputs the changes.
     fn settle(&mut self) {
         self.line.free_who_is_alone(self.now, &self.policy);
         self.note_caps();

@@ -11,23 +11,23 @@ use crate::lease::terms::LeasePolicy;
 use crate::lease::view::ShareState;
 use crate::time::Nanos;
 
-/// A tenant in the order of its class: by clock, among equals the one whose last turn was longest
+/// A tenant in the order of its class: by clock; among equals the one whose last turn was longest
 /// ago.
 pub(super) type Order = (Reading, Nanos, ContainerId);
 
 /// Where a tenant is in its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Alone and without a cap: nothing is measured.
+    /// Alone and without a cap: no time is measured.
     Free,
     /// Its gates are closed and it has drained.
     Out,
     /// It holds the device.
     Holding(Turn),
-    /// Its gates are closed since then; it drains, and nobody else is let in.
+    /// Its gates are closed since then. It drains, and no other tenant is started.
     Closing(Nanos),
-    /// Its gates are closed since then and it did not drain in the bound: others are let in beside
-    /// it. It is `billed` for what it takes until it owes the most that can be owed.
+    /// Its gates are closed since then and it did not drain within the bound: other tenants are
+    /// started beside it. It is `billed` until its debt reaches the bound.
     Overrun { closed: Nanos, billed: bool },
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Turn {
     /// Its clock at `read`: when the turn began, or later when its weight changed.
     pub(super) from: Reading,
     pub(super) read: Nanos,
-    /// The least it lasts while others wait.
+    /// Its shortest duration while other tenants wait.
     pub(super) length: Nanos,
     /// When its cap's allowance will be used up.
     pub(super) runs_dry: Option<Nanos>,
@@ -56,7 +56,7 @@ pub(super) struct Tenant {
     phase: Phase,
     /// Names its present or last turn.
     epoch: u64,
-    /// What its control page says.
+    /// The content of its control page.
     said: Lease,
     /// How far its virtual time is.
     clock: Reading,
@@ -66,14 +66,14 @@ pub(super) struct Tenant {
     granted: Nanos,
     /// When its last turn ended.
     ended: Nanos,
-    /// Its last turn was cut short, not given up: it may come back a turn behind the mark, which is
-    /// what it lost.
+    /// Its last turn was cut short, not given up. It may return a turn behind the mark, which makes
+    /// up for the loss.
     interrupted: bool,
     /// It waits, and its cap allowed it no turn when that was last looked at.
     throttled: bool,
     /// When it last began to wait.
     asked: Nanos,
-    /// Turns it was given, times it did not drain in the bound, and when that was last told.
+    /// The number of its turns, of missed drain bounds, and the time of the last overrun report.
     turns: u64,
     overruns: u64,
     told: Option<Nanos>,
@@ -98,7 +98,7 @@ impl roster::Tenant for Tenant {
 }
 
 impl Tenant {
-    /// A tenant that comes to a device: closed, and asked for nothing yet.
+    /// A new tenant on a device: closed, without a demand.
     pub(super) fn new(
         (members, account): (Members, ComputeAccount),
         clock: Reading,
@@ -136,7 +136,7 @@ impl Tenant {
         self.epoch
     }
 
-    /// What its control page says.
+    /// The content of its control page.
     pub(super) fn said(&self) -> Lease {
         self.said
     }
@@ -222,7 +222,7 @@ impl Tenant {
         !matches!(self.phase, Phase::Free | Phase::Out)
     }
 
-    /// Whether it counts among those of its class that work or want.
+    /// Whether it is one of the tenants of its class that work or want a turn.
     pub(super) fn is_in_demand(&self) -> bool {
         self.members.waits() || matches!(self.phase, Phase::Holding(_))
     }
@@ -243,14 +243,15 @@ impl Tenant {
         (self.clock, self.granted, container)
     }
 
-    /// In how long its guarantee gives it a turn before any class. `None`: it has none.
+    /// How long until its guarantee gives it a turn before all classes. `None`: it has no
+    /// guarantee.
     pub(super) fn due_in(&self, policy: &LeasePolicy) -> Option<Nanos> {
         let (_, wait) = self.account.guaranteed_turn(policy)?;
         Some(wait)
     }
 
-    /// Lets `time` pass before `now`, of which it is billed for `share`; the mark of its class is at
-    /// `mark`. A debt of one that rests goes with the mark, and fades.
+    /// Lets `time` pass before `now`, of which it is billed for `share`; the mark of its class is
+    /// at `mark`. The debt of a resting tenant moves with the mark, and fades.
     pub(super) fn pass(
         &mut self,
         (now, time): (Nanos, Nanos),
@@ -295,7 +296,7 @@ impl Tenant {
         self.throttled
     }
 
-    /// It wants a turn. Idle time is not saved up; what an interrupted `turn` lacked is not lost.
+    /// It wants a turn. Idle time is not saved up; the rest of an interrupted `turn` is not lost.
     fn ask(&mut self, now: Nanos, turn: Nanos) {
         if self.members.waits() {
             return;
@@ -319,7 +320,7 @@ impl Tenant {
         self.members.begin_turn();
     }
 
-    /// It is alone and nothing binds it.
+    /// It is alone and unbound.
     pub(super) fn set_free(&mut self, epoch: u64) {
         (self.epoch, self.phase) = (epoch, Phase::Free);
     }
@@ -330,7 +331,7 @@ impl Tenant {
         self.members.reopen();
     }
 
-    /// It is told to stop.
+    /// It is ordered to stop.
     pub(super) fn close(&mut self, now: Nanos) {
         self.interrupted = !self.members.is_quiet();
         self.phase = Phase::Closing(now);
@@ -344,7 +345,7 @@ impl Tenant {
         self.account.turn_over(self.interrupted);
     }
 
-    /// It has not drained in the bound. Whether that is to be told, which is not more often than
+    /// It has not drained within the bound. Returns whether to report that: at most once per
     /// `every`.
     pub(super) fn overran(&mut self, (now, closed): (Nanos, Nanos), every: Nanos) -> bool {
         let billed = true;
@@ -357,8 +358,8 @@ impl Tenant {
         self.told = Some(now);
     }
 
-    /// What it owes above the most is forgiven, and if it overran and owes that much it pays no
-    /// more.
+    /// Forgives its debt above the bound. If it overran and its debt is at the bound, it is not
+    /// billed any more.
     pub(super) fn forgive(&mut self, policy: &LeasePolicy) {
         let most = self.mark.after(policy.most_debt, self.account.weight());
         let owes_all = self.clock >= most || self.account.owes_its_cap_all(policy);
@@ -368,7 +369,7 @@ impl Tenant {
         }
     }
 
-    /// Another weight from now on: what it is ahead or behind stays what it is in time.
+    /// Changes the weight. The time by which it is ahead or behind stays the same.
     pub(super) fn reweigh(&mut self, now: Nanos, weight: u64) {
         let (old, mark) = (self.account.weight(), self.mark);
         let (ahead, behind) = (self.clock.since(mark, old), mark.since(self.clock, old));
@@ -379,7 +380,7 @@ impl Tenant {
         }
     }
 
-    /// Other terms; its debt comes with it into another class, whose mark is at `mark`.
+    /// Changes the terms. Its debt moves with it into another class, whose mark is at `mark`.
     pub(super) fn set(
         &mut self,
         now: Nanos,

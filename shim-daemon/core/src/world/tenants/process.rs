@@ -78,7 +78,7 @@ impl Process {
     }
 }
 
-/// What a process takes on a device beside its charges.
+/// A process's memory on a device beside its charges.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct Opened {
     overhead: Bytes,
@@ -87,7 +87,7 @@ pub(in crate::world) struct Opened {
     shown: bool,
     /// When it was set aside for.
     since: Nanos,
-    /// What it presented as its credit after a restart.
+    /// The credit that it presented after a restart.
     presented: Option<Bytes>,
 }
 
@@ -107,7 +107,7 @@ impl Opened {
         self.overhead
     }
 
-    /// What it presented as its credit after a restart.
+    /// The credit that it presented after a restart.
     pub(in crate::world) fn presented(&self) -> Option<Bytes> {
         self.presented
     }
@@ -122,7 +122,7 @@ impl Opened {
         then(self.since) && !self.measured && !self.overhead.is_zero()
     }
 
-    /// What was seen of it before may have been half of it.
+    /// Earlier samples may have shown a half-made context.
     pub(in crate::world) fn measure_anew(&mut self) {
         self.measured = false;
     }

@@ -1,0 +1,31 @@
+//! Pointers that no program should give: under the library the driver answers what it answers alone.
+
+use gpushare_tests::guest::{command, plain};
+use gpushare_tests::{Gpu, Guest, clients};
+
+/// What the client says alone, and under a limit.
+fn said(which: &str) -> [String; 2] {
+    let gpu = Gpu::new("");
+    let program = clients::compile("pointers", &[]);
+    let mut alone = plain(&gpu, &program);
+    alone.arg(which);
+    let mut limited = command(&gpu, &["--mem-limit", "1GiB"]);
+    limited.arg(&program).arg(which);
+    [alone, limited].map(|command| Guest::start(command).finish().silently())
+}
+
+#[test]
+fn what_a_null_makes_wrong_is_not_looked_behind_elsewhere() {
+    let [alone, limited] = said("null");
+    assert_eq!(alone.lines().count(), 4, "{alone}");
+    assert!(alone.lines().all(|line| !line.ends_with(" 0")), "{alone}");
+    assert_eq!(limited, alone);
+}
+
+#[test]
+fn places_for_answers_need_not_be_aligned() {
+    let [alone, limited] = said("odd");
+    assert_eq!(alone.lines().count(), 10, "{alone}");
+    assert!(alone.lines().all(|line| line.ends_with(" 0")), "{alone}");
+    assert_eq!(limited, alone);
+}
