@@ -35,7 +35,7 @@ pub(crate) struct Ground {
     environment: Environment,
     /// The GPUs there are, as tenants number them.
     pub(crate) devices: Vec<Device>,
-    /// Makes containers' names unique.
+    /// Makes tenants' names unique.
     runs: std::cell::Cell<u32>,
 }
 
@@ -84,13 +84,13 @@ impl Ground {
         &self.environment
     }
 
-    /// The name of a tenant's container in one run.
+    /// The name of a tenant's tenant in one run.
     fn container(&self, tenant: &Tenant, run: u32) -> String {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
 
-    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own of those that we
-    /// see.
+    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own among the visible
+    /// ones.
     fn visible(&self, tenant: &Tenant) -> Option<String> {
         let ours = self.environment.get(OsStr::new(VISIBLE));
         let ours = ours.and_then(|ours| ours.to_str()).map(str::to_owned);
@@ -165,7 +165,7 @@ struct Member {
 #[derive(Debug)]
 pub(crate) struct Crew {
     members: Vec<Member>,
-    /// The container of each tenant.
+    /// The tenant of each tenant.
     containers: Vec<String>,
     _jobs: Jobs,
 }
@@ -223,7 +223,7 @@ impl Crew {
         Ok(())
     }
 
-    /// The name of each tenant's container.
+    /// The name of each tenant's tenant.
     pub(crate) fn containers(&self) -> &[String] {
         &self.containers
     }
