@@ -145,6 +145,7 @@ licences() {
 
 step "format" cargo fmt --all --check
 step "words" scripts/check_words.py
+step "links" scripts/check_links.py
 step "files of tests" scripts/check_tests.py
 step "files with unsafe" scripts/check_unsafe.py
 if $quick; then

@@ -10,7 +10,9 @@ mod sync {
     //! Loom's atomics in the place of the gate's.
     use std::cell::Cell;
 
-    pub(super) use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+    pub(super) use loom::sync::atomic::{
+        AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
+    };
 
     thread_local! {
         /// Taken away to see that the model notices. A model's threads are all one thread of the system.
@@ -32,6 +34,8 @@ mod gate {
 #[path = "../src/gate/mirror.rs"]
 #[allow(dead_code, reason = "the model knows no idleness")]
 mod mirror;
+#[path = "../src/gate/ring.rs"]
+mod ring;
 #[path = "../src/gate/word.rs"]
 #[allow(dead_code, reason = "the model uses what closes and what is closed")]
 mod word;
@@ -39,9 +43,10 @@ mod word;
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use mirror::{Act, Facts, Mirror, Stand};
+use ring::{Allowance, Launch, Ring};
 use word::{Record, Word, closed, slow, to};
 
 /// The column that closes.
@@ -59,21 +64,27 @@ struct Launcher {
     device: UnsafeCell<u32>,
 }
 
-impl Gate {
-    fn new(threads: usize) -> Arc<Self> {
-        let launcher = || Launcher {
+impl Launcher {
+    fn new() -> Self {
+        Self {
             record: Record {
                 inside: AtomicU32::new(0),
                 owner: AtomicI32::new(0),
                 count: AtomicU64::new(0),
                 at: AtomicU64::new(0),
                 found: AtomicU64::new(0),
+                ledger: AtomicPtr::new(core::ptr::null_mut()),
             },
             device: UnsafeCell::new(0),
-        };
+        }
+    }
+}
+
+impl Gate {
+    fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self {
             word: Word::of(AtomicU64::new(0)),
-            threads: (0..threads).map(|_| launcher()).collect(),
+            threads: (0..threads).map(|_| Launcher::new()).collect(),
         })
     }
 
@@ -307,4 +318,157 @@ fn no_launch_of_a_thread_that_opens_for_itself_slips_through() {
 #[should_panic(expected = "oncurrent")]
 fn what_was_found_out_before_somebody_opened_would_let_one_through() {
     turns(false);
+}
+
+/// A device whose launches go the short way, and its books.
+struct Shared {
+    word: Word,
+    record: Record,
+    ring: Ring<2>,
+    allowance: Allowance,
+    /// Launches that the books have. Their lock.
+    books: Mutex<u32>,
+    /// What the driver was given, as its thread counts it.
+    made: AtomicU32,
+}
+
+impl Shared {
+    fn new(allowed: u64) -> Arc<Self> {
+        let Launcher { record, .. } = Launcher::new();
+        Arc::new(Self {
+            word: Word::of(AtomicU64::new(slow(COLUMN))),
+            record,
+            ring: Ring::new(),
+            allowance: Allowance::of(AtomicU64::new(allowed)),
+            books: Mutex::new(0),
+            made: AtomicU32::new(0),
+        })
+    }
+
+    /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes from
+    /// the allowance. `false` if it would take the slow way.
+    fn launch(&self, announces: bool) -> bool {
+        let word = self.record.step_in(to(1 << COLUMN), false, &self.word);
+        let mut goes = false;
+        if word & closed(COLUMN) == 0 {
+            let launch = Launch { of: 0, at: 0 };
+            if announces {
+                if let Some(number) = self.ring.announce(launch) {
+                    goes = self.allowance.takes(1);
+                    if goes {
+                        self.made.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.ring.ended(number, goes);
+                }
+            } else if self.allowance.takes(1) {
+                goes = true;
+                self.made.fetch_add(1, Ordering::Relaxed);
+                if let Some(number) = self.ring.announce(launch) {
+                    self.ring.ended(number, true);
+                }
+            }
+        }
+        self.record.step_out();
+        goes
+    }
+
+    /// Takes the books' lock, as `Column::lock` does: the launches they have, and whether one is
+    /// just being made. It gives `again` to launches when it is done.
+    fn look(&self, again: u64) -> (u32, bool) {
+        let mut books = self.books.lock().unwrap();
+        self.allowance.revoke();
+        let launching = self.ring.take_out(|_| *books += 1).is_some();
+        let seen = (*books, launching);
+        if again > 0 {
+            self.allowance.grant(again);
+        }
+        seen
+    }
+}
+
+/// A look that says nothing is under way, while launches go on: whatever was made is in the books or
+/// seen to be on its way, and nothing more is made until there is an allowance again.
+fn looks(announces: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let shared = Shared::new(3);
+        let launching = Arc::clone(&shared);
+        let launching = loom::thread::spawn(move || {
+            (0..2).filter(|_| launching.launch(announces)).count() as u32
+        });
+        let (known, on_its_way) = shared.look(0);
+        let made = shared.made.load(Ordering::Relaxed);
+        assert!(made <= known + u32::from(on_its_way), "one was not seen");
+        let went = launching.join().unwrap();
+        assert_eq!(shared.look(0), (went, false), "each is entered once");
+    });
+}
+
+#[test]
+fn no_launch_is_made_that_whoever_takes_the_books_does_not_see() {
+    looks(true);
+}
+
+#[test]
+#[should_panic(expected = "one was not seen")]
+fn a_launch_announced_after_it_took_from_the_allowance_would_be_missed() {
+    looks(false);
+}
+
+#[test]
+fn what_is_granted_again_beside_launches_is_entered_once() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Shared::new(0);
+        let launching = Arc::clone(&shared);
+        let launching =
+            loom::thread::spawn(move || (0..3).filter(|_| launching.launch(true)).count() as u32);
+        for _ in 0..2 {
+            shared.look(4);
+        }
+        let went = launching.join().unwrap();
+        assert_eq!(shared.look(0), (went, false));
+    });
+}
+
+#[test]
+fn a_closed_and_quiet_gate_leaves_nothing_out_of_the_books() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Shared::new(3);
+        let launching = Arc::clone(&shared);
+        let launching =
+            loom::thread::spawn(move || (0..2).filter(|_| launching.launch(true)).count() as u32);
+        shared.word.change(0, closed(COLUMN));
+        fence(Ordering::SeqCst);
+        while shared.record.may_submit_to(COLUMN) {
+            loom::thread::yield_now();
+        }
+        // Nobody is inside: what is in the books now is all, until it opens.
+        let (known, on_its_way) = shared.look(0);
+        assert!(!on_its_way);
+        let went = launching.join().unwrap();
+        assert_eq!(known, went, "a launch slipped through");
+    });
+}
+
+#[test]
+fn a_launch_left_by_a_jump_is_dropped_and_the_next_is_not() {
+    loom::model(|| {
+        let shared = Shared::new(9);
+        let launch = Launch { of: 1, at: 7 };
+        shared.ring.announce(launch).unwrap();
+        assert!(shared.look(0).1, "it may still come");
+        shared.ring.abandon();
+        assert!(shared.ring.announce(launch).is_some_and(|number| {
+            shared.ring.ended(number, true);
+            true
+        }));
+        shared.ring.abandon();
+        assert_eq!(shared.look(0), (1, false));
+        assert!(shared.ring.is_empty());
+    });
 }

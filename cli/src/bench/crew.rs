@@ -35,7 +35,7 @@ pub(crate) struct Ground {
     environment: Environment,
     /// The GPUs there are, as tenants number them.
     pub(crate) devices: Vec<Device>,
-    /// Makes tenants' names unique.
+    /// Makes the tenants' names unique.
     runs: std::cell::Cell<u32>,
 }
 
@@ -84,8 +84,8 @@ impl Ground {
         &self.environment
     }
 
-    /// The name of a tenant's tenant in one run.
-    fn container(&self, tenant: &Tenant, run: u32) -> String {
+    /// The name of a tenant's container in one run.
+    fn name(&self, tenant: &Tenant, run: u32) -> String {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
 
@@ -108,7 +108,7 @@ impl Ground {
         let own = artefacts::own_executable()?;
         let mut command = Command::new(&own);
         if let Some(daemon) = self.daemon {
-            let name = self.container(tenant, run);
+            let name = self.name(tenant, run);
             command.args([
                 "run", "--daemon", daemon, "--gpu", &self.gpu, "--name", &name,
             ]);
@@ -165,8 +165,8 @@ struct Member {
 #[derive(Debug)]
 pub(crate) struct Crew {
     members: Vec<Member>,
-    /// The tenant of each tenant.
-    containers: Vec<String>,
+    /// The name under which each tenant is registered.
+    names: Vec<String>,
     _jobs: Jobs,
 }
 
@@ -175,14 +175,14 @@ impl Crew {
     pub(crate) fn start(ground: &Ground, tenants: &[Tenant]) -> Result<Self, Failure> {
         let run = ground.runs.get();
         ground.runs.set(run + 1);
-        let containers = tenants.iter().map(|tenant| ground.container(tenant, run));
+        let names = tenants.iter().map(|tenant| ground.name(tenant, run));
         let jobs = Jobs::of(tenants)?;
         let more: Vec<_> = (0..tenants.len())
             .map(|at| jobs.arguments(tenants, at))
             .collect();
         let mut crew = Self {
             members: Vec::new(),
-            containers: containers.collect(),
+            names: names.collect(),
             _jobs: jobs,
         };
         for (at, tenant) in tenants.iter().enumerate() {
@@ -223,9 +223,9 @@ impl Crew {
         Ok(())
     }
 
-    /// The name of each tenant's tenant.
-    pub(crate) fn containers(&self) -> &[String] {
-        &self.containers
+    /// The name of each tenant's container.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The log of each process on each of its GPUs, by tenant.

@@ -221,7 +221,7 @@ impl Bench<'_> {
         let before = self.look();
         clock::sleep_until(span.to);
         let after = self.look();
-        let containers = crew.containers().to_vec();
+        let names = crew.names().to_vec();
         let logs = crew.finish(Duration::ZERO)?;
         let gpus = experiment.gpus();
         let outcomes = gpus.iter().map(|gpu| {
@@ -234,7 +234,7 @@ impl Bench<'_> {
                     .filter(move |(at, log)| (*at, log.gpu) == (tenant, *gpu))
             };
             let turns =
-                |at: &usize| turns::between(&before.turns, &after.turns, &containers[*at], device);
+                |at: &usize| turns::between(&before.turns, &after.turns, &names[*at], device);
             Measured {
                 experiment: Experiment {
                     tenants: here

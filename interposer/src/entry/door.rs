@@ -72,6 +72,8 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 /// - `#[first]`: `cuInit` ([`enter_first`](crate::entry::enter_first));
 /// - `#[gate]`: a launch. While everything is free the driver is called from the exported function
 ///   itself, where nothing of ours can panic, and the arguments stay where they are;
+/// - `#[kernel]`: that for the most frequent one, which also tries the short way beside other tenants
+///   ([`gate::beside`](crate::gate::beside));
 /// - `#[graph]`: that while no graph allocates, else as without;
 /// - `#[wait]`: a wait of the program's. The driver is called from the exported function where
 ///   nothing is to be learnt from it;
@@ -92,6 +94,7 @@ macro_rules! hooks {
     };
     (@gates [gate]) => { true };
     (@gates [graph]) => { true };
+    (@gates [kernel]) => { true };
     (@gates $other:tt) => { false };
     (@row $mode:tt $($name:ident)*) => {
         &[$($crate::entry::Hook {
@@ -138,6 +141,21 @@ macro_rules! hooks {
             $crate::entry::hooks!(@slot $name);
             $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
             $crate::entry::hooks!(@fast $fast, [$($arg),*])
+        });
+    };
+    (@export [kernel] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
+        $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
+            $crate::entry::hooks!(@slot $name);
+
+            // By itself: what it keeps costs a launch that is alone nothing.
+            // SAFETY: as the exported function.
+            #[inline(never)]
+            unsafe extern "C" fn slowly($($arg: $ty),*) -> $ret {
+                $crate::entry::hooks!(@slowly [$($arg: $ty),*] [$ret] $how $body $name);
+                $crate::entry::hooks!(@beside [$($arg),*] $name)
+            }
+
+            $crate::entry::hooks!(@fast true, [$($arg),*])
         });
     };
     (@export [seen] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
@@ -219,6 +237,27 @@ macro_rules! hooks {
         }
         // SAFETY: the same call.
         unsafe { slowly($($arg),*) }
+    }};
+    // Through the gate beside other tenants: a kernel, its shape, its stream, and two more.
+    (@beside [$kernel:ident, $gx:ident, $gy:ident, $gz:ident, $bx:ident, $by:ident, $bz:ident, $shared:ident,
+        $stream:ident, $params:ident, $extra:ident] $name:ident) => {{
+        let frame = $crate::guest::frames::Frame::new();
+        let key = $crate::gate::Key::kernel($kernel, [$gx, $gy, $gz, $bx, $by, $bz, $shared]);
+        let stream = if const { $crate::entry::is_twin(stringify!($name)) } {
+            $crate::driver::ordered::Ordered::per_thread($stream)
+        } else {
+            $crate::driver::ordered::Ordered::legacy($stream)
+        };
+        if let Some(real) = SLOT.known()
+            && let Some(going) = $crate::gate::beside(&frame, stream, key)
+        {
+            // SAFETY: the program's call, passed on as it came.
+            let answer = unsafe { real($kernel, $gx, $gy, $gz, $bx, $by, $bz, $shared, $stream, $params, $extra) };
+            going.ended(answer);
+            return answer;
+        }
+        // SAFETY: the same call.
+        unsafe { slowly($kernel, $gx, $gy, $gz, $bx, $by, $bz, $shared, $stream, $params, $extra) }
     }};
     // Of the exported function's type, so that its call is a jump.
     (@slowly [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {

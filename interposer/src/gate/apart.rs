@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::CUcontext;
 
-use super::{awaited, column, drain};
+use super::{awaited, column, drain, ledger};
 use crate::driver::ordered::Ordered;
 use crate::driver::streams;
 use crate::gate::column::Column;
@@ -128,6 +128,7 @@ pub(super) fn waits(lane: &Lane) -> bool {
 /// Modules have been unloaded, or this is a forked child: handles of functions may be given again.
 pub(crate) fn forget() {
     ERA.fetch_add(1, Ordering::Relaxed);
+    ledger::changed();
 }
 
 /// Something that takes long, and is no work of the multiprocessors, is about to go into `stream`:
@@ -152,6 +153,7 @@ pub(crate) fn comes(stream: Ordered, later: bool) {
     }
     if later {
         WAITING.add(tag_of_lane(&lane));
+        ledger::changed();
     }
 }
 
@@ -185,6 +187,7 @@ pub(crate) fn made_to_wait(stream: Ordered) {
         let lane = drain::lane_of(here.handle, stream.handle(), per_thread);
         WAITING.add(tag_of_lane(&lane));
     }
+    ledger::changed();
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 //! noted; and for ever where others than the program's threads may record it: another process, or a
 //! graph. Whoever waits for an event that is recorded meanwhile learns nothing. Why: ADR 64.
 //!
-//! No lock of ours is held while the driver is called.
+//! No lock of ours is held while the driver is called. The locks here are taken in the bodies of
+//! hooks only: a signal handler that interrupts one is found to be inside our own code, and its
+//! calls go straight to the driver (`frames::enter`). So no thread waits for a lock that it holds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,7 +5,7 @@
 //! which opens late cannot cross.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gpushare_cuda_abi::cuda::CUcontext;
@@ -13,14 +13,16 @@ use gpushare_protocol::page::MAX_DEVICES;
 use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::Turn;
 
+mod books;
 mod looking;
 mod marking;
 mod telling;
 mod yielding;
 
-use super::{Quiet, drain};
+use super::{Quiet, drain, ledger};
 use crate::driver::streams;
 use crate::gate::estimate::Expected;
+use crate::gate::ledger::{Ledger, Named, Open, Rules};
 use crate::gate::marks::{Asker, Mark, Relaxed};
 use crate::gate::mirror::{Act, Facts, Mirror, Stand};
 use crate::gate::report::{Report, Words};
@@ -29,6 +31,7 @@ use crate::gate::window::{Answer, BATCH_AGE, Bounds, Lane, Op, Sample, Window};
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
+use books::Books;
 use looking::Spares;
 pub(super) use marking::Timing;
 use telling::is_shared;
@@ -49,6 +52,8 @@ pub(super) struct Column {
     pausing: AtomicU64,
     /// Rises when somebody who waits for an empty device is to look; for those who do.
     emptied: AtomicU32,
+    /// What launches may do without the lock; nothing while somebody has it.
+    open: Open,
     inner: Mutex<Inner>,
 }
 
@@ -60,6 +65,11 @@ pub(super) struct Inner {
     pub(super) bounds: Bounds,
     /// What the daemon says of this device, while it gives the turns.
     page: Option<&'static ControlDevice>,
+    rules: Rules,
+    /// Ledgers whose launches go to this device, and what is just being launched by their threads:
+    /// how many, and expected nanoseconds.
+    ledgers: Vec<&'static Ledger>,
+    launching: (u32, u64),
     /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
     slice: u64,
     /// Work of another tenant may be running on the device.
@@ -129,12 +139,23 @@ pub(super) fn of(index: usize) -> Option<&'static Column> {
     all().get(index)
 }
 
+/// The calling thread launches on this device now, and on no other one without a lock.
+pub(super) fn only(this: &Column) {
+    if let Some(ledger) = ledger::known()
+        && let Some(other) = ledger.device().filter(|other| *other != this.index)
+        && let Some(other) = of(other)
+    {
+        other.lock().release(ledger);
+    }
+}
+
 impl Column {
     fn new(index: usize) -> Self {
         Self {
             index,
             pausing: AtomicU64::new(0),
             emptied: AtomicU32::new(0),
+            open: Open::new(),
             inner: Mutex::new(Inner {
                 window: Window::default(),
                 mirror: Mirror::default(),
@@ -143,6 +164,9 @@ impl Column {
                     deadline: u64::MAX,
                 },
                 page: None,
+                rules: Rules::default(),
+                ledgers: Vec::new(),
+                launching: (0, 0),
                 slice: 0,
                 contended: false,
                 slices: Slices::default(),
@@ -161,8 +185,15 @@ impl Column {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The device's books, with all that was launched without them.
+    pub(super) fn lock(&self) -> Books<'_> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.open.revoke();
+        inner.gather();
+        Books {
+            column: self,
+            inner,
+        }
     }
 
     /// A thread has left its launch by a jump: what it submitted, if it did, was not noted.
@@ -215,7 +246,7 @@ impl Column {
     }
 
     fn admitted(&self, inner: &mut Inner, now: u64, key: u64, expected: Expected) -> Told {
-        inner.slices.admitted(expected.ns);
+        inner.slices.admitted(1, expected.ns);
         if !inner.report.is_pending() {
             self.settle(inner, now);
         }
@@ -250,7 +281,15 @@ impl Column {
     }
 
     /// Notes a launch that the driver took, and puts a mark behind it where one belongs.
-    pub(super) fn note(&self, lane: Lane, op: Op, timing: Option<Timing>) {
+    /// The next of its kind, as it was `named` and found to be in `era`, may go without being asked
+    /// about.
+    pub(super) fn note(
+        &'static self,
+        lane: Lane,
+        op: Op,
+        timing: Option<Timing>,
+        named: Option<(Named, u64)>,
+    ) {
         let now = clock::now();
         let (wants_mark, fills) = {
             let mut inner = self.lock();
@@ -260,6 +299,9 @@ impl Column {
             wants_mark |= lane.thread != 0 && !streams::can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
             let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
+            if let Some((named, era)) = named {
+                inner.remember(self, named, era, lane, op);
+            }
             (wants_mark, fills)
         };
         if let Some(timing) = timing {
@@ -351,14 +393,17 @@ impl Column {
 
     /// The state of the work under way, as far as it matters now.
     fn facts(&self, turn: &Turn) -> Facts {
-        let stand = self.lock().mirror.stand();
+        let (stand, stands) = {
+            let inner = self.lock();
+            (inner.mirror.stand(), inner.mirror.stands())
+        };
         let inside = match stand {
             Stand::Closing => self.quiet(),
             _ => Quiet::No,
         };
         let quiet = inside != Quiet::No;
         if quiet {
-            self.mark_all();
+            self.mark_all(stands);
         } else if stand == Stand::Open {
             self.glance(turn);
             self.mark_tails(turn);

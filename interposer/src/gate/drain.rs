@@ -11,12 +11,13 @@ use gpushare_cuda_abi::cuda::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUcontext, CUresult, CUstream,
 };
 
-use super::{Key, Passage, Place, apart, awaited, thread};
+use super::{Key, Passage, Place, apart, awaited, ledger, thread};
 use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::ordered::Ordered;
 use crate::gate::column::{self, Column, Timing, Told};
 use crate::gate::estimate::Expected;
+use crate::gate::ledger::Named;
 use crate::gate::window::{Lane, Op};
 use crate::guest::clock;
 use crate::guest::exit;
@@ -37,6 +38,8 @@ struct Admitted {
     key: u64,
     expected: Expected,
     timing: Option<Timing>,
+    /// As the program named it, and since when that is what it is.
+    named: Option<(Named, u64)>,
 }
 
 thread_local! {
@@ -57,6 +60,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
         return Ticket(None);
     };
     let key = number(place.key);
+    let era = ledger::era();
     // Work that does not end may wait for what is launched here.
     let mut end = None;
     loop {
@@ -81,6 +85,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
                     timing: (go.timed && !apart::is_first(&lane, key))
                         .then(|| column.time(lane))
                         .flatten(),
+                    named: Named::of(place.ordered(), key).map(|named| (named, era)),
                 }));
             }
             Told::Wait(pause) => {
@@ -124,13 +129,16 @@ pub(crate) fn submitted(ticket: Ticket, answer: CUresult) {
             key,
             expected,
             timing,
+            named,
         } = admitted;
+        column::only(column);
         let op = Op {
+            count: 1,
             key,
             expected,
             waits: !apart::launched(&lane, key),
         };
-        column.note(lane, op, timing);
+        column.note(lane, op, timing, named);
     } else {
         admitted.taken_back();
     }
@@ -148,6 +156,7 @@ impl Admitted {
 
 /// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
 pub(crate) fn context_going(context: CUcontext) {
+    ledger::changed();
     for column in column::all() {
         column.context_going(context);
     }
@@ -158,6 +167,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
     }
+    ledger::changed();
     if gone {
         awaited::context_gone(context);
     }
@@ -165,6 +175,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
 
 /// A stream is about to be destroyed: the driver finishes in its own time what it holds.
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
+    ledger::changed();
     if let Some(column) = column::of(here.device.index()) {
         column.stream_going(lane_of(here.handle, stream, false));
     }
@@ -172,6 +183,7 @@ pub(crate) fn stream_going(here: Here, stream: CUstream) {
 
 /// Nothing marks the stream any more; its handle may soon be another's.
 pub(crate) fn stream_gone(stream: CUstream) {
+    ledger::changed();
     for column in column::all() {
         column.stream_gone(stream);
     }
@@ -179,6 +191,7 @@ pub(crate) fn stream_gone(stream: CUstream) {
 
 /// A green context is about to be destroyed: the driver finishes in its own time what its default stream holds.
 pub(crate) fn green_going(green: &Green) {
+    ledger::changed();
     let primary = contexts::of(green.primary);
     if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
         column.stream_going(Lane::of_green(green));
@@ -187,6 +200,7 @@ pub(crate) fn green_going(green: &Green) {
 
 /// A stream is about to capture.
 pub(crate) fn capture_begins(here: Here, stream: Ordered) {
+    ledger::changed();
     if let Some(column) = column::of(here.device.index()) {
         let lane = lane_of(here.handle, stream.handle(), stream.is_per_thread());
         column.capture_begins(lane);
@@ -240,7 +254,8 @@ pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) ->
 }
 
 /// A key as a number that is not 0. Addresses are even, so what is not one does not collide with one.
-fn number(key: Key) -> u64 {
+#[inline(always)]
+pub(super) fn number(key: Key) -> u64 {
     match key {
         Key::Kernel(hash) => hash | 1 << 63,
         Key::Graph(address) => address as u64 | 1 << 63,

@@ -37,8 +37,9 @@ struct Entry {
     key: u64,
     /// Nanoseconds of one operation.
     mean: u64,
-    /// Operations so far.
+    /// Operations so far, and those since the last one that was to be timed.
     ops: u32,
+    untimed: u32,
     /// Lessons by batches.
     seen: u8,
     /// Times by events, and where the next one goes.
@@ -51,6 +52,15 @@ struct Entry {
 impl Entry {
     fn is_known(&self) -> bool {
         self.seen >= LEARNED || self.taken >= LEARNED
+    }
+
+    /// One operation in so many is timed, after the first ones.
+    fn timed_every(&self) -> u32 {
+        if self.taken < LEARNED {
+            TIMED_SOON
+        } else {
+            TIMED
+        }
     }
 
     /// Whether what it takes is known exactly by events.
@@ -123,10 +133,11 @@ impl Service {
 }
 
 impl Mix {
-    /// Adds an operation of `key`.
-    pub(super) fn add(&mut self, key: u64, Expected { ns, known }: Expected) {
+    /// Adds so many operations of `key`.
+    pub(super) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
+        let ns = ns.saturating_mul(number.into());
         self.has_unknown |= !known;
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(number);
         self.ns = self.ns.saturating_add(ns);
         let place = self
             .kinds
@@ -135,7 +146,7 @@ impl Mix {
         match place {
             Some((known, count)) => {
                 *known = key;
-                *count += 1;
+                *count += number;
             }
             None => self.others_ns = self.others_ns.saturating_add(ns),
         }
@@ -221,10 +232,23 @@ impl Estimates {
     /// An operation of `key` is submitted: whether it is to be timed by events.
     pub(super) fn submit(&mut self, key: u64) -> bool {
         let entry = self.entry(key);
-        let (ops, taken) = (entry.ops, entry.taken);
-        entry.ops = ops.wrapping_add(1);
-        let every = if taken < LEARNED { TIMED_SOON } else { TIMED };
-        ops < LEARNED.into() || ops.is_multiple_of(every)
+        let timed = entry.ops < LEARNED.into() || entry.untimed >= entry.timed_every() - 1;
+        entry.untimed = if timed { 0 } else { entry.untimed + 1 };
+        entry.ops = entry.ops.saturating_add(1);
+        timed
+    }
+
+    /// So many operations of `key` were submitted without being asked about.
+    pub(super) fn submitted(&mut self, key: u64, count: u32) {
+        let entry = self.entry(key);
+        entry.untimed = entry.untimed.saturating_add(count);
+        entry.ops = entry.ops.saturating_add(count);
+    }
+
+    /// How many more operations of `key` are not to be timed.
+    pub(super) fn untimed(&mut self, key: u64) -> u32 {
+        let entry = self.entry(key);
+        (entry.timed_every() - 1).saturating_sub(entry.untimed)
     }
 
     /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work

@@ -19,6 +19,7 @@ mod cap;
 mod column;
 pub(crate) mod drain;
 mod estimate;
+mod ledger;
 mod left;
 #[cfg(test)]
 mod litmus;
@@ -31,6 +32,7 @@ mod place;
 mod queue;
 mod records;
 mod report;
+mod ring;
 mod slices;
 mod sync;
 mod thread;
@@ -46,8 +48,10 @@ use std::time::Duration;
 use gpushare_cuda_abi::cuda::CUresult;
 use gpushare_protocol::page::MAX_DEVICES;
 
+use crate::driver::ordered::Ordered;
 use crate::guest::frames::{self, Frame};
 use crate::guest::{barrier, clock, exit, futex};
+pub(crate) use ledger::Going;
 pub(crate) use passage::Passage;
 pub(crate) use place::{Key, Place, Work};
 use records::Records;
@@ -148,6 +152,7 @@ fn was_left(record: &Record, here: u64) -> bool {
     let left = frames::is_gone(record.at.load(Ordering::Relaxed), here);
     if left {
         // What it submitted, if it did, was not noted.
+        ledger::abandon(record);
         column::all().iter().for_each(column::Column::was_left);
         record.step_out();
     }
@@ -287,6 +292,13 @@ pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
     GATE.fast(frame)
 }
 
+/// Steps inside if other tenants share the device, and the launch is of a kind that the thread has
+/// launched before. `None`: it takes the slow way.
+#[inline(always)]
+pub(crate) fn beside(frame: &Frame, stream: Ordered, key: Key) -> Option<Going> {
+    ledger::go(stream, drain::number(key), frame.address())
+}
+
 /// A call of this thread's does not take the slow way after all.
 #[cold]
 pub(crate) fn stepped_aside() {
@@ -301,6 +313,14 @@ pub(crate) fn stepped_aside() {
 pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUresult {
     if exit::is_leaving() {
         return call();
+    }
+    if let Work::One(stream, key) = work {
+        let frame = Frame::new();
+        if let Some(going) = beside(&frame, *stream, *key) {
+            let answer = call();
+            going.ended(answer);
+            return answer;
+        }
     }
     passage::pass(&GATE, work, &mut call)
 }

@@ -27,8 +27,9 @@ impl Key {
     #[inline]
     pub(crate) fn kernel(function: CUfunction, shape: [u32; 7]) -> Self {
         let mut hash = function.0.addr() as u64;
-        for number in shape {
-            hash = (hash ^ u64::from(number)).wrapping_mul(MIX).rotate_left(29);
+        let [a, b, c, d, e, f, shared] = shape.map(u64::from);
+        for numbers in [a | b << 32, c | d << 32, e | f << 32, shared] {
+            hash = (hash ^ numbers).wrapping_mul(MIX).rotate_left(29);
         }
         Self::Kernel(hash)
     }
@@ -60,6 +61,17 @@ pub(crate) struct Place {
     pub(crate) column: usize,
     /// What is launched.
     pub(crate) key: Key,
+}
+
+impl Place {
+    /// Its stream, as the function understands it.
+    pub(super) fn ordered(&self) -> Ordered {
+        if self.per_thread {
+            Ordered::per_thread(self.stream)
+        } else {
+            Ordered::legacy(self.stream)
+        }
+    }
 }
 
 /// A launch as its hook sees it.

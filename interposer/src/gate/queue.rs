@@ -49,12 +49,14 @@ impl Lane {
 /// A run is learned from once what it took is known to one part in so many.
 const CLOSE: u64 = 24;
 
-/// One operation.
+/// Operations of one kind, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Op {
+    /// How many.
+    pub(super) count: u32,
     /// What is launched.
     pub(super) key: u64,
-    /// What it counts for.
+    /// What one counts for.
     pub(super) expected: Expected,
     /// It waits for something else than the device: what it takes until it is complete teaches
     /// nothing.
@@ -167,14 +169,14 @@ impl<M> Queue<M> {
         self.unmarked.ns.saturating_add(marked)
     }
 
-    /// Adds operation `number`, submitted at `now`.
+    /// Adds operations up to `number`, submitted at `now`.
     pub(super) fn push(&mut self, now: u64, number: u64, op: Op) {
         if self.unmarked.count == 0 {
             self.since = now;
         }
         self.last = number;
         self.unmarked.waited |= op.waits;
-        self.unmarked.add(op.key, op.expected);
+        self.unmarked.add(op.key, op.expected, op.count);
     }
 
     /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.

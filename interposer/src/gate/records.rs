@@ -11,6 +11,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use crate::gate::ledger;
 use crate::gate::word::Record;
 
 /// Records beside the link in one page.
@@ -78,6 +79,7 @@ impl Records {
             })
         });
         if let Some(record) = found {
+            ledger::abandon(record);
             record.step_out();
             return Some(record);
         }

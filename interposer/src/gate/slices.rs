@@ -77,6 +77,15 @@ impl Slices {
         self.count == 0 || has_room || now < self.spared_until
     }
 
+    /// How much goes without further questions (ns).
+    pub(super) fn room(&self, now: u64, slice: u64) -> u64 {
+        match self.full {
+            Some(_) => 0,
+            None if now < self.spared_until => u64::MAX,
+            None => slice.saturating_sub(self.used),
+        }
+    }
+
     /// A slice did not end in time, or nobody could know when it does: launches go on.
     pub(super) fn overran(&mut self, now: u64) {
         (self.used, self.count) = (0, 0);
@@ -88,10 +97,10 @@ impl Slices {
         }
     }
 
-    /// A launch goes that is expected to take so long (ns).
-    pub(super) fn admitted(&mut self, ns: u64) {
+    /// So many launches go that are expected to take so long together (ns).
+    pub(super) fn admitted(&mut self, count: u32, ns: u64) {
         self.used = self.used.saturating_add(ns);
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(count.into());
     }
 
     /// It was not made after all.
@@ -118,7 +127,7 @@ mod tests {
     fn launch(slices: &mut Slices, now: u64, ns: u64) -> bool {
         let goes = slices.ask(now, SLICE, ns, slices.used).is_none();
         if goes {
-            slices.admitted(ns);
+            slices.admitted(1, ns);
         }
         goes
     }
@@ -150,7 +159,7 @@ mod tests {
     #[test]
     fn a_waiting_launch_is_told_when_all_should_end_and_when_it_goes_on() {
         let mut slices = Slices::default();
-        slices.admitted(SLICE);
+        slices.admitted(1, SLICE);
         let full = slices.ask(MS, SLICE, SLICE, 400 * US);
         assert_eq!(
             full,
@@ -170,7 +179,7 @@ mod tests {
         );
         assert_eq!(slices.ask(6 * MS, SLICE, SLICE, 0), None);
         slices.emptied();
-        slices.admitted(20 * MS);
+        slices.admitted(1, 20 * MS);
         let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
         assert_eq!(long.limit, 41 * MS, "twice what it should take");
         slices.rest();
@@ -180,7 +189,7 @@ mod tests {
 
     /// Fills a slice and waits in vain.
     fn strikes(slices: &mut Slices, now: u64) {
-        slices.admitted(SLICE);
+        slices.admitted(1, SLICE);
         assert!(slices.ask(now, SLICE, SLICE, 0).is_some());
         assert!(slices.ask(now + STUCK, SLICE, SLICE, 0).is_none());
     }
@@ -190,7 +199,7 @@ mod tests {
         let mut slices = Slices::default();
         (0..3).for_each(|at| strikes(&mut slices, at * 10 * MS));
         let until = 25 * MS + SPARED;
-        slices.admitted(SLICE);
+        slices.admitted(1, SLICE);
         assert!(slices.ask(until - 1, SLICE, SLICE, 0).is_none());
         assert!(!slices.fills(until - 1, SLICE, SLICE));
         assert!(slices.ask(until, SLICE, SLICE, 0).is_some());
@@ -204,7 +213,7 @@ mod tests {
             strikes(&mut slices, at * 10 * MS);
             strikes(&mut slices, at * 10 * MS);
             slices.emptied();
-            slices.admitted(SLICE);
+            slices.admitted(1, SLICE);
             assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
             slices.emptied();
         }
@@ -214,7 +223,7 @@ mod tests {
     fn a_rest_between_is_no_overrun() {
         let mut slices = Slices::default();
         for at in 0..20 {
-            slices.admitted(SLICE);
+            slices.admitted(1, SLICE);
             assert!(slices.ask(at * 10 * MS, SLICE, SLICE, 0).is_some());
             slices.rest();
         }

@@ -14,7 +14,7 @@ pub(super) use crate::gate::queue::{Lane, Op, Sample};
 use crate::gate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
-pub(super) const BATCH_OPS: u32 = 64;
+pub(super) const BATCH_OPS: u32 = 128;
 /// Nanoseconds between marks.
 pub(super) const BATCH_AGE: u64 = 5_000_000;
 
@@ -29,7 +29,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// Whether the gate is open for one operation only.
-    fn is_step(self) -> bool {
+    pub(super) fn is_step(self) -> bool {
         self.window == Turn::STEP
     }
 }
@@ -102,14 +102,15 @@ impl<M> Window<M> {
         self.full = false;
     }
 
-    /// An operation that was admitted was submitted to `lane`. `true` if a mark belongs behind it.
+    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind them.
     pub(super) fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
-        self.refused(op.expected.ns);
+        let ns = op.expected.ns.saturating_mul(op.count.into());
+        self.put_back(op.count, ns);
         self.last_submitted = now;
         self.unpaid_from.get_or_insert(now);
         self.busy_until = self.busy_until.max(now);
-        self.total = self.total.saturating_add(op.expected.ns);
-        self.submitted += 1;
+        self.total = self.total.saturating_add(ns);
+        self.submitted += u64::from(op.count);
         let number = self.submitted;
         let queue = self.queue(lane, now);
         queue.push(now, number, op);
@@ -131,6 +132,37 @@ impl<M> Window<M> {
     /// An operation of `key` is submitted: whether it is to be timed by events.
     pub(super) fn is_timed(&mut self, key: u64) -> bool {
         self.estimates.submit(key)
+    }
+
+    /// Operations were submitted to `lane` without having been admitted.
+    pub(super) fn came(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) {
+        self.estimates.submitted(op.key, op.count);
+        let ns = op.expected.ns.saturating_mul(op.count.into());
+        self.set_aside(op.count, ns);
+        let _ = self.submitted(now, bounds, lane, op);
+    }
+
+    /// How many more operations of `key` may come without being asked about.
+    pub(super) fn untimed(&mut self, key: u64) -> u32 {
+        self.estimates.untimed(key)
+    }
+
+    /// How many nanoseconds may come without being asked about, and for how long (ns), at `now`:
+    /// until a mark is due, or what is under way should be looked at.
+    pub(super) fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
+        let is_batch = |queue: &Queue<M>| queue.unmarked.count >= BATCH_OPS;
+        if self.full || self.is_half_full(bounds) || self.queues.iter().any(is_batch) {
+            return None;
+        }
+        let unmarked = self.queues.iter().filter(|queue| queue.unmarked.count > 0);
+        let (most, oldest) = unmarked.fold((0, now), |(most, oldest), queue| {
+            (queue.unmarked.ns.max(most), queue.since.min(oldest))
+        });
+        let all = self.total.saturating_add(self.reserved.1);
+        let room = (bounds.window / 2).saturating_sub(all);
+        let room = room.min((bounds.window / 4).saturating_sub(most));
+        let age = oldest.saturating_add(BATCH_AGE).saturating_sub(now);
+        (room > 0 && age > 0).then_some((room, age))
     }
 
     /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches

@@ -38,6 +38,7 @@ fn submit(
     let Expected { known, .. } = window.expected(bounds, key);
     let op = Op {
         key,
+        count: 1,
         expected: Expected { ns, known },
         waits: false,
     };

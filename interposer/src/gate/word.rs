@@ -5,7 +5,9 @@
 //! can make every thread pass a barrier (`membarrier`); where it cannot, [`FENCED`] stands in the word and sends every launch the slow way,
 //! which has a barrier of its own.
 
-use crate::gate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence, light_barrier};
+use crate::gate::sync::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence, light_barrier,
+};
 
 /// Columns the word has bits for.
 pub(super) const COLUMNS: usize = 16;
@@ -77,6 +79,8 @@ pub(super) struct Record {
     pub(super) at: AtomicU64,
     /// The frame of a call that found its thread inside already, 0 if it knows that by now.
     pub(super) found: AtomicU64,
+    /// What its thread launches the short way, null for nothing yet. It stays with the record.
+    pub(super) ledger: AtomicPtr<()>,
 }
 
 /// What [`Record::step_in`] shows for a thread that submits to these columns (a bit each).

@@ -1,9 +1,90 @@
 //! The clock that the daemon's deadlines are told by (std's `Instant` hides the number that processes
-//! share).
+//! share), and the processor's own counter beside it.
+//!
+//! # Safety
+//! `unsafe` reads a counter that every processor of these architectures has.
+#![allow(unsafe_code, reason = "the processor's counter")]
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::guest::sys;
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn now() -> u64 {
     sys::monotonic()
+}
+
+/// The processor's counter: a few nanoseconds to read, where the clock takes tens. What a tick is
+/// worth is measured ([`measure_ticks`]). It is good for when to look again, not for what is billed.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: takes nothing; every processor has it.
+    let ticks = unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    let ticks = {
+        let ticks: u64;
+        // SAFETY: reads the virtual counter, which the system leaves readable for its own clock.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack));
+        }
+        ticks
+    };
+    ticks
+}
+
+/// Ticks in 2^20 ns, as last measured; 0 while that is unknown.
+static RATE: AtomicU64 = AtomicU64::new(0);
+/// Where the measurement began: ticks, and nanoseconds or 0.
+static BEGAN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The shortest and the longest time that a measurement takes (ns): the clock's own cost, and so
+/// that a counter whose pace has changed is soon known.
+const MEASURED: (u64, u64) = (1_000_000, 1_000_000_000);
+
+/// Measures what a tick is worth, against the time `now`. Called time and again.
+pub(crate) fn measure_ticks(now: u64) {
+    let ticks = ticks();
+    let [first, since] = [0, 1].map(|at: usize| BEGAN[at].load(Ordering::Relaxed));
+    let time = now.saturating_sub(since);
+    if since > 0 && time >= MEASURED.0 {
+        let rate = (u128::from(ticks.saturating_sub(first)) << 20) / u128::from(time);
+        RATE.store(u64::try_from(rate).unwrap_or(0), Ordering::Relaxed);
+    }
+    if since == 0 || time >= MEASURED.1 {
+        BEGAN[0].store(ticks, Ordering::Relaxed);
+        BEGAN[1].store(now, Ordering::Relaxed);
+    }
+}
+
+/// Ticks in so many nanoseconds. `None` while that is unknown.
+pub(crate) fn ticks_in(ns: u64) -> Option<u64> {
+    let rate = RATE.load(Ordering::Relaxed);
+    let ticks = (u128::from(ns) * u128::from(rate)) >> 20;
+    (rate > 0).then(|| u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
+/// Nanoseconds in so many ticks; 0 while that is unknown.
+pub(crate) fn ns_in(ticks: u64) -> u64 {
+    let rate = u128::from(RATE.load(Ordering::Relaxed));
+    let ns = (u128::from(ticks) << 20).checked_div(rate).unwrap_or(0);
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_worth_what_the_clock_says() {
+        measure_ticks(now());
+        let (first, began) = (ticks(), now());
+        while now() - began < 20 * MEASURED.0 {
+            core::hint::spin_loop();
+        }
+        measure_ticks(now());
+        let (took, said) = (now() - began, ns_in(ticks() - first));
+        assert!(said.abs_diff(took) <= took / 10, "{said} of {took}");
+        let back = ns_in(ticks_in(1_000_000).unwrap());
+        assert!(back.abs_diff(1_000_000) <= 1_000, "{back}");
+    }
 }

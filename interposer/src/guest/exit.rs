@@ -73,5 +73,12 @@ pub(crate) fn is_ours() {
 /// Whether the calling thread may not call the driver any more.
 #[inline]
 pub(crate) fn forbids() -> bool {
-    is_leaving() && OURS.get()
+    is_leaving() && is_this_ours()
+}
+
+// By itself, so that a call which is not forbidden does not look for the variable.
+#[cold]
+#[inline(never)]
+fn is_this_ours() -> bool {
+    OURS.get()
 }

@@ -12,7 +12,7 @@ use crate::entry::lists::{Count, InSlice};
 use crate::gate::{self, Key, Work};
 
 hooks! {
-    #[gate]
+    #[kernel]
     fn cuLaunchKernel | cuLaunchKernel_ptsz(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
         -> CUresult = |call, of| {

@@ -72,7 +72,7 @@ fn longest_turn(weight: u16, others: &[u16]) -> f64 {
 
 impl Watch {
     /// A tenant arrived: from now on its service is compared with all others'.
-    fn add(&mut self, machine: &Machine, container: ContainerId, tenant: &Tenant, weights: &[u16]) {
+    fn add(&mut self, machine: &Machine, id: ContainerId, tenant: &Tenant, weights: &[u16]) {
         let weight = f64::from(tenant.weight);
         let turn = longest_turn(tenant.weight, weights).max(SHORTEST);
         let longest = tenant.longest as f64 * 1e3;
@@ -80,12 +80,12 @@ impl Watch {
         let since = self
             .known
             .keys()
-            .map(|other| (*other, (had(container), had(*other))))
+            .map(|other| (*other, (had(id), had(*other))))
             .collect();
         // A window and one kernel may be added; while it overruns, other tenants run beside it.
         let ahead = turn + 2.0 * longest + 5e6;
         self.known.insert(
-            container,
+            id,
             Known {
                 weight,
                 ahead,
@@ -161,18 +161,18 @@ proptest! {
         let mut dying = Vec::new();
         // With another tenant registered no tenant is free, so no queue is deeper than a window.
         machine.start(99, 500, Compute::default(), Program::Sleeps);
-        for (place, (container, tenant)) in (1..).zip(&tenants).enumerate() {
+        for (place, (id, tenant)) in (1..).zip(&tenants).enumerate() {
             let wait = Nanos::millis(tenant.comes) - machine.now;
             machine.watch(wait, |machine| watch.check(machine));
             let longest = Nanos::micros(tenant.longest);
             let length = if tenant.mixed { Length::Mixed(Nanos::micros(5), longest) } else { Length::Fixed(longest) };
             // 1 to 9 percent each: together below the whole, so that the request is the weight.
-            let at = machine.start(container, 500, request(tenant.weight), Program::Deep(length));
+            let at = machine.start(id, 500, request(tenant.weight), Program::Deep(length));
             let mut others = weights.clone();
             others.remove(place);
-            watch.add(&machine, ContainerId(container), tenant, &others);
+            watch.add(&machine, ContainerId(id), tenant, &others);
             if tenant.dies {
-                dying.push((at, ContainerId(container)));
+                dying.push((at, ContainerId(id)));
             }
         }
         machine.watch(Nanos::millis(1500), |machine| watch.check(machine));

@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// Whether a handle means a default stream, of which each context has one.
-pub(super) fn is_default(stream: CUstream) -> bool {
+pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
 }
 

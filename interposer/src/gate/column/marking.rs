@@ -189,11 +189,15 @@ impl Column {
         self.lock().look(clock::now());
     }
 
-    /// The gate has been closed and nobody is inside: puts a mark behind everything that may be under way.
-    pub(super) fn mark_all(&self) {
+    /// The gate had been closed when the mirror said `stands`, and nobody was inside: puts a mark
+    /// behind everything that may be under way.
+    pub(super) fn mark_all(&self, stands: u64) {
         let unseen = {
             let mut inner = self.lock();
-            inner.window.nobody_inside();
+            // A thread that waited may have opened meanwhile, and be inside.
+            if inner.mirror.stands() == stands {
+                inner.nobody_inside();
+            }
             // What could not be marked is tried again, but not while marks are on their way already.
             let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
             inner.unseen && due

@@ -1,13 +1,13 @@
 //! What the daemon is shown of a device's work, and what the page says of it since the gate thread
 //! last looked.
 
-use std::sync::atomic::Ordering;
+use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 use gpushare_protocol::page::control::ControlDevice;
-use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
 use super::{Column, Inner, PAUSE, Stand, WINDOW};
 use crate::account;
+use crate::gate::ledger::Rules;
 use crate::gate::waits_at;
 
 /// Times that work which came while nothing bound is tried to be marked before it is let be.
@@ -96,10 +96,11 @@ impl Inner {
             self.window.contends(now, false);
             return;
         };
-        self.slice = page.slice.load(Ordering::Relaxed);
-        self.contended = page.contended.load(Ordering::Relaxed) != 0;
+        self.rules = Rules::of(page);
+        self.slice = self.rules.slice;
+        self.contended = self.rules.contended != 0;
         self.window.contends(now, self.contended);
-        let window = page.window.load(Ordering::Relaxed);
+        let window = self.rules.window;
         self.bounds.window = if window == 0 { WINDOW } else { window };
     }
 

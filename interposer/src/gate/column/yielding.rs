@@ -48,6 +48,11 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
+    /// Whether somebody may sleep without looking.
+    pub(super) fn any(&self) -> bool {
+        self.slept != self.awake
+    }
+
     /// A sleep that should have ended at `planned` ended at `now`.
     fn woke(&mut self, planned: u64, now: u64) {
         // One that was woken, or began so late that it never slept, says nothing.
@@ -177,7 +182,7 @@ impl Column {
     /// the lock held, but few wait for it.
     pub(super) fn wake_sleeper(&self, inner: &mut Inner) {
         let sleepers = &mut inner.sleepers;
-        if sleepers.slept == sleepers.awake {
+        if !sleepers.any() {
             return;
         }
         self.emptied.fetch_add(1, Ordering::AcqRel);

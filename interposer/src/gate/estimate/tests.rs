@@ -6,7 +6,7 @@ fn batch(ops: &[(u64, u64)]) -> Mix {
     let mut mix = Mix::default();
     for (key, ns) in ops {
         let known = true;
-        mix.add(*key, Expected { ns: *ns, known });
+        mix.add(*key, Expected { ns: *ns, known }, 1);
     }
     mix
 }
@@ -113,7 +113,24 @@ fn the_first_three_operations_of_a_key_are_timed_and_then_one_in_256() {
             timed
         })
         .collect();
-    assert_eq!(timed, [0, 1, 2, 256, 512, 768]);
+    assert_eq!(timed, [0, 1, 2, 258, 514, 770]);
+}
+
+#[test]
+fn operations_that_nobody_asked_about_count_towards_the_next_timed_one() {
+    let mut estimates = Estimates::default();
+    (0..3).for_each(|_| {
+        assert!(estimates.submit(7));
+        estimates.sample(7, 80_000, true);
+    });
+    assert_eq!(estimates.untimed(7), 255);
+    estimates.submitted(7, 200);
+    assert_eq!(estimates.untimed(7), 55);
+    assert_eq!((0..55).filter(|_| estimates.submit(7)).count(), 0);
+    assert_eq!(estimates.untimed(7), 0);
+    assert!(estimates.submit(7));
+    estimates.submitted(7, 9_000);
+    assert_eq!(estimates.untimed(7), 0, "it is overdue");
 }
 
 #[test]

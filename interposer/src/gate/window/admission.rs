@@ -29,7 +29,7 @@ impl<M> Window<M> {
         let all = self.total.saturating_add(self.reserved.1);
         let is_plain = bounds.deadline == u64::MAX && !bounds.is_step() && !self.full;
         if is_plain && all.saturating_add(expected) <= half {
-            return self.reserve(expected);
+            return self.go(expected);
         }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
@@ -50,14 +50,19 @@ impl<M> Window<M> {
         if self.full {
             return Answer::Wait(self.pause(left - half));
         }
-        self.reserve(expected)
+        self.go(expected)
     }
 
-    fn reserve(&mut self, expected: u64) -> Answer {
+    fn go(&mut self, expected: u64) -> Answer {
         self.began = true;
-        self.reserved.0 += 1;
-        self.reserved.1 = self.reserved.1.saturating_add(expected);
+        self.set_aside(1, expected);
         Answer::Go
+    }
+
+    /// So many operations that are expected to take so long together are about to be submitted.
+    pub(in crate::gate) fn set_aside(&mut self, count: u32, expected: u64) {
+        self.reserved.0 = self.reserved.0.saturating_add(count);
+        self.reserved.1 = self.reserved.1.saturating_add(expected);
     }
 
     /// Until one should look again, when `excess` nanoseconds too much are under way.
@@ -69,7 +74,12 @@ impl<M> Window<M> {
 
     /// An operation that was admitted for `ns` was not submitted after all.
     pub(in crate::gate) fn refused(&mut self, ns: u64) {
-        self.reserved.0 = self.reserved.0.saturating_sub(1);
+        self.put_back(1, ns);
+    }
+
+    /// So many that were set aside are not any more.
+    pub(in crate::gate) fn put_back(&mut self, count: u32, ns: u64) {
+        self.reserved.0 = self.reserved.0.saturating_sub(count);
         self.reserved.1 = self.reserved.1.saturating_sub(ns);
     }
 }

@@ -1,0 +1,156 @@
+//! The device's books while somebody has their lock: what was launched without it is entered when
+//! the lock is taken, and how much may be launched without it again is worked out when it is given
+//! back. Why: ADR 76.
+
+use core::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+
+use gpushare_protocol::page::control::ControlDevice;
+use gpushare_protocol::page::lease::NO_DEADLINE;
+
+use super::{Column, Inner, Lane, Op, PAUSE, Stand, clock, streams};
+use crate::gate::estimate::Expected;
+use crate::gate::ledger::{self, Entry, Ledger, Named};
+
+/// The books, and their lock.
+#[derive(Debug)]
+pub(in crate::gate) struct Books<'a> {
+    pub(super) column: &'a Column,
+    pub(super) inner: MutexGuard<'a, Inner>,
+}
+
+impl Deref for Books<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Books<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Books<'_> {
+    fn drop(&mut self) {
+        if let Some((ns, until, page)) = self.inner.allowance() {
+            self.column.open.grant(ns, until, page, self.inner.rules);
+        }
+    }
+}
+
+impl Inner {
+    /// Enters what was launched without the lock.
+    pub(super) fn gather(&mut self) {
+        let (count, ns) = core::mem::take(&mut self.launching);
+        self.window.put_back(count, ns);
+        if self.ledgers.iter().all(|ledger| ledger.is_empty()) {
+            return;
+        }
+        let (now, ticks) = (clock::now(), clock::ticks());
+        let Self {
+            window,
+            slices,
+            bounds,
+            ledgers,
+            launching,
+            ..
+        } = self;
+        for ledger in ledgers {
+            let under_way = ledger.take_out(|entry: Entry, count| {
+                let at = now.saturating_sub(clock::ns_in(ticks.saturating_sub(entry.at)));
+                slices.admitted(count, entry.ns.saturating_mul(count.into()));
+                window.came(at, *bounds, entry.lane, op(&entry, count));
+            });
+            if let Some(entry) = under_way {
+                window.set_aside(1, entry.ns);
+                launching.0 += 1;
+                launching.1 = launching.1.saturating_add(entry.ns);
+            }
+        }
+    }
+
+    /// Nobody is inside: what was admitted and never heard of again does not count.
+    pub(super) fn nobody_inside(&mut self) {
+        self.ledgers.iter().for_each(|ledger| ledger.abandon());
+        self.gather();
+        self.window.nobody_inside();
+    }
+
+    /// How much may be launched without the lock (ns), and until when (ticks): as long as a launch
+    /// would be admitted, would change nothing that others are told of, and no mark is due. Only
+    /// where tenants share the device.
+    fn allowance(&self) -> Option<(u64, u64, &'static ControlDevice)> {
+        let page = self.page?;
+        let is_shared = self.bounds.deadline == NO_DEADLINE && !self.bounds.is_step();
+        let is_plain = self.mirror.stand() == Stand::Open
+            && !self.mirror.is_idle()
+            && self.report.is_pending()
+            && !self.sleepers.any();
+        if !(is_shared && is_plain) || self.ledgers.is_empty() {
+            return None;
+        }
+        let now = clock::now();
+        clock::measure_ticks(now);
+        let (mut room, mut age) = self.window.open(now, self.bounds)?;
+        if self.slice > 0 && self.contended {
+            room = room.min(self.slices.room(now, self.slice));
+        }
+        if self.window.has_marks() {
+            let pauses = self.looked.saturating_add(PAUSE).saturating_sub(now);
+            age = age.min(self.window.left(now).max(pauses));
+        }
+        let until = clock::ticks().saturating_add(clock::ticks_in(age)?);
+        (room > 0).then_some((room, until, page))
+    }
+
+    /// A launch was made: the next ones like it may go without the lock.
+    pub(super) fn remember(
+        &mut self,
+        column: &'static Column,
+        named: Named,
+        era: u64,
+        lane: Lane,
+        of: Op,
+    ) {
+        let can_mark = lane.thread == 0 || streams::can_mark_all();
+        let Some(ledger) = ledger::mine() else { return };
+        if !can_mark || of.waits || !of.expected.known || self.page.is_none() {
+            return;
+        }
+        if ledger.bind(column.index, &column.open) {
+            self.ledgers.push(ledger);
+        }
+        if ledger.device() == Some(column.index) {
+            let fuel = self.window.untimed(of.key);
+            let entry = Entry {
+                lane,
+                key: of.key,
+                ns: of.expected.ns,
+                at: 0,
+            };
+            ledger.remember(named, era, &entry, fuel);
+        }
+    }
+
+    /// The ledger's thread goes to another device now.
+    pub(super) fn release(&mut self, ledger: &'static Ledger) {
+        if ledger.release() {
+            self.ledgers.retain(|other| !core::ptr::eq(*other, ledger));
+        }
+    }
+}
+
+fn op(entry: &Entry, count: u32) -> Op {
+    Op {
+        count,
+        key: entry.key,
+        expected: Expected {
+            ns: entry.ns,
+            known: true,
+        },
+        waits: false,
+    }
+}

@@ -1,0 +1,161 @@
+//! What a thread launched without the device's lock, until somebody with that lock enters it into
+//! the device's books. Atomics only, so that a model can check the shipped code.
+//!
+//! Only its thread adds, one launch after another, before it calls the driver; only whoever holds
+//! the device's lock takes out. How much may be launched so is an [`Allowance`] of the device. A
+//! launch is announced in its ring first and takes from the allowance then; whoever looks takes the
+//! allowance away first and reads the rings then. So a launch that is not seen by the reader finds
+//! no allowance, and is not made this way.
+
+use crate::gate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// What became of a launch, in the lowest bits of [`Slot::what`].
+const LAUNCHING: u32 = 0;
+const MADE: u32 = 1;
+const NOT_MADE: u32 = 2;
+const STATES: u32 = 2;
+
+/// One launch.
+#[derive(Debug)]
+struct Slot {
+    /// When it was announced, in ticks.
+    at: AtomicU64,
+    /// What it is of, as the thread numbers it, and what became of it.
+    what: AtomicU32,
+}
+
+/// The launches of one thread.
+#[derive(Debug)]
+pub(super) struct Ring<const SLOTS: usize> {
+    /// Launches announced and taken out so far.
+    head: AtomicU64,
+    tail: AtomicU64,
+    slots: [Slot; SLOTS],
+}
+
+/// A launch as it is taken out: what it is of, and when it was announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    pub(super) of: u32,
+    pub(super) at: u64,
+}
+
+impl<const SLOTS: usize> Ring<SLOTS> {
+    /// An empty one.
+    pub(super) fn new() -> Self {
+        let slot = |_| Slot {
+            at: AtomicU64::new(0),
+            what: AtomicU32::new(0),
+        };
+        Self {
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            slots: core::array::from_fn(slot),
+        }
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the lowest bits are enough"
+    )]
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[number as usize % SLOTS]
+    }
+
+    /// Announces a launch; [`ended`](Self::ended) follows with what is returned. `None` if there is
+    /// no room. For its thread.
+    #[inline(always)]
+    pub(super) fn announce(&self, launch: Launch) -> Option<u64> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= SLOTS as u64 {
+            return None;
+        }
+        let slot = self.slot(head);
+        slot.at.store(launch.at, Ordering::Relaxed);
+        slot.what
+            .store(launch.of << STATES | LAUNCHING, Ordering::Relaxed);
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        Some(head)
+    }
+
+    /// The launch `number` was made, or not. For its thread.
+    #[inline(always)]
+    pub(super) fn ended(&self, number: u64, made: bool) {
+        let what = &self.slot(number).what;
+        let state = if made { MADE } else { NOT_MADE };
+        let of = what.load(Ordering::Relaxed) >> STATES;
+        what.store(of << STATES | state, Ordering::Release);
+    }
+
+    /// Whether all that was announced has been taken out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
+    }
+
+    /// Takes out in their order what was made. What is just being launched stays, and is returned.
+    /// For one at a time, who has taken the allowance away.
+    pub(super) fn take_out(&self, mut made: impl FnMut(Launch)) -> Option<Launch> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        while tail != self.head.load(Ordering::Acquire) {
+            let slot = self.slot(tail);
+            let what = slot.what.load(Ordering::Acquire);
+            let launch = Launch {
+                of: what >> STATES,
+                at: slot.at.load(Ordering::Relaxed),
+            };
+            match what & ((1 << STATES) - 1) {
+                LAUNCHING => return Some(launch),
+                MADE => made(launch),
+                _ => {}
+            }
+            tail = tail.wrapping_add(1);
+            self.tail.store(tail, Ordering::Release);
+        }
+        None
+    }
+
+    /// What is just being launched was left by a jump, or its thread has died: it is not waited for.
+    pub(super) fn abandon(&self) {
+        let head = self.head.load(Ordering::Acquire);
+        if head != self.tail.load(Ordering::Acquire) {
+            let what = &self.slot(head.wrapping_sub(1)).what;
+            let seen = what.load(Ordering::Acquire);
+            if seen & ((1 << STATES) - 1) == LAUNCHING {
+                let dropped = seen | NOT_MADE;
+                let _ = what.compare_exchange(seen, dropped, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// How much may be launched on a device without its lock, in expected nanoseconds.
+#[derive(Debug)]
+pub(super) struct Allowance(AtomicU64);
+
+impl Allowance {
+    /// None.
+    pub(super) const fn of(none: AtomicU64) -> Self {
+        Self(none)
+    }
+
+    /// Takes `ns` from it. `false` if there would be no room for one more such launch: the last one
+    /// of an allowance is made with the lock.
+    #[inline(always)]
+    pub(super) fn takes(&self, ns: u64) -> bool {
+        // Both a full barrier between the announcement and what others then see, and an order with
+        // those who take it away.
+        let before = self.0.fetch_sub(ns, Ordering::AcqRel).cast_signed();
+        before >= ns.saturating_mul(2).cast_signed()
+    }
+
+    /// Takes it away. What was announced by those who had some of it is seen from now on.
+    pub(super) fn revoke(&self) {
+        self.0.swap(0, Ordering::AcqRel);
+    }
+
+    /// From now on so much may be launched.
+    pub(super) fn grant(&self, ns: u64) {
+        self.0.store(ns, Ordering::Release);
+    }
+}

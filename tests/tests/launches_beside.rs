@@ -1,0 +1,121 @@
+//! Launches beside other tenants take no lock: whatever happens to their threads, streams and
+//! contexts meanwhile, none is forgotten. A gate that closes is drained only when the last of them is
+//! complete, and what is said to be completed is what the software GPU's books say.
+
+use std::sync::atomic::Ordering;
+
+use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
+use gpushare_protocol::wire::Request;
+use gpushare_tests::{Dealer, Gpu, Guest};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// A turn of a device that another tenant works on too.
+fn shared(epoch: u64, state: LeaseState) -> Turn {
+    Turn {
+        word: LeaseWord::new(epoch, state),
+        deadline: NO_DEADLINE,
+        window: 8 * MS,
+        idle_after: 20 * MS,
+        contended: true,
+        ..Turn::default()
+    }
+}
+
+/// A program whose kernels of 20 us in stream 1 are known.
+fn known(dealer: &Dealer) -> Guest {
+    dealer.deal(&shared(1, LeaseState::Open));
+    let mut guest = dealer.client("turns").started();
+    for _ in 0..20 {
+        launches(&mut guest, 20);
+        assert_eq!(guest.ask("sync 1"), "sync 0");
+    }
+    guest
+}
+
+fn launches(guest: &mut Guest, count: u32) {
+    let launched = guest.ask(&format!("launch {count} {}", 20 * US));
+    assert_eq!(launched, "launch 0");
+}
+
+/// Closes, and shows that all is complete once that is said; then opens again.
+#[track_caller]
+fn is_drained(gpu: &Gpu, dealer: &Dealer, guest: &mut Guest, epoch: u64) {
+    dealer.deal(&shared(epoch, LeaseState::Closed));
+    dealer.hears(&Request::Drained { column: 0, epoch });
+    let served = gpu.served();
+    assert_eq!(guest.ask("query 1"), "query 0", "all of it is done");
+    assert_eq!(gpu.served(), served);
+    dealer.deal(&shared(epoch + 1, LeaseState::Open));
+}
+
+#[test]
+fn a_gate_that_closes_in_the_midst_of_known_launches_waits_for_all() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = known(&dealer);
+    for epoch in 1..40 {
+        let many = u32::try_from(epoch).unwrap();
+        launches(&mut guest, 3 + (7 * many) % 120);
+        is_drained(&gpu, &dealer, &mut guest, epoch);
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn nothing_is_forgotten_of_threads_streams_and_contexts_that_are_gone() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = known(&dealer);
+    let mut epoch = 1;
+    for _ in 0..3 {
+        for command in [
+            "threads 6",
+            "contexts 4",
+            "fork",
+            "capture 3",
+            "cancel",
+            "reset",
+        ] {
+            launches(&mut guest, 30);
+            let word = command.split(' ').next().expect("a word");
+            let mode = if word == "capture" { 0 } else { 20 * US };
+            let answer = guest.ask(&format!("{command} {mode}"));
+            match word {
+                // The driver does not begin anew in a child.
+                "fork" => assert!(answer.starts_with("fork "), "{answer}"),
+                "capture" => assert_eq!(answer, "capture 3 0"),
+                _ => assert_eq!(answer, format!("{word} 0")),
+            }
+            launches(&mut guest, 30);
+            is_drained(&gpu, &dealer, &mut guest, epoch);
+            epoch += 1;
+        }
+    }
+    guest.finish().silently();
+}
+
+#[test]
+fn what_is_launched_without_the_lock_is_counted_as_the_books_do() {
+    let gpu = Gpu::new("");
+    let dealer = Dealer::start(&gpu);
+    let mut guest = known(&dealer);
+    let service = || {
+        let line = dealer.usage().line(0, 0).expect("the first slot");
+        line.service.load(Ordering::Relaxed)
+    };
+    let before = (service(), gpu.served());
+    for _ in 0..100 {
+        launches(&mut guest, 90);
+        assert_eq!(guest.ask("sync 1"), "sync 0");
+    }
+    let (said, served) = (service() - before.0, gpu.served() - before.1);
+    assert!(served >= 9_000 * 20 * US, "{served}");
+    let apart = said.abs_diff(served);
+    assert!(
+        apart <= served / 20,
+        "{said} ns are said, {served} were served"
+    );
+    guest.finish().silently();
+}
