@@ -84,7 +84,7 @@ impl Ground {
         &self.environment
     }
 
-    /// The name of a tenant's container in one run.
+    /// The registered name of a tenant in one run.
     fn name(&self, tenant: &Tenant, run: u32) -> String {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
@@ -223,7 +223,7 @@ impl Crew {
         Ok(())
     }
 
-    /// The name of each tenant's container.
+    /// The registered name of each tenant.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
