@@ -34,9 +34,6 @@ mod gate {
     pub(crate) use crate::sync;
 }
 
-#[path = "../src/gate/mirror.rs"]
-#[allow(dead_code, reason = "the model knows no idleness")]
-mod mirror;
 #[path = "../src/gate/ring.rs"]
 mod ring;
 #[path = "../src/gate/word.rs"]
@@ -48,10 +45,10 @@ mod word;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
+use gpushare_pacing::mirror::{Act, Facts, Mirror, Stand};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
-use mirror::{Act, Facts, Mirror, Stand};
 use ring::{Allowance, Launch, Ring};
 use word::{Record, Word, closed, slow, to};
 

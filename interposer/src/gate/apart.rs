@@ -16,7 +16,7 @@ use crate::driver::ordered::Ordered;
 use crate::driver::streams;
 use crate::gate::column::Column;
 use crate::gate::marks::Relaxed;
-use crate::gate::window::Lane;
+use gpushare_pacing::window::Lane;
 
 /// Places of a set.
 const WAYS: usize = 4;

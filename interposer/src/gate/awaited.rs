@@ -26,10 +26,10 @@ use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::ordered::Ordered;
 use crate::driver::streams;
-use crate::gate::window::Lane;
 use crate::guest::clock;
 use crate::guest::fork::ForkLocal;
 use events::{Before, Covers, Events};
+use gpushare_pacing::window::Lane;
 
 static EVENTS: ForkLocal<Mutex<Events>> = ForkLocal::new();
 /// The streams that wait for the legacy stream of their context, and it for them.
@@ -287,7 +287,9 @@ impl Covers {
         match self {
             Self::Lane(known) => lane == known,
             Self::Context(context) => lane.context == context.0.addr(),
-            Self::Green(green) => *lane == Lane::of_green(green) || green::owns(green, lane.stream),
+            Self::Green(green) => {
+                *lane == drain::lane_of_green(green) || green::owns(green, lane.stream)
+            }
             Self::Blocking(context) => waits_for_legacy(*context, lane),
         }
     }

@@ -17,13 +17,13 @@ use crate::driver::contexts::{self, Here};
 use crate::driver::green::{self, Green};
 use crate::driver::ordered::Ordered;
 use crate::gate::column::{self, Column, Timing, Told};
-use crate::gate::estimate::Expected;
 use crate::gate::ledger::Named;
-use crate::gate::window::{Lane, Op};
 use crate::guest::clock;
 use crate::guest::exit;
 use crate::guest::futex::Bed;
 use crate::session::Notice;
+use gpushare_pacing::estimate::Expected;
+use gpushare_pacing::window::{Lane, Op};
 
 /// How long the gate thread may show no sign of life, or an open device have no room (ns), before
 /// waiting launches continue.
@@ -200,7 +200,7 @@ pub(crate) fn green_going(green: &Green) {
     ledger::changed();
     let primary = contexts::of(green.primary);
     if let Some(column) = primary.and_then(|here| column::of(here.device.index())) {
-        column.stream_going(Lane::of_green(green));
+        column.stream_going(lane_of_green(green));
     }
 }
 
@@ -237,13 +237,18 @@ fn is_default(stream: CUstream) -> bool {
     stream.is_null() || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD
 }
 
+/// The default stream of a green context, as the window knows it.
+pub(super) fn lane_of_green(green: &Green) -> Lane {
+    Lane::of_green(green.primary.0.addr(), green.converted.0.addr())
+}
+
 /// The lane of a stream as the program names it.
 pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) -> Lane {
     if is_default(stream)
         && let Some(green) = green::current()
         && green.primary == context
     {
-        return Lane::of_green(&green);
+        return lane_of_green(&green);
     }
     let is_threads = stream == CU_STREAM_PER_THREAD || (stream.is_null() && per_thread);
     let stream = if is_threads {

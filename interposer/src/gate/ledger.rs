@@ -27,9 +27,9 @@ use super::{GATE, tls};
 use crate::driver::ordered::Ordered;
 use crate::driver::{calls, streams};
 use crate::gate::ring::{Allowance, Launch, Ring};
-use crate::gate::window::{BATCH_OPS, Lane};
 use crate::gate::word::{self, FENCED, NOT_READY, Record};
 use crate::guest::clock;
+use gpushare_pacing::window::{BATCH_OPS, Lane};
 
 /// Launches of a thread that the books do not have yet: as many as get one mark.
 const SLOTS: usize = BATCH_OPS as usize;

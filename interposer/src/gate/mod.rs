@@ -18,31 +18,20 @@
 
 pub(crate) mod apart;
 pub(crate) mod awaited;
-mod cap;
 mod column;
 pub(crate) mod drain;
-mod estimate;
 mod ledger;
 mod left;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod marks;
-mod mirror;
-#[cfg(test)]
-mod mirror_tests;
 mod passage;
 mod place;
-mod queue;
 mod records;
-mod report;
 mod ring;
-mod slices;
 mod sync;
 mod thread;
 mod tls;
-mod window;
-#[cfg(test)]
-mod window_tests;
 pub(crate) mod word;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

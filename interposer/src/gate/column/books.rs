@@ -9,8 +9,8 @@ use gpushare_protocol::page::control::ControlDevice;
 use gpushare_protocol::page::lease::NO_DEADLINE;
 
 use super::{Column, Inner, Lane, Op, PAUSE, Stand, clock, streams};
-use crate::gate::estimate::Expected;
 use crate::gate::ledger::{self, Entry, Ledger, Named};
+use gpushare_pacing::estimate::Expected;
 
 /// The books, and their lock.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gpushare_cuda_abi::cuda::{CU_STREAM_LEGACY, CUcontext, CUstream};
 
-use super::{Column, Inner, clock, streams};
+use super::{Column, Inner, clock, drain, streams};
 use crate::driver::green;
 use crate::gate::marks::{self, Behind, Mark, Put, Relaxed};
-use crate::gate::mirror::Stand;
-use crate::gate::window::{BATCH_AGE, Lane};
+use gpushare_pacing::mirror::Stand;
+use gpushare_pacing::window::{BATCH_AGE, Lane};
 
 /// An operation that is timed: the event before it.
 #[derive(Debug)]
@@ -236,7 +236,10 @@ impl Column {
             done &= !matches!(self.mark_blindly(lane), Known::Nothing);
         }
         for green in green::all_in(context) {
-            done &= !matches!(self.mark_blindly(Lane::of_green(&green)), Known::Nothing);
+            done &= !matches!(
+                self.mark_blindly(drain::lane_of_green(&green)),
+                Known::Nothing
+            );
         }
         done
     }

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Column, Inner, Relaxed, Stand, clock};
-use crate::gate::slices::Full;
 use crate::guest::exit;
 use crate::guest::frames;
 use crate::guest::futex;
 use crate::guest::nap::Exact;
+use gpushare_pacing::slices::Full;
 
 /// How long after the expected end the first check is (ns): marks are passed a little later than
 /// the work before them.

@@ -2,8 +2,8 @@
 
 use gpushare_protocol::page::lease::Turn;
 
-use crate::gate::estimate::Expected;
-use crate::gate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Op, Window};
+use crate::estimate::Expected;
+use crate::window::{Answer, BATCH_AGE, BATCH_OPS, Bounds, Lane, Op, Window};
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;

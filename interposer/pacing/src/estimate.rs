@@ -30,7 +30,7 @@ const TIMED: u32 = 256;
 /// The same while too few times are known, because some could not be taken.
 const TIMED_SOON: u32 = 16;
 /// Different keys of one batch that are told apart; the time of others moves no mean.
-pub(super) const KINDS: usize = 8;
+pub(crate) const KINDS: usize = 8;
 
 /// The record of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,11 +52,13 @@ struct Entry {
 }
 
 impl Entry {
+    #[inline]
     fn is_known(&self) -> bool {
         self.seen >= LEARNED || self.taken >= LEARNED
     }
 
     /// One operation in so many is timed, after the first ones.
+    #[inline]
     fn timed_every(&self) -> u32 {
         if self.taken < LEARNED {
             TIMED_SOON
@@ -83,52 +85,65 @@ impl Entry {
 
 /// The table. Empty until the first lesson.
 #[derive(Debug, Default)]
-pub(super) struct Estimates {
+pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
 }
 
 /// The expected duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expected {
+pub struct Expected {
     /// Nanoseconds.
-    pub(super) ns: u64,
+    pub ns: u64,
     /// Whether it was measured often enough to be believed.
-    pub(super) known: bool,
+    pub known: bool,
 }
 
 /// The composition of a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mix {
+pub(crate) struct Mix {
     kinds: [(u64, u32); KINDS],
     /// Operations.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     pub(super) count: u32,
     /// Their expected duration together.
     pub(super) ns: u64,
+=======
+    pub(crate) count: u32,
+    /// What they were expected to take together.
+    pub(crate) ns: u64,
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
     /// Whether there is one among them that little is known of.
-    pub(super) has_unknown: bool,
+    pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     pub(super) waited: bool,
     /// The expected duration of kinds that are not told apart.
+=======
+    pub(crate) waited: bool,
+    /// What those of kinds that are not told apart were expected to take.
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
     others_ns: u64,
 }
 
 /// What completed work takes alone, by estimate (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Service {
+pub struct Service {
     /// Of kinds that were measured.
-    pub(super) measured: u64,
+    pub measured: u64,
     /// Of others.
-    pub(super) guessed: u64,
+    pub guessed: u64,
 }
 
 impl Service {
+    #[inline]
     fn of(ns: u64, known: bool) -> Self {
         let (measured, guessed) = if known { (ns, 0) } else { (0, ns) };
         Self { measured, guessed }
     }
 
     /// Adds another part.
-    pub(super) fn add(&mut self, other: Self) {
+    #[inline]
+    pub fn add(&mut self, other: Self) {
         self.measured = self.measured.saturating_add(other.measured);
         self.guessed = self.guessed.saturating_add(other.guessed);
     }
@@ -136,7 +151,8 @@ impl Service {
 
 impl Mix {
     /// Adds so many operations of `key`.
-    pub(super) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
+    #[inline]
+    pub(crate) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
         let ns = ns.saturating_mul(number.into());
         self.has_unknown |= !known;
         self.count = self.count.saturating_add(number);
@@ -155,7 +171,7 @@ impl Mix {
     }
 
     /// Takes over what another batch is made of.
-    pub(super) fn absorb(&mut self, other: &Self) {
+    pub(crate) fn absorb(&mut self, other: &Self) {
         for (key, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
             let place = self
                 .kinds
@@ -182,8 +198,14 @@ impl Mix {
 }
 
 impl Estimates {
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     pub(super) fn of(&self, key: u64, assumed: u64) -> Expected {
+=======
+    /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
+    #[inline]
+    pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let entry = self.sets.get(set_of(key)).and_then(|set| {
             let found = set.iter().find(|entry| entry.key == key);
             found.filter(|entry| entry.key != 0 && entry.mean > 0)
@@ -201,7 +223,7 @@ impl Estimates {
     }
 
     /// Learns that the batch `mix` took between `least` and `most` nanoseconds.
-    pub(super) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
+    pub(crate) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
         if mix.count == 0 || mix.ns == 0 {
             return;
         }
@@ -234,7 +256,8 @@ impl Estimates {
     }
 
     /// An operation of `key` is submitted: whether it is to be timed by events.
-    pub(super) fn submit(&mut self, key: u64) -> bool {
+    #[inline]
+    pub(crate) fn submit(&mut self, key: u64) -> bool {
         let entry = self.entry(key);
         let timed = entry.ops < LEARNED.into() || entry.untimed >= entry.timed_every() - 1;
         entry.untimed = if timed { 0 } else { entry.untimed + 1 };
@@ -243,21 +266,23 @@ impl Estimates {
     }
 
     /// So many operations of `key` were submitted without being asked about.
-    pub(super) fn submitted(&mut self, key: u64, count: u32) {
+    #[inline]
+    pub(crate) fn submitted(&mut self, key: u64, count: u32) {
         let entry = self.entry(key);
         entry.untimed = entry.untimed.saturating_add(count);
         entry.ops = entry.ops.saturating_add(count);
     }
 
     /// How many more operations of `key` are not to be timed.
-    pub(super) fn untimed(&mut self, key: u64) -> u32 {
+    #[inline]
+    pub(crate) fn untimed(&mut self, key: u64) -> u32 {
         let entry = self.entry(key);
         (entry.timed_every() - 1).saturating_sub(entry.untimed)
     }
 
     /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work
     /// (`contended`) nothing else teaches.
-    pub(super) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
+    pub(crate) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
         let Some(short) = u32::try_from(ns)
             .ok()
             .filter(|_| (1..BELIEVED).contains(&ns))
@@ -289,8 +314,13 @@ impl Estimates {
             .max(1)
     }
 
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     /// The duration of a completed batch alone, by the current means.
     pub(super) fn service(&self, mix: &Mix) -> Service {
+=======
+    /// What a completed batch takes alone, by today's means.
+    pub(crate) fn service(&self, mix: &Mix) -> Service {
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let mut service = Service::default();
         for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
@@ -303,6 +333,7 @@ impl Estimates {
     }
 
     /// The key's place, another's if there is none left.
+    #[inline]
     fn entry(&mut self, key: u64) -> &mut Entry {
         if self.sets.is_empty() {
             self.sets = vec![[Entry::default(); WAYS]; SETS];
@@ -324,6 +355,7 @@ impl Estimates {
 }
 
 /// Fibonacci hashing: addresses differ in their middle bits.
+#[inline]
 fn set_of(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SETS
 }
