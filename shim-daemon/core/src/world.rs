@@ -13,6 +13,7 @@ mod compute;
 mod cycle;
 mod first_look;
 mod ladder;
+mod leases;
 mod looks;
 mod own_dead;
 mod parts;
@@ -29,7 +30,7 @@ pub(crate) mod view;
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
 use crate::ids::{ContainerId, DeviceId};
-use crate::lease::{Input, Leases};
+use crate::lease::Input;
 use crate::ledger::Ledger;
 use crate::overhead::Costs;
 use crate::spec::Policy;
@@ -38,6 +39,7 @@ use crate::timers::{Timer, Timers};
 use asks::Asks;
 use first_look::Pauses;
 use gpushare_protocol::units::Bytes;
+use leases::Leases;
 use std::collections::VecDeque;
 use tenants::Tenants;
 
@@ -227,7 +229,6 @@ impl World {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.tenants.check()?;
         for device in self.ledger.devices() {
             self.check_device(device)?;
         }
@@ -245,7 +246,8 @@ impl World {
         let leases = || self.leases.check(device);
         let both = books.check().and_then(|()| leases());
         both.map_err(|broken| format!("{device:?}: {broken}"))?;
-        self.asks.check()
+        self.asks.check()?;
+        self.tenants.check()
     }
 
     fn decide(&mut self, decision: Decision) {

@@ -79,3 +79,30 @@ impl Looks {
         self.lost.contains(&device)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_wanted_while_one_is_under_way_follows_it_once() {
+        let mut looks = Looks::default();
+        let charged = BTreeMap::from([(ProcessId(1), Bytes::mib(1))]);
+        assert!(looks.begin(0, charged.clone()));
+        assert!(!looks.begin(0, BTreeMap::new()));
+        assert_eq!(looks.end(0), Some((charged, true)));
+        assert!(looks.begin(0, BTreeMap::new()));
+        assert_eq!(looks.end(0), Some((BTreeMap::new(), false)));
+        assert_eq!(looks.end(1), None, "none began");
+    }
+
+    #[test]
+    fn a_process_is_shown_elsewhere_by_the_last_look_there() {
+        let mut looks = Looks::default();
+        looks.remember(1, ProcessId(7), Bytes::mib(1));
+        assert!(looks.show_elsewhere(0, ProcessId(7)));
+        assert!(!looks.show_elsewhere(1, ProcessId(7)));
+        looks.show(1, BTreeMap::new());
+        assert!(!looks.show_elsewhere(0, ProcessId(7)));
+    }
+}

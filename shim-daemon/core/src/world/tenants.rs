@@ -229,3 +229,83 @@ impl Tenants {
 fn place(container: ContainerId, known: &Container) -> Place {
     (Reverse(known.spec.priority), known.registered, container)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Why;
+    use crate::spec::Preemptible;
+
+    const A: ContainerId = ContainerId(1);
+    const B: ContainerId = ContainerId(2);
+
+    fn spec(priority: u16) -> ContainerSpec {
+        ContainerSpec {
+            quotas: Vec::new(),
+            implied: Vec::new(),
+            compute: Vec::new(),
+            priority,
+            on_collision: Vec::new(),
+            wait_timeout: Nanos::ZERO,
+            idle_after: Nanos::ZERO,
+            preemptible: Preemptible::Never,
+            idle_end: None,
+            run_limit: None,
+            gang: None,
+        }
+    }
+
+    fn two() -> Tenants {
+        let mut tenants = Tenants::default();
+        for (container, priority) in [(A, 1), (B, 9)] {
+            tenants.register(container, spec(priority), Nanos(container.0));
+        }
+        tenants
+    }
+
+    #[test]
+    fn the_queue_follows_priorities_and_ends_with_admission() {
+        let mut tenants = two();
+        assert_eq!(tenants.queued().collect::<Vec<_>>(), [B, A]);
+        tenants.set_spec(B, spec(0));
+        assert_eq!(tenants.queued().collect::<Vec<_>>(), [A, B]);
+        tenants.admit(A, Nanos::ZERO, Nanos::ZERO);
+        tenants.set_spec(A, spec(0));
+        assert_eq!(tenants.queued().collect::<Vec<_>>(), [B]);
+        assert_eq!(tenants.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_process_is_its_first_containers_until_it_leaves() {
+        let mut tenants = two();
+        let process = ProcessId(7);
+        tenants.join(process, A, (true, true));
+        tenants.join(process, B, (true, true));
+        assert_eq!(tenants.members(A).count(), 1);
+        assert_eq!(tenants.members(B).count(), 0);
+        assert_eq!(tenants.check(), Ok(()));
+        assert!(
+            tenants
+                .leave(process)
+                .is_some_and(|left| left.container() == A)
+        );
+        assert_eq!((tenants.members(A).count(), tenants.check()), (0, Ok(())));
+    }
+
+    #[test]
+    fn lists_that_do_not_agree_are_found() {
+        let mut unqueued = two();
+        unqueued.queue.clear();
+        assert!(unqueued.check().is_err());
+        let mut off_the_ladder = two();
+        let (why, rung) = (Why::Idle, Rung::Terminated);
+        assert!(off_the_ladder.end(A, Ending { why, rung }));
+        assert_eq!(off_the_ladder.check(), Ok(()));
+        off_the_ladder.ladders.clear();
+        assert!(off_the_ladder.check().is_err());
+        let mut orphaned = two();
+        orphaned.join(ProcessId(7), A, (true, true));
+        orphaned.processes.clear();
+        assert!(orphaned.check().is_err());
+    }
+}

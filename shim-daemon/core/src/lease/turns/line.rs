@@ -45,6 +45,11 @@ impl Line {
         (self.epochs, self.roster.into_guests())
     }
 
+    /// The tenants, to look at.
+    pub(super) fn roster(&self) -> &Roster<Tenant> {
+        &self.roster
+    }
+
     pub(super) fn get(&self, container: ContainerId) -> Option<&Tenant> {
         self.roster.get(container)
     }
@@ -58,25 +63,12 @@ impl Line {
         self.roster.of(process)
     }
 
-    pub(super) fn owner(&self, process: ProcessId) -> Option<ContainerId> {
-        self.roster.owner(process)
-    }
-
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.roster.processes()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (ContainerId, &Tenant)> {
         self.roster.iter()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ContainerId, &mut Tenant)> {
         self.roster.iter_mut()
-    }
-
-    /// A tenant's part in thousandths while all on the device want it.
-    pub(super) fn part(&self, account: &ComputeAccount) -> u32 {
-        self.roster.part(account)
     }
 
     /// A process of a tenant comes; a new tenant's clock is at `mark`. Whether the tenant is new.

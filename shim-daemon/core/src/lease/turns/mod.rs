@@ -68,7 +68,7 @@ impl Schedule {
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.line.processes()
+        self.line.roster().processes()
     }
 
     /// Whether a tenant has a process here.
@@ -167,7 +167,7 @@ impl Schedule {
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {
-        let Some(container) = self.line.owner(process) else {
+        let Some(container) = self.line.roster().owner(process) else {
             return;
         };
         let (now, turn) = (self.now, self.line.length(container, &self.policy));

@@ -18,7 +18,7 @@ impl Schedule {
         let (state, since) = tenant.state();
         let (turns, overruns) = tenant.counts();
         Some(ShareView {
-            weight: self.line.part(tenant.account()),
+            weight: self.line.roster().part(tenant.account()),
             held: tenant.account().held() + running,
             state,
             since,
