@@ -10,7 +10,8 @@ use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// See the module's page. What is told to a device is carried out once [`Self::decided`] is called.
+/// See the module's page. The effects of inputs to a device are carried out once [`Self::decided`]
+/// is called.
 #[derive(Debug)]
 pub(crate) struct Leases {
     policy: LeasePolicy,
@@ -18,7 +19,7 @@ pub(crate) struct Leases {
     bands: Bands,
 }
 
-/// What a device decided, and when it wants to be looked at if nothing happens before.
+/// A device's decisions, and the time of its next call if no event comes before.
 #[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) device: DeviceId,
@@ -45,7 +46,7 @@ impl Leases {
         self.devices.remove(&device);
     }
 
-    /// What is told to one device by its own methods.
+    /// Passes an input to one device through its own methods.
     pub(crate) fn tell(&mut self, device: DeviceId, what: impl FnOnce(&mut DeviceTime)) {
         if let Some(time) = self.devices.get_mut(&device) {
             what(time);
@@ -74,7 +75,7 @@ impl Leases {
         !self.bands.is_empty()
     }
 
-    /// What was decided: by all devices where there are gangs, which may have moved all of them, or
+    /// The decisions: of all devices where there are gangs, which may have moved all of them, or
     /// where no `device` is named.
     pub(crate) fn decided(&mut self, now: Nanos, device: Option<DeviceId>) -> Vec<Decided> {
         let one = device.filter(|_| self.bands.is_empty());

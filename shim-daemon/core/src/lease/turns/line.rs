@@ -1,4 +1,4 @@
-//! The tenants of a device that is dealt in turns: whose turn it is, and who waits in which order.
+//! The tenants of a device in turns: the holder, and the order of the waiting tenants.
 //!
 //! The holder is the one tenant whose turn has begun and that neither has drained nor overran;
 //! epochs only rise.
@@ -201,8 +201,8 @@ impl Line {
         told.then_some(holder)
     }
 
-    /// A tenant that is alone and has no cap is free. One that was continues in a turn of its own: as
-    /// far as is known it works.
+    /// A tenant that is alone and has no cap is free. A tenant that was free continues in a turn of
+    /// its own: as far as is known it works.
     pub(super) fn free_who_is_alone(&mut self, now: Nanos, policy: &LeasePolicy) {
         let alone = self.alone();
         let alone = alone.filter(|(_, tenant)| !tenant.account().is_capped());
@@ -225,7 +225,7 @@ impl Line {
         }
     }
 
-    /// What a tenant's page says of a turn whose deadline moves to a later time is a new grant.
+    /// A page whose turn's deadline moves to a later time shows a new grant.
     pub(super) fn extend_holder(&mut self) {
         let holder = self.holder.and_then(|holder| self.roster.get_mut(holder));
         if let Some(tenant) = holder {
@@ -234,7 +234,7 @@ impl Line {
         }
     }
 
-    /// Has all pages say what `lease` makes of their tenants; returns those that changed.
+    /// Updates all pages to the `lease` of their tenants; returns those that changed.
     pub(super) fn publish(
         &mut self,
         lease: impl Fn(&Tenant) -> Lease,
@@ -319,7 +319,8 @@ impl Line {
         Nanos(u64::try_from(length).unwrap_or(u64::MAX)).max(policy.shortest)
     }
 
-    /// Whether tenants and processes are each other's, and the holder is who takes the device.
+    /// Whether tenants and processes refer to each other, and the holder is the tenant that takes
+    /// the device.
     ///
     /// # Errors
     /// The first violated invariant, in words.
