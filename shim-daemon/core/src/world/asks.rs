@@ -1,4 +1,5 @@
-//! The asks of a node that are not answered yet, found by their key, their device and their process.
+//! The asks of a node that are not answered yet, found by their key, their device and their
+//! process.
 
 use super::pending::{Pending, Want};
 use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
