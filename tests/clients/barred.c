@@ -1,8 +1,10 @@
-/* Whether the process is registered for the barrier of its threads (membarrier, private expedited), told at each step.
+/* Whether the process is registered for the barrier of its threads (membarrier, private expedited),
+ * printed at each step.
  *
  *   usage: barred alone|threads    with `threads` a second thread lives from the beginning
  *
- * Prints "init R", "context R", "launched R": R is 1 where it is registered. Waits for a line after that. */
+ * Prints "init R", "context R", "launched R": R is 1 where it is registered. Waits for a line after
+ * that. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

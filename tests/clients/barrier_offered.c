@@ -1,4 +1,5 @@
-/* Whether the kernel has the barrier of a process's threads (membarrier, private expedited): status 0 if it has. */
+/* Whether the kernel has the barrier of a process's threads (membarrier, private expedited): status
+ * 0 if it has. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <unistd.h>

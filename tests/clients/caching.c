@@ -1,6 +1,6 @@
-/* A CUDA driver program with a caching allocator as PyTorch's: what is dropped is kept, and reused for
- * the same size; when the driver has no memory, all that is kept is freed and the same is asked for
- * once more, with the allocator's lock held all the time. It knows nothing of gpushare.
+/* A CUDA driver program with a caching allocator as PyTorch's: dropped blocks are cached and reused
+ * for the same size. When the driver has no memory, the whole cache is freed and the request is
+ * repeated, with the allocator's lock held all the time. It knows nothing of gpushare.
  *
  *   usage: caching [LIBRARY]      loads LIBRARY first, and does nothing with it
  *

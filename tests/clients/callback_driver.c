@@ -1,5 +1,5 @@
-/* The driver that does next to nothing, but that it calls the program back once, from inside an allocation or a launch: through
- * `callback`, which the program sets. Built as libcuda.so.1. */
+/* A driver that does nothing, except that it calls the program back once, from inside an allocation
+ * or a launch, through `callback`, which the program sets. Built as libcuda.so.1. */
 #define cuMemAlloc_v2 plain_alloc
 #define cuLaunchKernel plain_launch
 #include "../bench/stub_driver.c"

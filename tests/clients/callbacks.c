@@ -1,5 +1,5 @@
-/* A program that its driver (callback_driver.c) calls back from inside a call. Prints how many MiB it then gets, 16 at a time, from
- * frames so much deeper (bytes), and how often a launch went.
+/* A program that its driver (callback_driver.c) calls back from inside a call. Prints how many MiB
+ * it then gets, 16 at a time, from frames so much deeper (bytes), and how often a launch went.
  *
  *   usage: callbacks alloc|launch return|nest|jump DEPTH
  *

@@ -1,5 +1,5 @@
-/* A CUDA driver program of two threads, captures and stream-ordered memory that does what its standard input says, one command and one
- * answer a line. It knows nothing of gpushare.
+/* A CUDA driver program of two threads, captures and stream-ordered memory that executes commands
+ * from its standard input, with one answer a line. It knows nothing of gpushare.
  *
  *   init                    -> init RESULT               cuInit, device 0, its primary context, streams 1 to 4 (non-blocking)
  *   begin MODE STREAM       -> begin RESULT              cuStreamBeginCapture_v2 (0 global, 1 thread-local, 2 relaxed)
@@ -26,8 +26,9 @@
  *   sync STREAM, sync-all   -> ... RESULT
  *   info                    -> info FREE TOTAL RESULT
  *
- * RESULT is the first CUresult that is not success, as a number. `other COMMAND` has the second thread do it; `start COMMAND` too, and
- * answers nothing until `ended`, which gives the command's own answer. */
+ * RESULT is the first CUresult that is not success, as a number. `other COMMAND` has the second
+ * thread do it; `start COMMAND` too, and answers nothing until `ended`, which gives the command's
+ * own answer. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

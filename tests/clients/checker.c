@@ -1,5 +1,5 @@
-/* A library that is preloaded to see what a program asks of the driver: it wraps functions by name, in the usual way. It knows
- * nothing of gpushare. */
+/* A preloaded library that observes a program's calls to the driver: it wraps functions by name, in
+ * the usual way. It knows nothing of gpushare. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

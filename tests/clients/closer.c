@@ -1,5 +1,6 @@
-/* A CUDA driver program that closes descriptors it did not open, as programs do that become daemons, and then works on. One command and
- * one answer a line. It knows nothing of gpushare, and leaves the driver its own descriptors, because no driver works without.
+/* A CUDA driver program that closes descriptors it did not open, as programs that become daemons
+ * do, and then continues. One command and one answer a line. It knows nothing of gpushare, and
+ * leaves the driver its own descriptors, because no driver works without.
  *
  *   init          -> init RESULT          cuInit, device 0, its primary context
  *   alloc BYTES   -> alloc RESULT

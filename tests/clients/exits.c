@@ -1,5 +1,5 @@
-/* A CUDA driver program that leaves its calls by every way but their return. It answers one command a line on its standard input and
- * knows nothing of gpushare.
+/* A CUDA driver program that leaves its calls in every way except by returning. It answers one
+ * command a line on its standard input and knows nothing of gpushare.
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context, a non-blocking stream
  *   launch COUNT NS      -> launch RESULT           COUNT kernels of NS nanoseconds
@@ -101,7 +101,8 @@ static void allocate_in_handler(int signal) {
     handlers_result = get(in_handler);
 }
 
-/* Whether a thread sleeps in a futex or a plain sleep: neither the driver nor anybody else computes in it. */
+/* Whether a thread sleeps in a futex or a plain sleep: neither the driver nor anybody else computes
+ * in it. */
 static int sleeps(pid_t thread) {
     char path[64], text[64] = "";
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);

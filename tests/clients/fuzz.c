@@ -3,14 +3,14 @@
  *
  *   usage: fuzz SEED COUNT THREADS [only=I,J-K,…] [refused=I,J-K,…]
  *
- * Prints "THREAD.INDEX NAME RESULT …" a call: the CUresult as a number and what the call gave back, in a
- * form that does not depend on addresses, time or other processes. Contents are read back and hashed.
- * A call depends on the seed and its index only, so that `only` can leave calls out. For calls in
- * `refused` no memory is had: one that allocates is made, taken back, and told as 2 (out of memory);
- * if it fails by itself its own answer is told. A call of a graph is not made then.
+ * Prints "THREAD.INDEX NAME RESULT …" a call: the CUresult as a number and the call's results, in a
+ * form that does not depend on addresses, time or other processes. Contents are read back and
+ * hashed. A call depends on the seed and its index only, so that `only` can leave calls out. For
+ * calls in `refused` no memory is had: one that allocates is made, taken back, and told as 2 (out
+ * of memory); if it fails by itself its own answer is told. A call of a graph is not made then.
  *
- * With THREADS above 1 each thread has its own objects, and makes only calls whose results do not depend
- * on other threads. */
+ * With THREADS above 1 each thread has its own objects, and makes only calls whose results do not
+ * depend on other threads. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -94,7 +94,8 @@ static size_t some_bytes(struct thread *t) {
     return rarely(t) ? (below(t, 2) ? 0 : (size_t)1 << 61) : sizes[below(t, sizeof sizes / sizeof *sizes)];
 }
 
-/* In stream order: a driver without memory may wait for work first, or be forbidden to by a capture. */
+/* In stream order: a driver without memory may wait for work first, or be forbidden to by a
+ * capture. */
 static size_t some_ordered_bytes(struct thread *t) {
     size_t bytes = some_bytes(t);
     return bytes > 48 * MIB ? 0 : bytes;

@@ -1,5 +1,6 @@
-/* A CUDA driver program on two devices whose kernels wait for each other on the device, as those of a collective do. It knows nothing
- * of gpushare, and answers one command a line on its standard input.
+/* A CUDA driver program on two devices whose kernels wait for each other on the device, as those of
+ * a collective do. It knows nothing of gpushare, and answers one command a line on its standard
+ * input.
  *
  *   init             -> init RESULT      a context, a stream and the kernel `meet` on devices 0 and 1
  *   work NS          -> work 0           a thread for each device launches kernels of NS nanoseconds, each of which waits for its peer

@@ -1,5 +1,6 @@
-/* Launches from everywhere: threads that come and go, destructors of thread-specific data, signal handlers, processes forked while other
- * threads launch. Each part prints how many launches it made and how many of them the driver refused.
+/* Launches from everywhere: threads that come and go, destructors of thread-specific data, signal
+ * handlers, processes forked while other threads launch. Each part prints how many launches it made
+ * and how many of them the driver refused.
  *
  *   usage: gate PART...    churn, destructors, signals, forks, callbacks, streams, captures, contexts, forever (says so, and launches
  *                         until it is killed), wait (for a line); unbarred first: without membarrier
@@ -131,7 +132,8 @@ static void *until_the_end(void *unused) {
     return unused;
 }
 
-/* A child's launches are the driver's to answer; what counts is that it is neither kept waiting nor killed. */
+/* A child's launches are the driver's to answer; what counts is that it is neither kept waiting nor
+ * killed. */
 static void forks(void) {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) must(pthread_create(&threads[i], NULL, until_the_end, NULL));
@@ -157,7 +159,8 @@ static void from_callback(void *unused) {
     launch();
 }
 
-/* A launch in a host callback is refused by the driver; the gate must not keep it waiting, for the stream waits for it. */
+/* A launch in a host callback is refused by the driver; the gate must not keep it waiting, for the
+ * stream waits for it. */
 static void callbacks(void) {
     int (*host)(void *, void (*)(void *), void *) = (int (*)(void *, void (*)(void *), void *))find("cuLaunchHostFunc");
     int (*wait)(void *) = (int (*)(void *))find("cuStreamSynchronize");
@@ -188,8 +191,9 @@ static void *short_streams(void *count) {
     return NULL;
 }
 
-/* Captures of every mode, which nothing done on other threads may spoil. These threads wait for streams of their own beside each
- * other's captures, and say that they may; what the library does in them and in others must not need that. */
+/* Captures of every mode, which nothing done on other threads may spoil. These threads wait for
+ * streams of their own beside each other's captures, and say that they may; what the library does
+ * in them and in others must not need that. */
 static void *short_captures(void *count) {
     int (*create)(void **, unsigned) = (int (*)(void **, unsigned))find("cuStreamCreate");
     int (*begin)(void *, int) = (int (*)(void *, int))find("cuStreamBeginCapture_v2");
@@ -247,7 +251,8 @@ static void *short_contexts(void *count) {
     return NULL;
 }
 
-/* Three threads do `body`, beside one that launches so that there is always something to mark and to drain. */
+/* Three threads do `body`, beside one that launches so that there is always something to mark and
+ * to drain. */
 static void beside_others(void *(*body)(void *), long count) {
     pthread_t threads[4];
     ended = 0;

@@ -1,7 +1,8 @@
-/* Threads that run graphs which allocate and free, each its own graphs of 2 to 40 MiB in a stream of its own, as fast as they can; now and
- * then they synchronise and trim. It knows nothing of gpushare.
- * usage: graphstorm THREADS ROUNDS. Prints how often a launch was accepted, was refused, or got any other answer; when a line comes, it
- * waits for everything, trims, and prints what is free then, and the total. */
+/* Threads that run graphs which allocate and free, each its own graphs of 2 to 40 MiB in a stream
+ * of its own, as fast as they can; now and then they synchronise and trim. It knows nothing of
+ * gpushare. usage: graphstorm THREADS ROUNDS. Prints how often a launch was accepted, was refused,
+ * or got any other answer; when a line comes, it waits for everything, trims, and prints the free
+ * memory then, and the total. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

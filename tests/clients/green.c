@@ -1,5 +1,6 @@
-/* A CUDA driver program with green contexts, that does what its standard input says, one command and one answer a line. It knows
- * nothing of gpushare. Each green context has a thread in which alone it is current, and a stream made by cuGreenCtxStreamCreate.
+/* A CUDA driver program with green contexts that executes commands from its standard input, with
+ * one answer a line. It knows nothing of gpushare. Each green context has a thread in which alone
+ * it is current, and a stream made by cuGreenCtxStreamCreate.
  *
  *   init DEVICE          -> init RESULT             cuInit, the primary context of the device, current in the main thread
  *   bare DEVICE          -> bare RESULT             cuInit and no context: green ones retain the primary by themselves

@@ -1,7 +1,9 @@
-/* A tool that the driver loads while it is initialised (CUDA_INJECTION64_PATH), as profilers and checkers are: it looks functions up,
- * calls the driver from that call and from threads of its own, and holds some memory of the device. It knows nothing of gpushare.
+/* A tool that the driver loads while it is initialised (CUDA_INJECTION64_PATH), as profilers and
+ * checkers are: it looks functions up, calls the driver from that call and from threads of its own,
+ * and holds some memory of the device. It knows nothing of gpushare.
  *
- * It prints one line, `tool FIRST SECOND`: the first result that is not success, of its calls and of its thread's. */
+ * It prints one line, `tool FIRST SECOND`: the first result that is not success, of its calls and
+ * of its thread's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* A CUDA program with threads that launch and allocate all the time, and a main thread that answers one command a line and asks only
- * NVML. It knows nothing of gpushare.
+/* A CUDA program with threads that launch and allocate all the time, and a main thread that answers
+ * one command a line and queries only NVML. It knows nothing of gpushare.
  *
  *   init               -> init RESULT
  *   work NS            -> work 0               from now on a thread launches kernels of NS nanoseconds, another one allocates and frees

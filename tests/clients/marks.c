@@ -1,5 +1,5 @@
-/* A CUDA driver program whose streams, contexts and captures do what marks behind its work might meet. It answers one command a line
- * on its standard input and knows nothing of gpushare.
+/* A CUDA driver program whose streams, contexts and captures cover the cases that marks behind its
+ * work can meet. It answers one command a line on its standard input and knows nothing of gpushare.
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context; stream 0 is the legacy one
  *   make I FLAGS         -> make RESULT             stream I, 1 to 7

@@ -1,4 +1,5 @@
-/* One way of finding the driver's functions and one way of allocating, driven line by line. It knows nothing of gpushare.
+/* One way of finding the driver's functions and one way of allocating, driven line by line. It
+ * knows nothing of gpushare.
  *
  *   usage: matrix BINDING PATH [MOST]
  *   BINDING: dlsym, v1 (cuGetProcAddress), v2 (cuGetProcAddress_v2), twins (dlsym of per-thread names), v2-per-thread
@@ -32,8 +33,8 @@ static const char *binding;
 static int (*address_v1)(const char *, void **, int, uint64_t);
 static int (*address_v2)(const char *, void **, int, uint64_t, int *);
 
-/* A function by its base name: the versioned symbol and its per-thread twin (or NULL) for dlsym, the version it came with for
- * cuGetProcAddress. */
+/* A function by its base name: the versioned symbol and its per-thread twin (or NULL) for dlsym,
+ * the version it came with for cuGetProcAddress. */
 static void *function(const char *base, const char *symbol, const char *twin, int version) {
     void *found = NULL;
     int status;
@@ -48,7 +49,8 @@ static void *function(const char *base, const char *symbol, const char *twin, in
     return found;
 }
 
-/* CALL(base, symbol, twin, version, (types), (arguments)): looks up and calls. Looking up each time also exercises the lookup. */
+/* CALL(base, symbol, twin, version, (types), (arguments)): looks up and calls. Looking up each time
+ * also exercises the lookup. */
 #define CALL(base, symbol, twin, version, types, arguments) \
     ((int(*) types)function(base, symbol, twin, version)) arguments
 

@@ -1,5 +1,6 @@
-/* An NVML program, as a monitoring tool would be: prints what device 0 has, in each version of each question.
- * usage: monitor [pid]    with a pid, the exit status says whether that process is listed */
+/* An NVML program, as a monitoring tool would be: prints the state of device 0, in each version of
+ * each query. usage: monitor [pid]    with a pid, the exit status says whether that process is
+ * listed */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

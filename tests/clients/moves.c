@@ -1,5 +1,6 @@
-/* A CUDA driver program that sets, copies, records events and asks about them. It answers one command a line on its standard input
- * and knows nothing of gpushare. I is a stream, 0 (the legacy one) to 7; E an event, 0 to 7.
+/* A CUDA driver program that sets, copies, records events and queries them. It answers one command
+ * a line on its standard input and knows nothing of gpushare. I is a stream, 0 (the legacy one) to
+ * 7; E an event, 0 to 7.
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context, 64 MiB twice, pinned memory as much
  *   make I FLAGS         -> make RESULT             stream I

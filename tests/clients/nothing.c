@@ -1,2 +1,2 @@
-/* Nothing: what is loaded for its name only. */
+/* An empty library, loaded only for its name. */
 typedef int nothing;

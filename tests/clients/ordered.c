@@ -1,5 +1,5 @@
-/* A CUDA driver program of stream-ordered memory and graphs that does what its standard input says, one command and one answer a
- * line. It knows nothing of gpushare.
+/* A CUDA driver program of stream-ordered memory and graphs that executes commands from its
+ * standard input, with one answer a line. It knows nothing of gpushare.
  *
  *   init                    -> init RESULT               cuInit, device 0, its primary context, streams 1 to 3 beside stream 0
  *   alloc BYTES STREAM      -> alloc RESULT              cuMemAllocAsync; the allocation gets the next number, from 0

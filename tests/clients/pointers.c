@@ -1,9 +1,11 @@
-/* Pointers that no program should give, and what the driver says of them. It knows nothing of gpushare.
+/* Pointers that no program should give, and what the driver says of them. It knows nothing of
+ * gpushare.
  *
  *   usage: pointers null|odd
  *
- * null: calls that a null pointer, or a null handle, makes wrong before the driver looks behind another pointer, which leads nowhere.
- * odd: places for answers that are not aligned. Prints a line for each: the function, and the CUresult as a number. */
+ * null: calls that a null pointer, or a null handle, makes wrong before the driver looks behind
+ * another pointer, which leads nowhere. odd: places for answers that are not aligned. Prints a line
+ * for each: the function, and the CUresult as a number. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

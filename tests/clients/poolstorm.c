@@ -1,8 +1,10 @@
-/* Threads that allocate and free in stream order as fast as they can, each in a stream of its own, in sizes of 1 to 64 MiB.
- * usage: poolstorm THREADS ROUNDS [POOLS [shared|own]]. POOLS are made beside the default one; every second one keeps what is freed, and
- * threads trim and synchronise now and then. With `shared`, every two threads use one stream; with `own`, each its own default stream, which
- * has one name in all. Prints how often it got memory, was refused,
- * or got any other answer; when a line comes, it frees everything, synchronises and trims, and prints what is free then, and the total. */
+/* Threads that allocate and free in stream order as fast as they can, each in a stream of its own,
+ * in sizes of 1 to 64 MiB. usage: poolstorm THREADS ROUNDS [POOLS [shared|own]]. POOLS are made
+ * beside the default one; every second one keeps freed memory, and threads trim and synchronise now
+ * and then. With `shared`, every two threads use one stream; with `own`, each its own default
+ * stream, which has one name in all. Prints how often it got memory, was refused, or got any other
+ * answer; when a line comes, it frees everything, synchronises and trims, and prints the free
+ * memory then, and the total. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Looks functions up by cuGetProcAddress, v1 and v2, as its standard input says: lines of "name version flags". For each it prints
- * what both answered: result, status, and the name and library of the function. */
+/* Looks functions up by cuGetProcAddress, v1 and v2, as its standard input says: lines of "name
+ * version flags". For each it prints what both answered: result, status, and the name and library
+ * of the function. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

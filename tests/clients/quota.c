@@ -1,5 +1,6 @@
-/* A CUDA driver program that does what its standard input says, one command and one answer a line. It knows nothing of
- * gpushare: it opens libcuda.so.1 and looks functions up by name, as most programs do.
+/* A CUDA driver program that executes commands from its standard input, with one answer a line. It
+ * knows nothing of gpushare: it opens libcuda.so.1 and looks functions up by name, as most programs
+ * do.
  *
  *   init              -> init RESULT                cuInit, device 0, its primary context
  *   on ORDINAL        -> on RESULT                  from now on with the primary context of that device
@@ -98,7 +99,8 @@ static int give_back(size_t number) {
     return first;
 }
 
-/* The first and last eight bytes of each allocation carry its number, so that two that overlap are found out. */
+/* The first and last eight bytes of each allocation carry its number, so that two that overlap are
+ * found out. */
 static size_t check(void) {
     size_t good = 0;
     for (size_t i = 0; i < count; i++) {

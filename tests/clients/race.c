@@ -6,7 +6,8 @@
  *   huge BYTES ROUNDS          -> huge GRANTED        asks for BYTES and frees what is granted
  *   drop                       -> drop RESULT         frees everything
  *
- * RESULT is the CUresult as a number. Anything but out-of-memory where memory is asked for ends it with status 1. */
+ * RESULT is the CUresult as a number. Anything but out-of-memory where memory is asked for ends it
+ * with status 1. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

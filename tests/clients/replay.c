@@ -1,7 +1,8 @@
 /*
- * Asks the driver for functions as a transcript of tests/data/cudart says, in its order and by its doors, and prints what comes back:
- * result, status, found, and which symbol of which library the address is. An answered cuGetProcAddress is asked from then on, so that
- * a way round a library in front of the driver would show.
+ * Looks up driver functions in the order of a transcript of tests/data/cudart and through the same
+ * entry points, and prints the results: result, status, found, and which symbol of which library
+ * the address is. An answered cuGetProcAddress is asked from then on, so that a way round a library
+ * in front of the driver would show.
  *
  * usage: replay TRANSCRIPT
  */

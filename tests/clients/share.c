@@ -1,4 +1,5 @@
-/* A program that shares memory, chooses devices and makes mistakes, driven line by line. It knows nothing of gpushare.
+/* A program that shares memory, chooses devices and makes mistakes, driven line by line. It knows
+ * nothing of gpushare.
  *
  *   init DEVICE           -> init RESULT               cuInit and the device's primary context
  *   alloc BYTES           -> alloc RESULT

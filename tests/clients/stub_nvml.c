@@ -1,5 +1,6 @@
-/* An NVML that tells every caller the machine's pids, whatever namespace it is in, as some drivers do. One device; who is on it are
- * the pids in STUB_PIDS, separated by spaces, with a mebibyte each. STUB_UUID is the device's, in the form of NVML. */
+/* An NVML that reports the machine's pids to every caller, whatever its namespace, as some drivers
+ * do. One device; its processes are the pids in STUB_PIDS, separated by spaces, with a mebibyte
+ * each. STUB_UUID is the device's, in the form of NVML. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

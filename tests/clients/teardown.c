@@ -10,7 +10,8 @@
  *   child NS             a forked child exits; then the parent launches and waits, and says the result
  *   anew NS              a process that has not begun CUDA forks; the child begins it, has work under way, and exits
  *
- * For `joins` and `waits` the gate is to be closed by the first kernel: its length is the second number. */
+ * For `joins` and `waits` the gate is to be closed by the first kernel: its length is the second
+ * number. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

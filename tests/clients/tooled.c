@@ -1,5 +1,6 @@
-/* A CUDA program as tools see it: it finds functions as one that is linked to the driver, is interrupted by a timer's signals all the
- * time, launches, and allocates until it is refused. It knows nothing of gpushare.
+/* A CUDA program as it runs under tools: it finds functions as one that is linked to the driver, is
+ * interrupted by a timer's signals all the time, launches, and allocates until it is refused. It
+ * knows nothing of gpushare.
  *
  *   tooled COUNT BYTES   -> launched COUNT RESULT, allocated NUMBER RESULT, freed RESULT, checker CALLS (-1 without one) */
 #define _GNU_SOURCE

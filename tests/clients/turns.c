@@ -1,5 +1,5 @@
-/* A CUDA driver program that keeps a device busy from threads of its own while it answers one command a line on its standard
- * input. It knows nothing of gpushare.
+/* A CUDA driver program that keeps a device busy from threads of its own while it answers one
+ * command a line on its standard input. It knows nothing of gpushare.
  *
  *   init                 -> init RESULT             cuInit, device 0, its primary context, streams 0 (the default one), 1 and 2 (non-blocking)
  *   launch COUNT NS      -> launch RESULT           COUNT kernels of NS nanoseconds in stream 1, by this thread

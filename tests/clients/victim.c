@@ -1,9 +1,11 @@
-/* A program to be killed: allocates and frees in several ways, so that its books change often, and leaves some of it allocated.
+/* A program to be killed: allocates and frees in several ways, so that its books change often, and
+ * leaves some of it allocated.
  *
  *   usage: victim [CHILD_FILE]
  *
- * With CHILD_FILE it forks after its first allocations; the child writes its pid there, holds everything it inherited, and does
- * nothing until it is killed. Ends with status 0, or 1 at the first unexpected result. */
+ * With CHILD_FILE it forks after its first allocations; the child writes its pid there, holds
+ * everything it inherited, and does nothing until it is killed. Ends with status 0, or 1 at the
+ * first unexpected result. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -103,25 +103,14 @@ pub struct Expected {
 pub(crate) struct Mix {
     kinds: [(u64, u32); KINDS],
     /// Operations.
-<<<<<<< HEAD:interposer/src/gate/estimate.rs
-    pub(super) count: u32,
-    /// Their expected duration together.
-    pub(super) ns: u64,
-=======
     pub(crate) count: u32,
     /// What they were expected to take together.
     pub(crate) ns: u64,
->>>>>>> w-gate:interposer/pacing/src/estimate.rs
     /// Whether there is one among them that little is known of.
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
-<<<<<<< HEAD:interposer/src/gate/estimate.rs
-    pub(super) waited: bool,
-    /// The expected duration of kinds that are not told apart.
-=======
     pub(crate) waited: bool,
     /// What those of kinds that are not told apart were expected to take.
->>>>>>> w-gate:interposer/pacing/src/estimate.rs
     others_ns: u64,
 }
 
@@ -198,14 +187,9 @@ impl Mix {
 }
 
 impl Estimates {
-<<<<<<< HEAD:interposer/src/gate/estimate.rs
-    /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
-    pub(super) fn of(&self, key: u64, assumed: u64) -> Expected {
-=======
     /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
->>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let entry = self.sets.get(set_of(key)).and_then(|set| {
             let found = set.iter().find(|entry| entry.key == key);
             found.filter(|entry| entry.key != 0 && entry.mean > 0)
@@ -314,13 +298,8 @@ impl Estimates {
             .max(1)
     }
 
-<<<<<<< HEAD:interposer/src/gate/estimate.rs
-    /// The duration of a completed batch alone, by the current means.
-    pub(super) fn service(&self, mix: &Mix) -> Service {
-=======
     /// What a completed batch takes alone, by today's means.
     pub(crate) fn service(&self, mix: &Mix) -> Service {
->>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let mut service = Service::default();
         for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {

@@ -17,17 +17,6 @@ pub struct Lane {
     /// The context's handle.
     pub context: usize,
     /// The stream's handle.
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    pub(super) stream: usize,
-    /// The thread of a per-thread default stream, or a number for that of a green context; 0
-    /// otherwise.
-    pub(super) thread: usize,
-}
-
-impl Lane {
-    /// Stands for all work of a context, in whatever stream.
-    pub(super) fn of_context(context: usize) -> Self {
-=======
     pub stream: usize,
     /// Whose, for the default stream of a thread, or a number for that of a green context; 0
     /// otherwise.
@@ -38,7 +27,6 @@ impl Lane {
     /// What stands for all work of a context, in whatever stream.
     #[inline]
     pub fn of_context(context: usize) -> Self {
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         Self {
             context,
             stream: usize::MAX,
@@ -46,18 +34,11 @@ impl Lane {
         }
     }
 
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    /// The default stream of a green context. As with a thread's own one, another thread cannot
-    /// name it.
-    pub(super) fn of_green(green: &Green) -> Self {
-        let converted = green.converted.0.addr();
-=======
     /// The default stream of a green context: `converted` is its handle as a context, `primary` the
     /// handle of the primary context that it is a part of. As with a thread's own one, another
     /// thread cannot name it.
     #[inline]
     pub fn of_green(primary: usize, converted: usize) -> Self {
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         Self {
             context: primary,
             stream: converted,
@@ -79,16 +60,6 @@ const CLOSE: u64 = 24;
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     /// How many.
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    pub(super) count: u32,
-    /// The kind of the launch.
-    pub(super) key: u64,
-    /// The expected duration of one.
-    pub(super) expected: Expected,
-    /// It waits for something other than the device: its duration until completion is no
-    /// measurement.
-    pub(super) waits: bool,
-=======
     pub count: u32,
     /// What is launched.
     pub key: u64,
@@ -97,7 +68,6 @@ pub struct Op {
     /// It waits for something else than the device: what it takes until it is complete teaches
     /// nothing.
     pub waits: bool,
->>>>>>> w-gate:interposer/pacing/src/queue.rs
 }
 
 /// Batches that were completed without a pause and are timed together.
@@ -139,13 +109,8 @@ pub(crate) struct Queue<M> {
     /// When the device, by estimate, began the oldest remaining batch.
     working_since: u64,
     /// When a mark was last seen not to be passed.
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    pub(super) seen_running: u64,
-    /// The composition of the batches that a check finds complete; empty between checks.
-=======
     pub(crate) seen_running: u64,
     /// What the batches are made of that a look finds complete; empty between looks.
->>>>>>> w-gate:interposer/pacing/src/queue.rs
     done: Vec<Mix>,
 }
 
@@ -170,15 +135,6 @@ pub(crate) struct School<'a> {
 
 /// What looking at a stream showed.
 #[derive(Clone, Copy, Debug, Default)]
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-pub(super) struct Seen {
-    /// Expected nanoseconds of completed work.
-    pub(super) done: u64,
-    /// By when all of it was, by estimate; 0 if nothing is.
-    pub(super) until: u64,
-    /// Its duration alone, by the current estimates.
-    pub(super) service: Service,
-=======
 pub(crate) struct Seen {
     /// Expected nanoseconds of what is complete.
     pub(crate) done: u64,
@@ -186,7 +142,6 @@ pub(crate) struct Seen {
     pub(crate) until: u64,
     /// What it takes alone, by what is known now.
     pub(crate) service: Service,
->>>>>>> w-gate:interposer/pacing/src/queue.rs
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(crate) for_context: u64,
 }
@@ -234,13 +189,8 @@ impl<M> Queue<M> {
         self.unmarked.add(op.key, op.expected, op.count);
     }
 
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
-    pub(super) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
-=======
     /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
     pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         let mix = core::mem::take(&mut self.unmarked);
         let batch = Batch {
             number,
@@ -255,13 +205,8 @@ impl<M> Queue<M> {
         &mut self.marked[at]
     }
 
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    /// Takes back a batch whose mark could not be made.
-    pub(super) fn reopen(&mut self, number: u64) {
-=======
     /// Takes a batch back whose mark could not be made.
     pub(crate) fn reopen(&mut self, number: u64) {
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         let found = self.marked.iter().position(|batch| batch.number == number);
         let Some(batch) = found.and_then(|at| self.marked.remove(at)) else {
             return;
@@ -276,15 +221,9 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
-    /// busy, this one among them.
-    pub(super) fn look(
-=======
     /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
     /// busy, this one among them.
     pub(crate) fn look(
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         &mut self,
         now: u64,
         beside: u64,
@@ -322,15 +261,9 @@ impl<M> Queue<M> {
         seen
     }
 
-<<<<<<< HEAD:interposer/src/gate/queue.rs
-    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy
-    /// until now.
-    pub(super) fn finish_until(
-=======
     /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy
     /// until now.
     pub(crate) fn finish_until(
->>>>>>> w-gate:interposer/pacing/src/queue.rs
         &mut self,
         now: u64,
         beside: u64,

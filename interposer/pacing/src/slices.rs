@@ -25,13 +25,8 @@ pub struct Full {
 
 /// The slices of one device.
 #[derive(Debug, Default)]
-<<<<<<< HEAD:interposer/src/gate/slices.rs
-pub(super) struct Slices {
-    /// Expected nanoseconds admitted since no work was in flight.
-=======
 pub struct Slices {
     /// Expected nanoseconds of what was admitted since nothing was under way.
->>>>>>> w-gate:interposer/pacing/src/slices.rs
     used: u64,
     /// Launches that this is of.
     count: u64,
@@ -53,14 +48,9 @@ impl Slices {
         }
     }
 
-<<<<<<< HEAD:interposer/src/gate/slices.rs
-    /// Yielding is off now: no launch waits, but work in flight still counts.
-    pub(super) fn rest(&mut self) {
-=======
     /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
     #[inline]
     pub fn rest(&mut self) {
->>>>>>> w-gate:interposer/pacing/src/slices.rs
         self.full = None;
     }
 
@@ -101,13 +91,8 @@ impl Slices {
         }
     }
 
-<<<<<<< HEAD:interposer/src/gate/slices.rs
-    /// A slice did not end in time, or its end could not be noticed: launches continue.
-    pub(super) fn overran(&mut self, now: u64) {
-=======
     /// A slice did not end in time, or nobody could know when it does: launches go on.
     pub fn overran(&mut self, now: u64) {
->>>>>>> w-gate:interposer/pacing/src/slices.rs
         (self.used, self.count) = (0, 0);
         self.full = None;
         self.strikes += 1;

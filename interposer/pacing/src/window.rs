@@ -104,15 +104,9 @@ impl<M> Window<M> {
         self.full = false;
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
-    /// them.
-    pub(super) fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
-=======
     /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
     /// them.
     pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
         self.last_submitted = now;
@@ -156,15 +150,9 @@ impl<M> Window<M> {
         self.estimates.untimed(key)
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// How many nanoseconds of work may come without a check, and for how long (ns), at `now`:
-    /// until a mark is due, or the work in flight should be checked.
-    pub(super) fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
-=======
     /// How many nanoseconds may come without being asked about, and for how long (ns), at `now`:
     /// until a mark is due, or what is under way should be looked at.
     pub fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         let is_batch = |queue: &Queue<M>| queue.unmarked.count >= BATCH_OPS;
         if self.full || self.is_half_full(bounds) || self.queues.iter().any(is_batch) {
             return None;
@@ -194,15 +182,9 @@ impl<M> Window<M> {
         self.queues.iter_mut().find(|queue| queue.lane == lane)
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
-    /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
-    pub(super) fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
-=======
     /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
     /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
     pub fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
         self.numbers += 1;
         let number = self.numbers;
@@ -210,15 +192,9 @@ impl<M> Window<M> {
         Some(number)
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
-    /// `for_context`, for a lane that stands for all work of its context.
-    pub(super) fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
-=======
     /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with
     /// `for_context`, for a lane that stands for all work of its context.
     pub fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
         let batch = self.queue(lane, now).close(number, now, covers);
@@ -226,17 +202,10 @@ impl<M> Window<M> {
         number
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
-    /// longer known: its context went, or the program waited for it. The stream may have another
-    /// name than when the batch was closed.
-    pub(super) fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
-=======
     /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
     /// longer known: its context went, or the program waited for it. The stream may have another
     /// name than when the batch was closed.
     pub fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         let mut batches = self.queues.iter_mut().flat_map(|queue| &mut queue.marked);
         match batches.find(|batch| batch.number == number) {
             Some(batch) => {
@@ -256,15 +225,9 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
-    /// while they are passed. Passed marks go to `passed`.
-    pub(super) fn look<R: Into<Sample>>(
-=======
     /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones
     /// while they are. What is passed goes to `passed`.
     pub fn look<R: Into<Sample>>(
->>>>>>> w-gate:interposer/pacing/src/window.rs
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
@@ -304,13 +267,8 @@ impl<M> Window<M> {
         self.service.add(seen.service);
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// The work completed since the last call.
-    pub(super) fn take_service(&mut self) -> Service {
-=======
     /// What was completed since this was last asked.
     pub fn take_service(&mut self) -> Service {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         core::mem::take(&mut self.service)
     }
 
@@ -324,17 +282,10 @@ impl<M> Window<M> {
         self.submitted
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
-    /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
-    /// `passed`.
-    pub(super) fn waited_for<R: Into<Sample>>(
-=======
     /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
     /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
     /// `passed`.
     pub fn waited_for<R: Into<Sample>>(
->>>>>>> w-gate:interposer/pacing/src/window.rs
         &mut self,
         now: u64,
         is_lane: impl Fn(&Lane) -> bool,
@@ -388,15 +339,9 @@ impl<M> Window<M> {
         (streams.count() as u64).max(1)
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// Expected nanoseconds until all admitted work and work in flight is complete. Work that takes
-    /// longer than expected is expected to take as long again.
-    pub(super) fn remaining(&self, now: u64) -> u64 {
-=======
     /// Expected nanoseconds until everything under way, and what was admitted, is complete. What
     /// takes longer than expected is expected to take as long again.
     pub fn remaining(&self, now: u64) -> u64 {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         self.left(now).saturating_add(self.overdue())
     }
 
@@ -472,13 +417,8 @@ impl<M> Window<M> {
         self.total >= bounds.window / 2 || self.queues.iter().any(|queue| queue.marked.len() >= 4)
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// No launch is inside any more: admissions without a later report are dropped.
-    pub(super) fn nobody_inside(&mut self) {
-=======
     /// Nobody is inside any more: what was admitted and never heard of again does not count.
     pub fn nobody_inside(&mut self) {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         self.reserved = (0, 0);
     }
 
@@ -494,15 +434,9 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-<<<<<<< HEAD:interposer/src/gate/window.rs
-    /// The time since this was last asked in which something was under way, as far as is known:
-    /// from its beginning to its end.
-    pub(super) fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
-=======
     /// The time since this was last asked in which something was under way, as far as is known:
     /// from its beginning to its end.
     pub fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
->>>>>>> w-gate:interposer/pacing/src/window.rs
         let from = self.unpaid_from?;
         let sure = self.busy_until.min(now);
         let ends = self.queues.iter().map(|queue| queue.ends_at(self.beside()));

@@ -3,8 +3,8 @@
 //! Without NVML in the process each answers as if it could not say. [`load`] brings it in.
 //!
 //! # Safety
-//! As in [`calls`](super::calls): what is handed over by pointer is a local, or a slice with its
-//! length; a device is a number that NVML gave, and NVML refuses those it did not.
+//! As in [`calls`](super::calls): each pointer passed is to a local, or to a slice with its length.
+//! A device is a number that NVML gave; NVML refuses all others.
 #![allow(unsafe_code, reason = "declares and calls C functions")]
 
 use core::ffi::{CStr, c_char};

@@ -1,6 +1,6 @@
 //! The functions of the layers above that the session calls.
 
-/// What the session has the layers above do.
+/// The functions of the layers above that the session calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callbacks {
     /// What this process tells the daemon that it can do (`Hello::capabilities`).

@@ -1,4 +1,5 @@
-/* Loads plugin.c's library and prints which library its answers lie in. usage: host plugin [deep] */
+/* Loads plugin.c's library and prints which library its answers lie in. usage: host plugin
+ * [deep] */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* A program that uses what sanitizers intercept: the heap, threads, dlsym. With OVERFLOW it has a bug for them to find. */
+/* A program that uses what sanitizers intercept: the heap, threads, dlsym. With OVERFLOW it has a
+ * bug for them to find. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Prints whether the program is privileged and where the driver's cuInit and its answer lie. usage: secure driver */
+/* Prints whether the program is privileged and where the driver's cuInit and its answer lie. usage:
+ * secure driver */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

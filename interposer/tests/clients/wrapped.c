@@ -1,4 +1,5 @@
-/* Calls the functions that wrapper.c wraps. The last argument, if any, is the driver to load first. */
+/* Calls the functions that wrapper.c wraps. The last argument, if any, is the driver to load
+ * first. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

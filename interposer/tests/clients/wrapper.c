@@ -1,4 +1,5 @@
-/* A library that wraps functions in the usual way: by asking for the next definition after its own. */
+/* A library that wraps functions in the usual way: by asking for the next definition after its
+ * own. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// What a device may be called in a flag, an MPS list (`-` as separator) or a variable's suffix
+    /// Parses a device's name in a flag, an MPS list (`-` as separator) or a variable's suffix
     /// (`_`). `0` but not `00`.
     pub fn parse(text: &str, separator: char) -> Option<Self> {
         if let Some(uuid) = Uuid::parse(text, separator) {

@@ -2,8 +2,8 @@
 //!
 //! A page is a header, a table of devices, and 512 process slots. A slot has one cache line a
 //! device, so that two processes never write to one line, and the heart of a line is one word:
-//! {charged, credit}. *Charged* is what the process has booked, *credit* what it may book without
-//! asking. Three rules make the quota hold:
+//! {charged, credit}. *Charged* is the memory that the process has booked, *credit* the memory that
+//! it may book without asking. Three rules make the quota hold:
 //!
 //! 1. `charged <= credit` in every word, by compare-and-swap;
 //! 2. credit is raised only under the tenant lock, and then the sum of credit stays within the

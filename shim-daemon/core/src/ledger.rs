@@ -102,7 +102,7 @@ impl Device {
         !old
     }
 
-    /// Of what the last sample showed free, so much is promised.
+    /// Reserves this much of the memory that the last sample showed free.
     pub(crate) fn spend(&mut self, bytes: Bytes) {
         if let Some((_, free)) = &mut self.sampled {
             *free -= bytes;

@@ -296,7 +296,7 @@ impl World {
             .collect()
     }
 
-    /// Whether clients of a previous daemon may still present what they hold.
+    /// Whether clients of a previous daemon may still present their holdings.
     fn is_recovering(&self) -> bool {
         self.recovering
     }

@@ -29,7 +29,7 @@ impl Asks {
         open.map(|(ask, _)| *ask).collect()
     }
 
-    /// A process has ended: nobody waits for its answers.
+    /// A process has ended: its answers are not awaited any more.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.0.retain(|(asker, _), _| *asker != process);
     }

@@ -1,4 +1,4 @@
-//! Looks at devices: which are under way, what was charged when they began, what the last showed.
+//! Looks at devices: those under way, the charges when they began, and the last results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ struct Began {
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     began: BTreeMap<usize, Began>,
-    /// Those that are gone for good.
+    /// Devices that are lost.
     lost: BTreeSet<usize>,
 }
 
@@ -38,8 +38,8 @@ impl Looks {
         true
     }
 
-    /// A look has ended. What was charged when it began, and whether another is wanted; `None` if
-    /// none began.
+    /// A look has ended. Returns the charges when it began, and whether another is wanted; `None`
+    /// if none began.
     pub(super) fn end(&mut self, device: usize) -> Option<(BTreeMap<ProcessId, Bytes>, bool)> {
         let began = self.began.get_mut(&device)?;
         began.under_way = false;
@@ -47,7 +47,7 @@ impl Looks {
         Some((std::mem::take(&mut began.charged), again))
     }
 
-    /// What a look showed for each process.
+    /// The result of a look for each process.
     pub(super) fn show(&mut self, device: usize, shown: BTreeMap<ProcessId, Bytes>) {
         self.began.entry(device).or_default().shown = shown;
     }
@@ -59,7 +59,7 @@ impl Looks {
         began.shown.insert(process, bytes);
     }
 
-    /// What the last look at a device showed. `None`: there was none.
+    /// The result of the last look at a device. `None`: there was none.
     pub(super) fn shown(&self, device: usize) -> Option<&BTreeMap<ProcessId, Bytes>> {
         self.began.get(&device).map(|began| &began.shown)
     }

@@ -41,7 +41,7 @@ impl Folder {
     /// whole node.
     ///
     /// # Errors
-    /// If it cannot be made, or others could change what is in it.
+    /// If it cannot be made, or other users could change its content.
     pub fn open(root: PathBuf, private: bool) -> io::Result<Self> {
         let folder = Self {
             root,

@@ -1,6 +1,7 @@
-/* An NVML of two GPUs: the first in MIG mode with instances at two of its seven indices, the second not. Only what the daemon asks. A process, whose
- * pid STUB_PID names, holds 1 GiB on the first instance. Built as libnvidia-ml.so.1; with -DOLD as R470 has it, with -DLOST
- * after the first GPU fell off the bus. */
+/* An NVML of two GPUs: the first in MIG mode with instances at two of its seven indices, the second
+ * not. Only the functions that the daemon calls. A process, whose pid STUB_PID names, holds 1 GiB
+ * on the first instance. Built as libnvidia-ml.so.1; with -DOLD as R470 has it, with -DLOST after
+ * the first GPU fell off the bus. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

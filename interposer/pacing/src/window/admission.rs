@@ -9,13 +9,8 @@ const SHORTEST_WAIT: u64 = 50_000;
 const LONGEST_WAIT: u64 = 2_000_000;
 
 impl<M> Window<M> {
-<<<<<<< HEAD:interposer/src/gate/window/admission.rs
-    /// The expected duration of one operation of `key`.
-    pub(in crate::gate) fn expected(&self, bounds: Bounds, key: u64) -> Expected {
-=======
     /// What one operation of `key` is expected to take.
     pub fn expected(&self, bounds: Bounds, key: u64) -> Expected {
->>>>>>> w-gate:interposer/pacing/src/window/admission.rs
         self.estimates.of(key, bounds.window / 4)
     }
 

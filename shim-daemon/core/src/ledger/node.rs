@@ -58,8 +58,8 @@ impl Ledger {
         books.change(container, change)
     }
 
-    /// Begins a reclaim: a grant is lowered `to` this. Returns its name and what the control page
-    /// is to show from now on.
+    /// Begins a reclaim: a grant is lowered `to` this. Returns its ticket and the grant to show in
+    /// the control page.
     pub(crate) fn lower(
         &mut self,
         device: DeviceId,

@@ -52,7 +52,7 @@ impl Asks {
         self.all.range(keys).map(|(ask, pending)| (*ask, pending))
     }
 
-    /// Those that miss something that others would have to free.
+    /// Asks that miss memory that other tenants would have to free.
     pub(super) fn short(&self) -> impl Iterator<Item = (AskKey, &Pending)> {
         let all = self.all.iter().map(|(ask, pending)| (*ask, pending));
         all.filter(|(_, pending)| !pending.short.is_zero())
@@ -85,7 +85,7 @@ impl Asks {
         pending.said.add(by).then_some(*pending)
     }
 
-    /// The asks that nobody who runs can end, and only those, are stuck: since `now` if they were
+    /// Marks as stuck exactly the asks that no running process can end: since `now` if they were
     /// not before.
     pub(super) fn stuck(&mut self, hopeless: &BTreeSet<AskKey>, now: Nanos) {
         for (ask, pending) in &mut self.all {
@@ -101,8 +101,8 @@ impl Asks {
         }
     }
 
-    /// A container has no more than this charged on a device: its asks there need not wait for what
-    /// it freed.
+    /// A tenant has no more than this charged on a device: its asks there need not wait for memory
+    /// that it freed.
     pub(super) fn lower(&mut self, device: DeviceId, container: ContainerId, in_use: Bytes) {
         for ask in self.on.get(&device).into_iter().flatten() {
             let pending = self.all.get_mut(ask);
@@ -113,7 +113,7 @@ impl Asks {
         }
     }
 
-    /// Whether the lists of the devices are what the asks make.
+    /// Whether the lists of the devices agree with the asks.
     ///
     /// # Errors
     /// The first ask that is on one of them only.

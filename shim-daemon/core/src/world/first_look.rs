@@ -179,17 +179,17 @@ impl World {
     }
 }
 
-/// The pause before the next look at each device that somebody waits to be looked at.
+/// The pause before the next look at each device with a waiting ask.
 #[derive(Debug, Default)]
 pub(super) struct Pauses(BTreeMap<DeviceId, Nanos>);
 
 impl Pauses {
-    /// Somebody waits. Returns the pause.
+    /// An ask waits. Returns the pause.
     fn begin(&mut self, device: DeviceId) -> Nanos {
         *self.0.entry(device).or_insert(PAUSES.0)
     }
 
-    /// A pause is over and the next is longer. Whether anybody waits.
+    /// A pause is over and the next is longer. Returns whether an ask waits.
     fn grow(&mut self, device: DeviceId) -> bool {
         let pause = self.0.get_mut(&device);
         pause
@@ -197,7 +197,7 @@ impl Pauses {
             .is_some()
     }
 
-    /// Nobody waits. Whether anybody did.
+    /// No ask waits any more. Returns whether one did.
     fn end(&mut self, device: DeviceId) -> bool {
         self.0.remove(&device).is_some()
     }

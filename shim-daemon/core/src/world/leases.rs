@@ -5,7 +5,8 @@ use crate::lease::{Band, Bands, DeviceTime, Lease, LeasePolicy, Output, ShareVie
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
-/// See the module's page. What is told to a device is carried out once [`Self::decided`] is called.
+/// See the module's page. The effects of inputs to a device are carried out once [`Self::decided`]
+/// is called.
 #[derive(Debug)]
 pub(super) struct Leases {
     policy: LeasePolicy,
@@ -13,7 +14,7 @@ pub(super) struct Leases {
     bands: Bands,
 }
 
-/// What a device decided, and when it wants to be looked at if nothing happens before.
+/// A device's decisions, and the time of its next call if no event comes before.
 #[derive(Debug)]
 pub(super) struct Decided {
     pub(super) device: DeviceId,
@@ -69,7 +70,7 @@ impl Leases {
         !self.bands.is_empty()
     }
 
-    /// What was decided: by all devices where there are gangs, which may have moved all of them, or
+    /// The decisions: of all devices where there are gangs, which may have moved all of them, or
     /// where no `device` is named.
     pub(super) fn decided(&mut self, now: Nanos, device: Option<DeviceId>) -> Vec<Decided> {
         let one = device.filter(|_| self.bands.is_empty());

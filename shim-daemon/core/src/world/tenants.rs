@@ -1,8 +1,7 @@
 //! The node's tenants and their processes.
 //!
-//! Three things hold between two calls: a process is one of its container's for as long as it is
-//! known, the queue is of those that are not admitted, and the ladders are of those that are being
-//! ended.
+//! Three invariants hold between two calls: a known process belongs to a known tenant; the queue
+//! holds the tenants that are not admitted; the ladders hold the tenants that are being ended.
 
 mod container;
 mod process;
@@ -33,7 +32,7 @@ impl Tenants {
         self.containers.get(&container)
     }
 
-    /// To change what no list depends on.
+    /// For changes that no list depends on.
     pub(super) fn get_mut(&mut self, container: ContainerId) -> Option<&mut Container> {
         self.containers.get_mut(&container)
     }
@@ -91,7 +90,7 @@ impl Tenants {
         }
     }
 
-    /// Those that wait for admission, best first.
+    /// The tenants that wait for admission, best first.
     pub(super) fn queued(&self) -> impl Iterator<Item = ContainerId> {
         self.queue.iter().map(|(.., container)| *container)
     }
@@ -137,7 +136,7 @@ impl Tenants {
         })
     }
 
-    /// A process of a container comes. One that is known, or whose container is not, does not.
+    /// A process of a tenant joins. A known process, or one of an unknown tenant, does not.
     pub(super) fn join(
         &mut self,
         process: ProcessId,

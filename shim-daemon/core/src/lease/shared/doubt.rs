@@ -1,4 +1,4 @@
-//! Whether what a tenant claims agrees with the clock.
+//! Whether a tenant's claims agree with the clock.
 
 use super::rules::Rules;
 use super::tenant::Done;

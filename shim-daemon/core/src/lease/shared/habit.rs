@@ -46,7 +46,7 @@ impl Habit {
         all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
     }
 
-    /// What it did in the last `span`: so much service, pending for so much of it, `works` at its
+    /// Records its last `span`: its service, how long it was pending, and whether it `works` at the
     /// end. `waits`: a call waits at its gate.
     pub(super) fn note(
         &mut self,

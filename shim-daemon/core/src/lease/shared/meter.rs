@@ -1,4 +1,4 @@
-//! What a tenant is billed for its work on a shared device.
+//! A tenant's bills for its work on a shared device.
 
 use super::rules::Rules;
 use super::tenant::Done;
@@ -66,8 +66,8 @@ impl Meter {
         (self.silent, self.by_time) = (Nanos::ZERO, false);
     }
 
-    /// What is believed of what its pages say: stuck, it has nothing pending until it completes
-    /// something.
+    /// The believed part of its pages: a stuck tenant has nothing pending until it completes an
+    /// operation.
     pub(super) fn believe(&mut self, done: &mut Done) {
         if done.service > 0 || done.pending < 990 {
             self.stuck = Stuck::default();
@@ -127,8 +127,8 @@ impl Meter {
         even
     }
 
-    /// While it completes nothing at an open gate: whether others had so much of the time (`others`
-    /// of `span`) that it cannot have had half of its even part. `beside` is who was pending, in
+    /// While it completes nothing at an open gate: whether the service of others (`others` of
+    /// `span`) excludes that it got half of its even part. `beside` are the pending tenants, in
     /// thousandths.
     pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
         if self.silent == Nanos::ZERO || beside < 1500 {

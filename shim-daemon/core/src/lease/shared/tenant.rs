@@ -139,8 +139,8 @@ impl Tenant {
         (self.since, self.holds)
     }
 
-    /// Its gate has this position from now on. One that opens does so under the next epoch: one
-    /// that was closed is never opened again.
+    /// Sets the gate's position. An opening gate gets the next epoch: a closed epoch is never
+    /// opened again.
     pub(super) fn turn(&mut self, gate: Gate, now: Nanos, epochs: &mut u64) {
         let kind = |gate: Gate| match gate {
             Gate::Free => 0,
@@ -186,7 +186,7 @@ impl Tenant {
         self.habit.works()
     }
 
-    /// Whether it has completed nothing for so long that nobody is held for it.
+    /// Whether it has completed nothing for so long that no tenant is held for it.
     pub(super) fn is_silent(&self) -> bool {
         self.meter.silent() >= Rules::SILENT
     }
@@ -347,7 +347,7 @@ impl Tenant {
         self.lag.saturating_add(self.passed_over)
     }
 
-    /// What is believed of what its pages say.
+    /// The believed part of its pages.
     pub(super) fn believe(&mut self, done: &mut Done) {
         self.meter.believe(done);
     }
@@ -392,7 +392,7 @@ impl Tenant {
         }
     }
 
-    /// The end of a sample: brings its lag to what is remembered and believed.
+    /// The end of a sample: bounds its lag and applies the verdict on its bills.
     pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
         if self.asks(done.pending) == 0 {
             self.fade(span);

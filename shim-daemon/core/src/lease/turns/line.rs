@@ -1,4 +1,4 @@
-//! The tenants of a device that is dealt in turns: whose turn it is, and who waits in which order.
+//! The tenants of a device in turns: the holder, and the order of the waiting tenants.
 //!
 //! The holder is the one tenant whose turn has begun and that neither has drained nor overran;
 //! epochs only rise.
@@ -217,7 +217,7 @@ impl Line {
         }
     }
 
-    /// What a tenant's page says of a turn whose deadline moves to a later time is a new grant.
+    /// A page whose turn's deadline moves to a later time shows a new grant.
     pub(super) fn extend_holder(&mut self) {
         let holder = self.holder.and_then(|holder| self.roster.get_mut(holder));
         if let Some(tenant) = holder {
@@ -226,7 +226,7 @@ impl Line {
         }
     }
 
-    /// Has all pages say what `lease` makes of their tenants; returns those that changed.
+    /// Updates all pages to the `lease` of their tenants; returns those that changed.
     pub(super) fn publish(
         &mut self,
         lease: impl Fn(&Tenant) -> Lease,
@@ -311,7 +311,8 @@ impl Line {
         Nanos(u64::try_from(length).unwrap_or(u64::MAX)).max(policy.shortest)
     }
 
-    /// Whether tenants and processes are each other's, and the holder is who takes the device.
+    /// Whether tenants and processes refer to each other, and the holder is the tenant that takes
+    /// the device.
     ///
     /// # Errors
     /// The first violated invariant, in words.

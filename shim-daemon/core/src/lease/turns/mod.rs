@@ -208,7 +208,7 @@ impl Schedule {
         self.outputs.extend(closed_first(changed));
     }
 
-    /// What the holder's page should say while it is in its turn.
+    /// The lease to write into the holder's page during its turn.
     fn holder_kind(&self) -> Option<LeaseKind> {
         let (_, tenant) = self.line.holder()?;
         let Phase::Holding(turn) = tenant.phase() else {

@@ -151,7 +151,7 @@ impl Tenant {
         self.clock
     }
 
-    /// What it is doing, and since when.
+    /// Its state, and since when.
     pub(super) fn state(&self) -> (ShareState, Nanos) {
         match self.phase {
             Phase::Free => (ShareState::Free, self.granted),

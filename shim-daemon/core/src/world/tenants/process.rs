@@ -1,4 +1,4 @@
-//! One connected process, and what it takes on devices beside its charges.
+//! One connected process, and its memory on devices beside its charges.
 
 use crate::ids::{ContainerId, DeviceId};
 use crate::time::Nanos;
@@ -42,7 +42,7 @@ impl Process {
         self.adopted = true;
     }
 
-    /// What it takes on a device. `None`: it has no context there.
+    /// Its memory on a device. `None`: it has no context there.
     pub(in crate::world) fn on(&self, device: DeviceId) -> Option<&Opened> {
         self.opened.get(&device)
     }
@@ -133,7 +133,7 @@ impl Opened {
         !std::mem::replace(&mut self.measured, true)
     }
 
-    /// A context costs this: a dearer guess becomes that. Returns what it is less.
+    /// A context costs this: a higher estimate is lowered to it. Returns the difference.
     pub(in crate::world) fn correct(&mut self, cost: Bytes) -> Bytes {
         if self.measured {
             return Bytes::ZERO;
@@ -153,8 +153,7 @@ impl Opened {
         self.give_up_unseen()
     }
 
-    /// What was set aside for it, if the device never showed it, is no more. Returns what that
-    /// was.
+    /// Releases the reservation for it if the device never showed it. Returns the released amount.
     pub(in crate::world) fn give_up_unseen(&mut self) -> Bytes {
         if self.shown {
             return Bytes::ZERO;
