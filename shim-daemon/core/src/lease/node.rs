@@ -116,7 +116,7 @@ impl Leases {
         self.devices.get(&device)?.lease(container)
     }
 
-    /// A container's share of a device. `None`: it has no context there.
+    /// A tenant's share of a device. `None`: it has no context there.
     pub(crate) fn share(
         &self,
         now: Nanos,
