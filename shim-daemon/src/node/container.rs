@@ -202,7 +202,7 @@ impl Container {
         dead
     }
 
-    /// A row of the page is this process's, which is one of the container's.
+    /// Assigns a row of the page to this process, one of the tenant's.
     pub(super) fn seat(&mut self, slot: usize, process: ProcessId) {
         self.slots.insert(slot, process);
         self.members.insert(process);

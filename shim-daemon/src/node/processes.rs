@@ -45,7 +45,7 @@ impl Process {
         self.container
     }
 
-    /// The row of its container's usage page that is its own.
+    /// Its own row of its tenant's usage page.
     pub(super) fn slot(&self) -> usize {
         self.slot
     }

@@ -47,7 +47,7 @@ impl Tenants {
         known.map_or(0, |known| known.spec.priority)
     }
 
-    /// A container comes; it waits for its admission.
+    /// Registers a tenant; it waits for its admission.
     pub(super) fn register(&mut self, container: ContainerId, spec: ContainerSpec, now: Nanos) {
         let known = Container::new(spec, now);
         self.queue.insert(place(container, &known));
@@ -82,7 +82,7 @@ impl Tenants {
         Some(known)
     }
 
-    /// Forgets a container that has no process any more.
+    /// Removes a tenant without processes.
     pub(super) fn remove(&mut self, container: ContainerId) {
         if let Some(known) = self.containers.remove(&container) {
             self.queue.remove(&place(container, &known));
@@ -102,7 +102,7 @@ impl Tenants {
         above.map(|(.., container)| *container)
     }
 
-    /// Puts a container on the ladder. False: it is on it.
+    /// Puts a tenant on the ladder. `false` if it is on it already.
     pub(super) fn end(&mut self, container: ContainerId, ending: Ending) -> bool {
         let known = self.containers.get_mut(&container);
         let Some(known) = known.filter(|known| known.ending.is_none()) else {
@@ -178,7 +178,7 @@ impl Tenants {
         all.map(|(process, known)| (*process, known))
     }
 
-    /// A container's processes.
+    /// A tenant's processes.
     pub(super) fn members(
         &self,
         container: ContainerId,

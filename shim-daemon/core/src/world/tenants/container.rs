@@ -1,4 +1,4 @@
-//! One registered container: its limits, and where it is in its life.
+//! One registered tenant: its limits, and its state from registration to end.
 
 use crate::ids::{DeviceId, ProcessId};
 use crate::spec::ContainerSpec;
