@@ -109,8 +109,8 @@ impl Meter {
         bill
     }
 
-    /// The even part of the time, once no operation has completed for long; the first time for all of
-    /// it.
+    /// The even part of the time, once no operation has completed for long; the first time for all
+    /// of it.
     fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64), spins: bool) -> u64 {
         self.silent = self.silent + span;
         if self.silent < rules.silent() {
@@ -151,8 +151,8 @@ impl Meter {
     }
 
     /// What its cap pays for a `span`: the service, or while it is alone the time in flight. Time
-    /// that was billed for an operation is not billed again as its service. That is at most the time
-    /// since the last end of an operation, and a sample's.
+    /// that was billed for an operation is not billed again as its service. That is at most the
+    /// time since the last end of an operation, and a sample's.
     pub(super) fn capped(&mut self, span: Nanos, bill: u64, flight: Option<Nanos>) -> Nanos {
         let held = if let Some(flight) = flight {
             self.paid = (self.paid + flight.0).saturating_sub(bill);

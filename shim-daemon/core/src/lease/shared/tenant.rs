@@ -352,8 +352,8 @@ impl Tenant {
         self.meter.believe(done);
     }
 
-    /// Notes what it did in the last `span`, `alone` at its end or not, while so many thousandths of
-    /// all were pending. Returns what it is billed.
+    /// Notes what it did in the last `span`, `alone` at its end or not, while so many thousandths
+    /// of all were pending. Returns what it is billed.
     pub(super) fn note(
         &mut self,
         (now, span): (Nanos, Nanos),

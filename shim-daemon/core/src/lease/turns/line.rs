@@ -193,8 +193,8 @@ impl Line {
         told.then_some(holder)
     }
 
-    /// A tenant that is alone and has no cap is free. One that was continues in a turn of its own: as
-    /// far as is known it works.
+    /// A tenant that is alone and has no cap is free. One that was continues in a turn of its own:
+    /// as far as is known it works.
     pub(super) fn free_who_is_alone(&mut self, now: Nanos, policy: &LeasePolicy) {
         let alone = self.alone();
         let alone = alone.filter(|(_, tenant)| !tenant.account().is_capped());
