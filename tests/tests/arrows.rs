@@ -33,6 +33,16 @@ const PARTS: &[Part] = &[
         ],
     },
     Part {
+        sources: "interposer/pacing/src",
+        module: "",
+        layers: &[
+            &["."],
+            &["cap", "mirror", "report", "slices", "window"],
+            &["queue"],
+            &["estimate"],
+        ],
+    },
+    Part {
         sources: CORE,
         module: "",
         layers: &[

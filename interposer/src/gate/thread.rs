@@ -22,10 +22,8 @@ use std::time::{Duration, Instant};
 use gpushare_protocol::page::lease::Turn;
 
 use crate::account::{self, Compute};
-use crate::gate::cap::{Bucket, Duty};
 use crate::gate::column::{self, Column};
 use crate::gate::marks::Relaxed;
-use crate::gate::mirror::{Act, NEVER, Stand};
 use crate::guest::background;
 use crate::guest::barrier;
 use crate::guest::clock;
@@ -34,6 +32,8 @@ use crate::guest::fork::ForkLocal;
 use crate::guest::frames;
 use crate::guest::futex::{Bed, wake_all};
 use crate::session::Notice;
+use gpushare_pacing::cap::{Bucket, Duty};
+use gpushare_pacing::mirror::{Act, NEVER, Stand};
 
 /// The longest sleep (ns): how often the thread checks whether the daemon lives, and publishes the
 /// submitted work.

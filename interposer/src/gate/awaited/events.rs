@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use gpushare_cuda_abi::cuda::{CUcontext, CUevent};
 
 use crate::driver::green::Green;
-use crate::gate::window::Lane;
+use gpushare_pacing::window::Lane;
 
 /// The work that is complete once something is.
 #[derive(Clone, Copy, Debug)]

@@ -1,42 +1,44 @@
-//! How much work may be under way: what was submitted and is not known to be complete, by stream, counted in expected time.
+//! How much work may be in flight: work submitted and not known to be complete, by stream, counted
+//! in expected time.
 //!
-//! Work is known to be complete by *marks*, one behind each batch of operations in a stream. A batch is closed by a mark after
-//! [`BATCH_OPS`] operations, [`BATCH_AGE`], or a quarter of the window in expected time, so that the window always holds several
-//! marks and work that is complete is soon known to be. Pure: times are `CLOCK_MONOTONIC` nanoseconds handed in, what a mark is
-//! (`M`) is the caller's business.
+//! *Marks* show that work is complete, one behind each batch of operations in a stream. A batch is
+//! closed by a mark after [`BATCH_OPS`] operations, [`BATCH_AGE`], or a quarter of the window in
+//! expected time. So the window always holds several marks, and completion is noticed soon. Pure:
+//! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
 use gpushare_protocol::page::lease::Turn;
 
 mod admission;
 
-use crate::gate::estimate::{Estimates, Service};
-pub(super) use crate::gate::queue::{Lane, Op, Sample};
-use crate::gate::queue::{Queue, School, Seen};
+use crate::estimate::{Estimates, Service};
+pub use crate::queue::{Lane, Op, Sample};
+use crate::queue::{Queue, School, Seen};
 
 /// Operations between marks.
-pub(super) const BATCH_OPS: u32 = 128;
+pub const BATCH_OPS: u32 = 128;
 /// Nanoseconds between marks.
-pub(super) const BATCH_AGE: u64 = 5_000_000;
+pub const BATCH_AGE: u64 = 5_000_000;
 
 /// What holds while the gate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub struct Bounds {
     /// Most un-drained work, in expected nanoseconds.
-    pub(super) window: u64,
+    pub window: u64,
     /// When everything should be complete; `u64::MAX` for no such time.
-    pub(super) deadline: u64,
+    pub deadline: u64,
 }
 
 impl Bounds {
     /// Whether the gate is open for one operation only.
-    pub(super) fn is_step(self) -> bool {
+    #[inline]
+    pub fn is_step(self) -> bool {
         self.window == Turn::STEP
     }
 }
 
 /// May an operation be submitted?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// Yes.
     Go,
     /// Not before about so many nanoseconds have passed: look at the marks then and ask again.
@@ -45,9 +47,9 @@ pub(super) enum Answer {
     Over,
 }
 
-/// What is under way on one device.
+/// The work in flight on one device.
 #[derive(Debug)]
-pub(super) struct Window<M> {
+pub struct Window<M> {
     estimates: Estimates,
     /// Streams with work that is not known to be complete.
     queues: Vec<Queue<M>>,
@@ -57,21 +59,21 @@ pub(super) struct Window<M> {
     total: u64,
     /// The latest time at which something was known to be under way.
     busy_until: u64,
-    /// Since when something was under way that [`take_busy`](Self::take_busy) has not told.
+    /// Since when work was in flight that [`take_busy`](Self::take_busy) has not returned.
     unpaid_from: Option<u64>,
     /// Whether anything was submitted in this turn.
     began: bool,
     /// Waited for room, and lets half the window empty before more goes in.
     full: bool,
     /// When something was last submitted.
-    pub(super) last_submitted: u64,
+    pub last_submitted: u64,
     /// Operations submitted so far.
-    pub(super) submitted: u64,
+    pub submitted: u64,
     /// Batches so far.
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
     alone_since: u64,
-    /// What was completed and [`take_service`](Self::take_service) has not told.
+    /// Completed work that [`take_service`](Self::take_service) has not returned.
     service: Service,
 }
 
@@ -97,13 +99,20 @@ impl<M> Default for Window<M> {
 
 impl<M> Window<M> {
     /// A turn begins.
-    pub(super) fn begin_turn(&mut self) {
+    pub fn begin_turn(&mut self) {
         self.began = false;
         self.full = false;
     }
 
-    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind them.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
+    /// them.
     pub(super) fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
+=======
+    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
+    /// them.
+    pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
         self.last_submitted = now;
@@ -130,12 +139,12 @@ impl<M> Window<M> {
     }
 
     /// An operation of `key` is submitted: whether it is to be timed by events.
-    pub(super) fn is_timed(&mut self, key: u64) -> bool {
+    pub fn is_timed(&mut self, key: u64) -> bool {
         self.estimates.submit(key)
     }
 
     /// Operations were submitted to `lane` without having been admitted.
-    pub(super) fn came(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) {
+    pub fn came(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) {
         self.estimates.submitted(op.key, op.count);
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.set_aside(op.count, ns);
@@ -143,13 +152,19 @@ impl<M> Window<M> {
     }
 
     /// How many more operations of `key` may come without being asked about.
-    pub(super) fn untimed(&mut self, key: u64) -> u32 {
+    pub fn untimed(&mut self, key: u64) -> u32 {
         self.estimates.untimed(key)
     }
 
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// How many nanoseconds of work may come without a check, and for how long (ns), at `now`:
+    /// until a mark is due, or the work in flight should be checked.
+    pub(super) fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
+=======
     /// How many nanoseconds may come without being asked about, and for how long (ns), at `now`:
     /// until a mark is due, or what is under way should be looked at.
-    pub(super) fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
+    pub fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         let is_batch = |queue: &Queue<M>| queue.unmarked.count >= BATCH_OPS;
         if self.full || self.is_half_full(bounds) || self.queues.iter().any(is_batch) {
             return None;
@@ -167,7 +182,7 @@ impl<M> Window<M> {
 
     /// Whether work of another tenant may be on the device, at `now`: then what marks say teaches
     /// nothing.
-    pub(super) fn contends(&mut self, now: u64, contended: bool) {
+    pub fn contends(&mut self, now: u64, contended: bool) {
         if contended {
             self.alone_since = u64::MAX;
         } else if self.alone_since == u64::MAX {
@@ -179,9 +194,15 @@ impl<M> Window<M> {
         self.queues.iter_mut().find(|queue| queue.lane == lane)
     }
 
-    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark. [`marked`](Self::marked) or
-    /// [`unmarked`](Self::unmarked) follows.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
+    /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
     pub(super) fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
+=======
+    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
+    /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
+    pub fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
         self.numbers += 1;
         let number = self.numbers;
@@ -189,9 +210,15 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with `for_context`, for a lane that
-    /// stands for all work of its context.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
+    /// `for_context`, for a lane that stands for all work of its context.
     pub(super) fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
+=======
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with
+    /// `for_context`, for a lane that stands for all work of its context.
+    pub fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
         let batch = self.queue(lane, now).close(number, now, covers);
@@ -199,9 +226,17 @@ impl<M> Window<M> {
         number
     }
 
-    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no longer known: its context went, or the
-    /// program waited for it. The stream may have another name than when the batch was closed.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
+    /// longer known: its context went, or the program waited for it. The stream may have another
+    /// name than when the batch was closed.
     pub(super) fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
+=======
+    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
+    /// longer known: its context went, or the program waited for it. The stream may have another
+    /// name than when the batch was closed.
+    pub fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         let mut batches = self.queues.iter_mut().flat_map(|queue| &mut queue.marked);
         match batches.find(|batch| batch.number == number) {
             Some(batch) => {
@@ -213,7 +248,7 @@ impl<M> Window<M> {
     }
 
     /// No mark could be made behind batch `number`: its operations wait for the next one.
-    pub(super) fn unmarked(&mut self, number: u64) {
+    pub fn unmarked(&mut self, number: u64) {
         let holds = |queue: &&mut Queue<M>| queue.marked.iter().any(|batch| batch.number == number);
         if let Some(queue) = self.queues.iter_mut().find(holds) {
             queue.reopen(number);
@@ -221,9 +256,15 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones while they are. What is passed goes to
-    /// `passed`.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
+    /// while they are passed. Passed marks go to `passed`.
     pub(super) fn look<R: Into<Sample>>(
+=======
+    /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones
+    /// while they are. What is passed goes to `passed`.
+    pub fn look<R: Into<Sample>>(
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         &mut self,
         now: u64,
         mut is_passed: impl FnMut(&M) -> bool,
@@ -263,24 +304,37 @@ impl<M> Window<M> {
         self.service.add(seen.service);
     }
 
-    /// What was completed since this was last asked.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// The work completed since the last call.
     pub(super) fn take_service(&mut self) -> Service {
+=======
+    /// What was completed since this was last asked.
+    pub fn take_service(&mut self) -> Service {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         core::mem::take(&mut self.service)
     }
 
     /// When something was last submitted or known to be under way.
-    pub(super) fn last_active(&self) -> u64 {
+    pub fn last_active(&self) -> u64 {
         self.last_submitted.max(self.busy_until)
     }
 
     /// How far submission has come: for [`waited_for`](Self::waited_for).
-    pub(super) fn stamp(&self) -> u64 {
+    pub fn stamp(&self) -> u64 {
         self.submitted
     }
 
-    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it `blocked`, the last of it was done only
-    /// now. Marks that are not needed any more go to `passed`.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
+    /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
+    /// `passed`.
     pub(super) fn waited_for<R: Into<Sample>>(
+=======
+    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
+    /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
+    /// `passed`.
+    pub fn waited_for<R: Into<Sample>>(
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         &mut self,
         now: u64,
         is_lane: impl Fn(&Lane) -> bool,
@@ -334,14 +388,20 @@ impl<M> Window<M> {
         (streams.count() as u64).max(1)
     }
 
-    /// Expected nanoseconds until everything under way, and what was admitted, is complete. What takes longer than expected is
-    /// expected to take as long again.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// Expected nanoseconds until all admitted work and work in flight is complete. Work that takes
+    /// longer than expected is expected to take as long again.
     pub(super) fn remaining(&self, now: u64) -> u64 {
+=======
+    /// Expected nanoseconds until everything under way, and what was admitted, is complete. What
+    /// takes longer than expected is expected to take as long again.
+    pub fn remaining(&self, now: u64) -> u64 {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         self.left(now).saturating_add(self.overdue())
     }
 
     /// As [`remaining`](Self::remaining), and 0 once it should be complete.
-    pub(super) fn left(&self, now: u64) -> u64 {
+    pub fn left(&self, now: u64) -> u64 {
         let beside = self.beside();
         let spent: u64 = self
             .queues
@@ -360,7 +420,7 @@ impl<M> Window<M> {
     }
 
     /// Lanes with work behind which there is no mark, and since when.
-    pub(super) fn unmarked_lanes(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
+    pub fn unmarked_lanes(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
         let is_unmarked = |queue: &&Queue<M>| queue.unmarked.count > 0 && !self.is_covered(queue);
         self.queues
             .iter()
@@ -380,45 +440,50 @@ impl<M> Window<M> {
     }
 
     /// Lanes with work that is not known to be complete.
-    pub(super) fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
+    pub fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
         self.queues.iter().map(|queue| queue.lane)
     }
 
     /// The work of `lane` is known under another name from now on.
-    pub(super) fn rename(&mut self, lane: Lane, name: Lane) {
+    pub fn rename(&mut self, lane: Lane, name: Lane) {
         if let Some(queue) = self.known(lane) {
             queue.lane = name;
         }
     }
 
     /// Whether there is a mark to ask.
-    pub(super) fn has_marks(&self) -> bool {
+    pub fn has_marks(&self) -> bool {
         let mut fronts = self.queues.iter().filter_map(|queue| queue.marked.front());
         fronts.any(|batch| batch.mark.is_some())
     }
 
     /// Whether nothing is under way or about to be.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.reserved.0 == 0 && self.is_drained()
     }
 
     /// Whether nothing that was submitted is under way.
-    pub(super) fn is_drained(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.queues.is_empty()
     }
 
     /// Whether so much is under way that it is worth looking at the marks.
-    pub(super) fn is_half_full(&self, bounds: Bounds) -> bool {
+    pub fn is_half_full(&self, bounds: Bounds) -> bool {
         self.total >= bounds.window / 2 || self.queues.iter().any(|queue| queue.marked.len() >= 4)
     }
 
-    /// Nobody is inside any more: what was admitted and never heard of again does not count.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// No launch is inside any more: admissions without a later report are dropped.
     pub(super) fn nobody_inside(&mut self) {
+=======
+    /// Nobody is inside any more: what was admitted and never heard of again does not count.
+    pub fn nobody_inside(&mut self) {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         self.reserved = (0, 0);
     }
 
     /// Forgets lanes that went; their marks go to `lost`.
-    pub(super) fn forget(&mut self, gone: impl Fn(&Lane) -> bool, mut lost: impl FnMut(M)) {
+    pub fn forget(&mut self, gone: impl Fn(&Lane) -> bool, mut lost: impl FnMut(M)) {
         let going = self.queues.iter().filter(|queue| gone(&queue.lane));
         let ns: u64 = going.map(Queue::total).sum();
         self.total = self.total.saturating_sub(ns);
@@ -429,8 +494,15 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    /// The time since this was last asked in which something was under way, as far as is known: from its beginning to its end.
+<<<<<<< HEAD:interposer/src/gate/window.rs
+    /// The time since this was last asked in which something was under way, as far as is known:
+    /// from its beginning to its end.
     pub(super) fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
+=======
+    /// The time since this was last asked in which something was under way, as far as is known:
+    /// from its beginning to its end.
+    pub fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
+>>>>>>> w-gate:interposer/pacing/src/window.rs
         let from = self.unpaid_from?;
         let sure = self.busy_until.min(now);
         let ends = self.queues.iter().map(|queue| queue.ends_at(self.beside()));
@@ -439,3 +511,6 @@ impl<M> Window<M> {
         Some((from, until.max(from)))
     }
 }
+
+#[cfg(test)]
+mod tests;

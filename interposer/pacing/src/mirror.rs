@@ -8,7 +8,7 @@
 use gpushare_protocol::page::lease::{LeaseState, NO_DEADLINE, Turn};
 
 /// How long a holder has nothing under way before it says so, where the daemon does not tell (ns).
-pub(super) const IDLE_AFTER: u64 = 500_000;
+pub(crate) const IDLE_AFTER: u64 = 500_000;
 /// Where tenants share the device, half the time after which a holder is first looked at (ns), and
 /// how often that is doubled.
 const FIRST_LOOK: u64 = 1_000_000;
@@ -17,9 +17,9 @@ const FIRST_LOOKS: u32 = 16;
 /// is.
 const IDLE_PAUSES: u64 = 4;
 /// The shortest and the longest time between two checks of a drain (ns).
-pub(super) const DRAIN_PAUSES: (u64, u64) = (40_000, 10_000_000);
+pub(crate) const DRAIN_PAUSES: (u64, u64) = (40_000, 10_000_000);
 /// How long an estimate alone is trusted at the beginning of a drain (ns).
-pub(super) const FIRST_PATIENCE: u64 = 250_000;
+pub(crate) const FIRST_PATIENCE: u64 = 250_000;
 /// The expected rest of a drain (ns) at which the estimate no longer spaces the checks: waking from
 /// a sleep may take as long.
 const NEAR: u64 = 60_000;
@@ -28,11 +28,11 @@ const NEAR: u64 = 60_000;
 const LATE_LOOKS: u64 = 8;
 
 /// Never, as a time to wake.
-pub(super) const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;
 
 /// Where the gate of one device stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stand {
+pub enum Stand {
     /// Nothing binds.
     #[default]
     Free,
@@ -46,20 +46,20 @@ pub(super) enum Stand {
 
 /// The facts about the work in flight.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Facts {
+pub struct Facts {
     /// Nothing is under way, and every mark that was needed is made.
-    pub(super) empty: bool,
+    pub empty: bool,
     /// No thread is inside the gate.
-    pub(super) quiet: bool,
+    pub quiet: bool,
     /// When something was last submitted or known to be under way.
-    pub(super) last_active: u64,
+    pub last_active: u64,
     /// Expected nanoseconds until all is complete; 0 if it should be.
-    pub(super) left: u64,
+    pub left: u64,
 }
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub enum Act {
     /// Let everything through, unseen.
     Free,
     /// Let work through within the turn's bounds.
@@ -79,7 +79,7 @@ pub(super) enum Act {
 
 /// The state for one device.
 #[derive(Debug, Default)]
-pub(super) struct Mirror {
+pub struct Mirror {
     stand: Stand,
     epoch: u64,
     /// When it took its stand.
@@ -98,17 +98,20 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// Where the gate stands.
-    pub(super) fn stand(&self) -> Stand {
+    #[inline]
+    pub fn stand(&self) -> Stand {
         self.stand
     }
 
     /// A number that is another one once it has taken another stand.
-    pub(super) fn stands(&self) -> u64 {
+    #[inline]
+    pub fn stands(&self) -> u64 {
         self.stands
     }
 
     /// Whether `turn` lets calls through that now wait.
-    pub(super) fn is_opened_by(&self, turn: &Turn) -> bool {
+    #[inline]
+    pub fn is_opened_by(&self, turn: &Turn) -> bool {
         match turn.word.state() {
             LeaseState::Free => self.stand != Stand::Free,
             LeaseState::Open => {
@@ -120,13 +123,14 @@ impl Mirror {
     }
 
     /// Whether the holder was found idle, and has not worked since.
-    pub(super) fn is_idle(&self) -> bool {
+    #[inline]
+    pub fn is_idle(&self) -> bool {
         self.idle
     }
 
     /// The next action at `now`, under `turn`. Unless it is [`Act::Sleep`], call again when it is
     /// done.
-    pub(super) fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
+    pub fn step(&mut self, now: u64, turn: &Turn, facts: &Facts) -> Act {
         let epoch = turn.word.epoch();
         match (turn.word.state(), self.stand) {
             (LeaseState::Free, Stand::Free) => Act::Sleep(NEVER),
@@ -229,7 +233,7 @@ impl Mirror {
 
     /// The work that was admitted would not end by the deadline: the turn is over early. `false` if
     /// there is none.
-    pub(super) fn land(&mut self, now: u64) -> bool {
+    pub fn land(&mut self, now: u64) -> bool {
         let is_open = self.stand == Stand::Open;
         if is_open {
             self.take(Stand::Closing, self.epoch, now, Act::Close);
@@ -238,7 +242,8 @@ impl Mirror {
     }
 
     /// A call waits. The epoch if that has not been said in it yet.
-    pub(super) fn want(&mut self) -> Option<u64> {
+    #[inline]
+    pub fn want(&mut self) -> Option<u64> {
         let is_closed = matches!(self.stand, Stand::Closing | Stand::Drained);
         let is_news = is_closed && self.wanted != Some(self.epoch);
         is_news.then(|| {
@@ -248,12 +253,13 @@ impl Mirror {
     }
 
     /// Work is submitted. The epoch if it had been called idle in it.
-    pub(super) fn work(&mut self) -> Option<u64> {
+    #[inline]
+    pub fn work(&mut self) -> Option<u64> {
         core::mem::take(&mut self.idle).then_some(self.epoch)
     }
 
     /// The daemon is another one, or there is none any more: nothing that was said counts.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.wanted = None;
         self.idle = false;
         if self.stand == Stand::Drained {
@@ -261,3 +267,6 @@ impl Mirror {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

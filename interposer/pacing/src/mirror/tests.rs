@@ -2,7 +2,7 @@
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 
-use crate::gate::mirror::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
+use crate::mirror::{Act, DRAIN_PAUSES, FIRST_PATIENCE, Facts, IDLE_AFTER, Mirror, NEVER};
 
 const MS: u64 = 1_000_000;
 const DONE: Facts = Facts {

@@ -2,8 +2,8 @@
 //! before all of it is complete. Only a device without any work of this process switches to another
 //! one's at once.
 //!
-//! Pure: it is told what is submitted and when nothing is under way, and says whether a launch
-//! goes.
+//! Pure: its inputs are submissions and the times when no work is in flight; it returns whether a
+//! launch may go.
 
 /// The least time that a full slice is waited for (ns), however little was submitted.
 const STUCK: u64 = 5_000_000;
@@ -16,17 +16,22 @@ const SPARED: u64 = 1_000_000_000;
 
 /// A slice that has no room: what to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full {
+pub struct Full {
     /// When all of it should be complete (`CLOCK_MONOTONIC` ns).
-    pub(super) ends: u64,
+    pub ends: u64,
     /// When launches go on though it is not.
-    pub(super) limit: u64,
+    pub limit: u64,
 }
 
 /// The slices of one device.
 #[derive(Debug, Default)]
+<<<<<<< HEAD:interposer/src/gate/slices.rs
 pub(super) struct Slices {
+    /// Expected nanoseconds admitted since no work was in flight.
+=======
+pub struct Slices {
     /// Expected nanoseconds of what was admitted since nothing was under way.
+>>>>>>> w-gate:interposer/pacing/src/slices.rs
     used: u64,
     /// Launches that this is of.
     count: u64,
@@ -40,22 +45,30 @@ pub(super) struct Slices {
 
 impl Slices {
     /// Nothing is under way.
-    pub(super) fn emptied(&mut self) {
+    #[inline]
+    pub fn emptied(&mut self) {
         (self.used, self.count) = (0, 0);
         if self.full.take().is_some() {
             self.strikes = 0;
         }
     }
 
-    /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
+<<<<<<< HEAD:interposer/src/gate/slices.rs
+    /// Yielding is off now: no launch waits, but work in flight still counts.
     pub(super) fn rest(&mut self) {
+=======
+    /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
+    #[inline]
+    pub fn rest(&mut self) {
+>>>>>>> w-gate:interposer/pacing/src/slices.rs
         self.full = None;
     }
 
     /// May a launch go that is expected to take `expected` nanoseconds, where `slice` may be
     /// submitted at a time? `left` is what everything under way is expected to take still. `None`:
     /// it goes, if nothing else is in its way.
-    pub(super) fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
+    #[inline]
+    pub fn ask(&mut self, now: u64, slice: u64, expected: u64, left: u64) -> Option<Full> {
         if self.has_room(now, slice, expected) {
             return None;
         }
@@ -72,13 +85,15 @@ impl Slices {
     }
 
     /// Whether a launch that is expected to take so long goes without further questions.
-    pub(super) fn has_room(&self, now: u64, slice: u64, expected: u64) -> bool {
+    #[inline]
+    pub fn has_room(&self, now: u64, slice: u64, expected: u64) -> bool {
         let has_room = self.full.is_none() && self.used.saturating_add(expected) <= slice;
         self.count == 0 || has_room || now < self.spared_until
     }
 
     /// How much goes without further questions (ns).
-    pub(super) fn room(&self, now: u64, slice: u64) -> u64 {
+    #[inline]
+    pub fn room(&self, now: u64, slice: u64) -> u64 {
         match self.full {
             Some(_) => 0,
             None if now < self.spared_until => u64::MAX,
@@ -86,8 +101,13 @@ impl Slices {
         }
     }
 
-    /// A slice did not end in time, or nobody could know when it does: launches go on.
+<<<<<<< HEAD:interposer/src/gate/slices.rs
+    /// A slice did not end in time, or its end could not be noticed: launches continue.
     pub(super) fn overran(&mut self, now: u64) {
+=======
+    /// A slice did not end in time, or nobody could know when it does: launches go on.
+    pub fn overran(&mut self, now: u64) {
+>>>>>>> w-gate:interposer/pacing/src/slices.rs
         (self.used, self.count) = (0, 0);
         self.full = None;
         self.strikes += 1;
@@ -98,19 +118,22 @@ impl Slices {
     }
 
     /// So many launches go that are expected to take so long together (ns).
-    pub(super) fn admitted(&mut self, count: u32, ns: u64) {
+    #[inline]
+    pub fn admitted(&mut self, count: u32, ns: u64) {
         self.used = self.used.saturating_add(ns);
         self.count = self.count.saturating_add(count.into());
     }
 
     /// It was not made after all.
-    pub(super) fn refused(&mut self, ns: u64) {
+    #[inline]
+    pub fn refused(&mut self, ns: u64) {
         self.used = self.used.saturating_sub(ns);
         self.count = self.count.saturating_sub(1);
     }
 
     /// Whether there is no room for one more launch of `ns` nanoseconds.
-    pub(super) fn fills(&self, now: u64, slice: u64, ns: u64) -> bool {
+    #[inline]
+    pub fn fills(&self, now: u64, slice: u64, ns: u64) -> bool {
         now >= self.spared_until && self.used.saturating_add(ns) > slice
     }
 }
@@ -181,7 +204,7 @@ mod tests {
         slices.emptied();
         slices.admitted(1, 20 * MS);
         let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
-        assert_eq!(long.limit, 41 * MS, "twice what it should take");
+        assert_eq!(long.limit, 41 * MS, "twice its expected time");
         slices.rest();
         let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
         assert_eq!(endless.limit, MS + PATIENCE);

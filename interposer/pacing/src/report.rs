@@ -12,18 +12,18 @@ const PARTS: (u64, u64) = (4, 5);
 
 /// The words of the usage line of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Words {
+pub struct Words {
     /// See `Line::service`.
-    pub(crate) service: u64,
+    pub service: u64,
     /// See `Line::busy`.
-    pub(crate) busy: u64,
+    pub busy: u64,
     /// See `Line::pending`.
-    pub(crate) pending: PendingWord,
+    pub pending: PendingWord,
 }
 
 /// The state of one device.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
     service: u64,
     busy: u64,
     /// Since when work is pending.
@@ -36,7 +36,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Work was completed that takes so long alone (ns): `measured` of kinds that were measured.
-    pub(super) fn completed(&mut self, measured: u64, guessed: u64) {
+    pub fn completed(&mut self, measured: u64, guessed: u64) {
         self.service = self
             .service
             .saturating_add(measured)
@@ -51,7 +51,7 @@ impl Report {
 
     /// The state at `now`: whether work is in flight, whether a launch waits, and until when work
     /// is known to have been in flight.
-    pub(super) fn stands(&mut self, now: u64, under_way: bool, waits: bool, ended: u64) {
+    pub fn stands(&mut self, now: u64, under_way: bool, waits: bool, ended: u64) {
         if waits {
             self.waited = now;
         }
@@ -64,7 +64,8 @@ impl Report {
     }
 
     /// Whether work is pending.
-    pub(super) fn is_pending(&self) -> bool {
+    #[inline]
+    pub fn is_pending(&self) -> bool {
         self.since.is_some()
     }
 
@@ -77,7 +78,7 @@ impl Report {
     }
 
     /// The words of the usage line.
-    pub(super) fn words(&self) -> Words {
+    pub fn words(&self) -> Words {
         Words {
             service: self.service,
             busy: self.busy,

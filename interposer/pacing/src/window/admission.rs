@@ -1,7 +1,7 @@
-//! Whether one more operation may be submitted now, and what is set aside for it meanwhile.
+//! Whether one more operation may be submitted now, and the reservation for it meanwhile.
 
 use super::{Answer, Bounds, Window};
-use crate::gate::estimate::Expected;
+use crate::estimate::Expected;
 
 /// The shortest time worth waiting for (ns): going to sleep and waking costs as much.
 const SHORTEST_WAIT: u64 = 50_000;
@@ -9,21 +9,20 @@ const SHORTEST_WAIT: u64 = 50_000;
 const LONGEST_WAIT: u64 = 2_000_000;
 
 impl<M> Window<M> {
-    /// What one operation of `key` is expected to take.
+<<<<<<< HEAD:interposer/src/gate/window/admission.rs
+    /// The expected duration of one operation of `key`.
     pub(in crate::gate) fn expected(&self, bounds: Bounds, key: u64) -> Expected {
+=======
+    /// What one operation of `key` is expected to take.
+    pub fn expected(&self, bounds: Bounds, key: u64) -> Expected {
+>>>>>>> w-gate:interposer/pacing/src/window/admission.rs
         self.estimates.of(key, bounds.window / 4)
     }
 
     /// Asks to submit one operation that is expected to take `expected` nanoseconds. Where the
     /// answer is `Go`, [`submitted`](Self::submitted) or [`refused`](Self::refused) follows. With
     /// `insists` it goes though there is no room.
-    pub(in crate::gate) fn admit(
-        &mut self,
-        now: u64,
-        bounds: Bounds,
-        expected: u64,
-        insists: bool,
-    ) -> Answer {
+    pub fn admit(&mut self, now: u64, bounds: Bounds, expected: u64, insists: bool) -> Answer {
         let half = bounds.window / 2;
         // Where no deadline holds and so little is under way that nothing has to be worked out.
         let all = self.total.saturating_add(self.reserved.1);
@@ -33,14 +32,13 @@ impl<M> Window<M> {
         }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
-        // The first operation of a turn is always one that fits, however long: otherwise it would
-        // never run.
+        // The first operation of a turn always fits, however long: otherwise it would never run.
         let enough = bounds.is_step() || end > bounds.deadline;
         if now >= bounds.deadline || (self.began && enough) {
             return Answer::Over;
         }
-        // What is under way when the gate closes is a window and one operation, or a long operation
-        // and half a window: enough for the device not to run dry while a thread wakes.
+        // The work in flight when the gate closes is a window and one operation, or a long
+        // operation and half a window: enough to keep the device busy while a thread wakes.
         let room = if expected <= bounds.window && !self.full {
             bounds.window
         } else {
@@ -60,7 +58,7 @@ impl<M> Window<M> {
     }
 
     /// So many operations that are expected to take so long together are about to be submitted.
-    pub(in crate::gate) fn set_aside(&mut self, count: u32, expected: u64) {
+    pub fn set_aside(&mut self, count: u32, expected: u64) {
         self.reserved.0 = self.reserved.0.saturating_add(count);
         self.reserved.1 = self.reserved.1.saturating_add(expected);
     }
@@ -73,12 +71,12 @@ impl<M> Window<M> {
     }
 
     /// An operation that was admitted for `ns` was not submitted after all.
-    pub(in crate::gate) fn refused(&mut self, ns: u64) {
+    pub fn refused(&mut self, ns: u64) {
         self.put_back(1, ns);
     }
 
     /// So many that were set aside are not any more.
-    pub(in crate::gate) fn put_back(&mut self, count: u32, ns: u64) {
+    pub fn put_back(&mut self, count: u32, ns: u64) {
         self.reserved.0 = self.reserved.0.saturating_sub(count);
         self.reserved.1 = self.reserved.1.saturating_sub(ns);
     }

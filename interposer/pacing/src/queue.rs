@@ -1,28 +1,44 @@
-//! One stream's work that is not known to be complete, in batches with a mark behind each, and what looking at the marks teaches.
+//! One stream's work that is not known to be complete, in batches with a mark behind each, and what
+//! looking at the marks teaches.
 //!
-//! A look says of a batch only that it is complete by now, or not yet. So a run of batches is timed from when the stream was last known
-//! to begin something until it was last known to be busy (at least) or seen to be done (at most). The longer the run, the closer the
-//! two. Streams that are busy side by side share the device: each is credited with its part of the time.
+//! A look says of a batch only that it is complete by now, or not yet. So a run of batches is timed
+//! from when the stream was last known to begin something until it was last known to be busy (at
+//! least) or seen to be done (at most). The longer the run, the closer the two. Streams that are
+//! busy side by side share the device: each is credited with its part of the time.
 
 use std::collections::VecDeque;
 
-use crate::driver::green::Green;
-use crate::gate::estimate::{Estimates, Expected, Mix, Service};
+use crate::estimate::{Estimates, Expected, Mix, Service};
 
-/// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
+/// A stream as the window knows it: context, stream, and for a thread's own default stream which
+/// thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub struct Lane {
     /// The context's handle.
-    pub(super) context: usize,
+    pub context: usize,
     /// The stream's handle.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
     pub(super) stream: usize,
-    /// Whose, for the default stream of a thread, or a number for that of a green context; 0 otherwise.
+    /// The thread of a per-thread default stream, or a number for that of a green context; 0
+    /// otherwise.
     pub(super) thread: usize,
 }
 
 impl Lane {
-    /// What stands for all work of a context, in whatever stream.
+    /// Stands for all work of a context, in whatever stream.
     pub(super) fn of_context(context: usize) -> Self {
+=======
+    pub stream: usize,
+    /// Whose, for the default stream of a thread, or a number for that of a green context; 0
+    /// otherwise.
+    pub thread: usize,
+}
+
+impl Lane {
+    /// What stands for all work of a context, in whatever stream.
+    #[inline]
+    pub fn of_context(context: usize) -> Self {
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         Self {
             context,
             stream: usize::MAX,
@@ -30,40 +46,61 @@ impl Lane {
         }
     }
 
-    /// The default stream of a green context. As with a thread's own one, another thread cannot name it.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
+    /// The default stream of a green context. As with a thread's own one, another thread cannot
+    /// name it.
     pub(super) fn of_green(green: &Green) -> Self {
         let converted = green.converted.0.addr();
+=======
+    /// The default stream of a green context: `converted` is its handle as a context, `primary` the
+    /// handle of the primary context that it is a part of. As with a thread's own one, another
+    /// thread cannot name it.
+    #[inline]
+    pub fn of_green(primary: usize, converted: usize) -> Self {
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         Self {
-            context: green.primary.0.addr(),
+            context: primary,
             stream: converted,
             thread: converted | 1,
         }
     }
 
     /// Whether it stands for a whole context.
-    pub(super) fn is_context(&self) -> bool {
+    #[inline]
+    pub fn is_context(&self) -> bool {
         self.stream == usize::MAX
     }
 }
 
-/// A run is learned from once what it took is known to one part in so many.
+/// A run is learned from once its duration is known to one part in this many.
 const CLOSE: u64 = 24;
 
 /// Operations of one kind, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Op {
+pub struct Op {
     /// How many.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
     pub(super) count: u32,
-    /// What is launched.
+    /// The kind of the launch.
     pub(super) key: u64,
-    /// What one counts for.
+    /// The expected duration of one.
     pub(super) expected: Expected,
+    /// It waits for something other than the device: its duration until completion is no
+    /// measurement.
+    pub(super) waits: bool,
+=======
+    pub count: u32,
+    /// What is launched.
+    pub key: u64,
+    /// What one counts for.
+    pub expected: Expected,
     /// It waits for something else than the device: what it takes until it is complete teaches
     /// nothing.
-    pub(super) waits: bool,
+    pub waits: bool,
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
 }
 
-/// What was completed without a pause and is timed together.
+/// Batches that were completed without a pause and are timed together.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     mix: Mix,
@@ -73,43 +110,48 @@ struct Run {
 
 /// Operations with one mark behind them.
 #[derive(Debug)]
-pub(super) struct Batch<M> {
-    pub(super) number: u64,
+pub(crate) struct Batch<M> {
+    pub(crate) number: u64,
     /// Its last operation, by the window's count.
-    pub(super) last: u64,
-    pub(super) mix: Mix,
+    pub(crate) last: u64,
+    pub(crate) mix: Mix,
     /// When its first operation was submitted.
     first: u64,
     /// `None` while the mark is being made.
-    pub(super) mark: Option<M>,
+    pub(crate) mark: Option<M>,
     /// The mark is behind all work of the context: its other streams are done up to it too.
-    pub(super) for_context: bool,
+    pub(crate) for_context: bool,
 }
 
 /// The work of one stream.
 #[derive(Debug)]
-pub(super) struct Queue<M> {
-    pub(super) lane: Lane,
+pub(crate) struct Queue<M> {
+    pub(crate) lane: Lane,
     /// Submitted since the last mark.
-    pub(super) unmarked: Mix,
+    pub(crate) unmarked: Mix,
     /// When the first of those was submitted.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// The last of those, by the window's count.
-    pub(super) last: u64,
-    pub(super) marked: VecDeque<Batch<M>>,
+    pub(crate) last: u64,
+    pub(crate) marked: VecDeque<Batch<M>>,
     /// The run that is being timed.
     run: Run,
-    /// When the device, by estimate, began what is now the oldest batch.
+    /// When the device, by estimate, began the oldest remaining batch.
     working_since: u64,
     /// When a mark was last seen not to be passed.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
     pub(super) seen_running: u64,
+    /// The composition of the batches that a check finds complete; empty between checks.
+=======
+    pub(crate) seen_running: u64,
     /// What the batches are made of that a look finds complete; empty between looks.
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
     done: Vec<Mix>,
 }
 
-/// What a mark says of the operation before it: its key, and how long it took by events (ns).
+/// A mark's information about the operation before it: its key, and its duration by events (ns).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sample(pub(super) Option<(u64, u64)>);
+pub struct Sample(pub Option<(u64, u64)>);
 
 impl From<()> for Sample {
     fn from((): ()) -> Self {
@@ -119,29 +161,39 @@ impl From<()> for Sample {
 
 /// What learns from a look.
 #[derive(Debug)]
-pub(super) struct School<'a> {
-    pub(super) estimates: &'a mut Estimates,
+pub(crate) struct School<'a> {
+    pub(crate) estimates: &'a mut Estimates,
     /// Since when no other tenant's work was on the device, as far as is known; `u64::MAX` while
     /// some may be.
-    pub(super) alone_since: u64,
+    pub(crate) alone_since: u64,
 }
 
 /// What looking at a stream showed.
 #[derive(Clone, Copy, Debug, Default)]
+<<<<<<< HEAD:interposer/src/gate/queue.rs
 pub(super) struct Seen {
-    /// Expected nanoseconds of what is complete.
+    /// Expected nanoseconds of completed work.
     pub(super) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(super) until: u64,
-    /// What it takes alone, by what is known now.
+    /// Its duration alone, by the current estimates.
     pub(super) service: Service,
+=======
+pub(crate) struct Seen {
+    /// Expected nanoseconds of what is complete.
+    pub(crate) done: u64,
+    /// By when all of it was, by estimate; 0 if nothing is.
+    pub(crate) until: u64,
+    /// What it takes alone, by what is known now.
+    pub(crate) service: Service,
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
     /// The last operation that a mark behind the whole context covers; 0 for none.
-    pub(super) for_context: u64,
+    pub(crate) for_context: u64,
 }
 
 impl<M> Queue<M> {
     /// A stream that has nothing to do at `now`.
-    pub(super) fn new(lane: Lane, now: u64) -> Self {
+    pub(crate) fn new(lane: Lane, now: u64) -> Self {
         Self {
             lane,
             unmarked: Mix::default(),
@@ -159,18 +211,21 @@ impl<M> Queue<M> {
     }
 
     /// Nothing is under way, as far as is known.
-    pub(super) fn is_empty(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
         self.unmarked.count == 0 && self.marked.is_empty()
     }
 
     /// Expected nanoseconds of everything under way.
-    pub(super) fn total(&self) -> u64 {
+    #[inline]
+    pub(crate) fn total(&self) -> u64 {
         let marked: u64 = self.marked.iter().map(|batch| batch.mix.ns).sum();
         self.unmarked.ns.saturating_add(marked)
     }
 
     /// Adds operations up to `number`, submitted at `now`.
-    pub(super) fn push(&mut self, now: u64, number: u64, op: Op) {
+    #[inline]
+    pub(crate) fn push(&mut self, now: u64, number: u64, op: Op) {
         if self.unmarked.count == 0 {
             self.since = now;
         }
@@ -179,8 +234,13 @@ impl<M> Queue<M> {
         self.unmarked.add(op.key, op.expected, op.count);
     }
 
-    /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
+    /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
     pub(super) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
+=======
+    /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
+    pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         let mix = core::mem::take(&mut self.unmarked);
         let batch = Batch {
             number,
@@ -195,8 +255,13 @@ impl<M> Queue<M> {
         &mut self.marked[at]
     }
 
-    /// Takes a batch back whose mark could not be made.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
+    /// Takes back a batch whose mark could not be made.
     pub(super) fn reopen(&mut self, number: u64) {
+=======
+    /// Takes a batch back whose mark could not be made.
+    pub(crate) fn reopen(&mut self, number: u64) {
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         let found = self.marked.iter().position(|batch| batch.number == number);
         let Some(batch) = found.and_then(|at| self.marked.remove(at)) else {
             return;
@@ -211,8 +276,15 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are busy, this one among them.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
+    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
+    /// busy, this one among them.
     pub(super) fn look(
+=======
+    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
+    /// busy, this one among them.
+    pub(crate) fn look(
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         &mut self,
         now: u64,
         beside: u64,
@@ -250,8 +322,15 @@ impl<M> Queue<M> {
         seen
     }
 
-    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy until now.
+<<<<<<< HEAD:interposer/src/gate/queue.rs
+    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy
+    /// until now.
     pub(super) fn finish_until(
+=======
+    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy
+    /// until now.
+    pub(crate) fn finish_until(
+>>>>>>> w-gate:interposer/pacing/src/queue.rs
         &mut self,
         now: u64,
         beside: u64,
@@ -269,7 +348,7 @@ impl<M> Queue<M> {
             self.seen_running = now;
         }
         let seen = self.look(now, beside, school, &mut |batch| is_done(batch), passed);
-        // Nobody looked at the rest.
+        // The rest was not checked.
         if !self.marked.is_empty() && !blocked {
             self.seen_running = before;
         }
@@ -286,7 +365,7 @@ impl<M> Queue<M> {
         end
     }
 
-    /// Ends the run once it is known closely enough what it took, or no more can be known.
+    /// Ends the run once its duration is known closely enough, or cannot become known better.
     fn learn(&mut self, now: u64, beside: u64, busy_before: u64, school: &mut School<'_>) {
         let run = self.run;
         let least = busy_before.saturating_sub(run.began.1);
@@ -313,7 +392,8 @@ impl<M> Queue<M> {
     }
 
     /// Expected nanoseconds that the device has already spent on the oldest batch.
-    pub(super) fn spent(&self, now: u64, beside: u64) -> u64 {
+    #[inline]
+    pub(crate) fn spent(&self, now: u64, beside: u64) -> u64 {
         let Some((first, ns)) = self.front() else {
             return 0;
         };
@@ -322,7 +402,8 @@ impl<M> Queue<M> {
     }
 
     /// How much longer than expected the oldest batch has been seen to take (ns).
-    pub(super) fn overdue(&self, beside: u64) -> u64 {
+    #[inline]
+    pub(crate) fn overdue(&self, beside: u64) -> u64 {
         let Some((first, ns)) = self.front() else {
             return 0;
         };
@@ -332,12 +413,13 @@ impl<M> Queue<M> {
     }
 
     /// When all of it should be complete.
-    pub(super) fn ends_at(&self, beside: u64) -> u64 {
+    pub(crate) fn ends_at(&self, beside: u64) -> u64 {
         let first = self.front().map_or(0, |(first, _)| first);
         let began = self.working_since.max(first);
         began.saturating_add(self.total().saturating_mul(beside))
     }
 
+    #[inline]
     fn front(&self) -> Option<(u64, u64)> {
         match self.marked.front() {
             Some(batch) => Some((batch.first, batch.mix.ns)),

@@ -26,13 +26,13 @@ const FIRST_EPOCH: u64 = 1 << 61;
 
 /// The shared words.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket<'a> {
+pub struct Bucket<'a> {
     /// `CLOCK_MONOTONIC` nanoseconds up to which holding is paid.
-    pub(super) paid_until: &'a AtomicU64,
+    pub paid_until: &'a AtomicU64,
     /// `CLOCK_MONOTONIC` nanoseconds at which the bucket was or will be empty.
-    pub(super) empty_at: &'a AtomicU64,
+    pub empty_at: &'a AtomicU64,
     /// Its rate of inflow.
-    pub(super) cap: Cap,
+    pub cap: Cap,
 }
 
 impl Bucket<'_> {
@@ -53,7 +53,7 @@ impl Bucket<'_> {
     }
 
     /// The device was held from `from` to `to`: pays for the unpaid part.
-    pub(super) fn pay(&self, from: u64, to: u64, now: u64) {
+    pub fn pay(&self, from: u64, to: u64, now: u64) {
         let to = to.min(now);
         let moved = self
             .paid_until
@@ -78,7 +78,7 @@ impl Bucket<'_> {
 
 /// The turns that a bucket gives this process.
 #[derive(Debug, Default)]
-pub(super) struct Duty {
+pub struct Duty {
     turns: u64,
     open: bool,
 }
@@ -86,7 +86,7 @@ pub(super) struct Duty {
 impl Duty {
     /// The turn now, and when it should be asked for again. `landed`: the gate closed by itself in
     /// the last one.
-    pub(super) fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
+    pub fn turn(&mut self, bucket: &Bucket<'_>, now: u64, landed: bool) -> (Turn, u64) {
         let level = bucket.level(now);
         if self.open && (level == 0 || landed) {
             self.open = false;

@@ -1,14 +1,16 @@
-//! How long operations are expected to take: one running mean per kernel function and per graph, learned from batches.
+//! How long operations are expected to take: one running mean per kernel function and per graph,
+//! learned from batches.
 //!
-//! A batch of operations is seen to be complete only when somebody looks, so what is measured is an interval: it took at least as
-//! long as it was seen not to be complete, and at most until it was. A mean above that interval moves to its end, one below it to its
-//! middle, but to twice its beginning at most, and one within not at all.
+//! The completion of a batch is seen only at a check, so a measurement is an interval: the batch
+//! took at least until the last check that found it incomplete, and at most until the check that
+//! found it complete. A mean above that interval moves to its end; one below it moves to its
+//! middle, but at most to twice its beginning; one within it does not move.
 //!
-//! While other tenants work on the device that teaches nothing. Then single operations are timed,
-//! by an event before and one behind them, and the lower quartile of the last times counts: the
-//! others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
+//! While other tenants work on the device such intervals are not used. Then single operations are
+//! timed, by an event before and one behind them, and the lower quartile of the last times counts:
+//! the others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
 
-/// Ways a key can be stored; of more keys with one hash the one that was learned least gives way.
+/// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 256 KiB, made when first used.
 const SETS: usize = 1024;
@@ -17,8 +19,8 @@ const SETS: usize = 1024;
 const LEARNED: u8 = 3;
 /// Times of single operations that are kept of a key, and from how many on they count.
 const SAMPLES: usize = 8;
-/// From so long on (ns) a time by events is exact: what they add by themselves does not matter.
-/// Shorter operations are measured better by marks behind many of them, while nobody else works.
+/// From this duration on (ns) a time by events is exact: their own cost does not matter. Shorter
+/// operations are measured better by marks behind many of them, while no other tenant works.
 const EXACT: u64 = 50_000;
 /// No time by events is believed from here on (ns): another tenant may have had a slice of the
 /// device meanwhile.
@@ -28,16 +30,16 @@ const TIMED: u32 = 256;
 /// The same while too few times are known, because some could not be taken.
 const TIMED_SOON: u32 = 16;
 /// Different keys of one batch that are told apart; the time of others moves no mean.
-pub(super) const KINDS: usize = 8;
+pub(crate) const KINDS: usize = 8;
 
-/// What is remembered of a key.
+/// The record of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// The key, 0 for none.
     key: u64,
     /// Nanoseconds of one operation.
     mean: u64,
-    /// Operations so far, and those since the last one that was to be timed.
+    /// Operations so far, and those since the last timed one.
     ops: u32,
     untimed: u32,
     /// Lessons by batches.
@@ -50,11 +52,13 @@ struct Entry {
 }
 
 impl Entry {
+    #[inline]
     fn is_known(&self) -> bool {
         self.seen >= LEARNED || self.taken >= LEARNED
     }
 
     /// One operation in so many is timed, after the first ones.
+    #[inline]
     fn timed_every(&self) -> u32 {
         if self.taken < LEARNED {
             TIMED_SOON
@@ -63,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Whether what it takes is known exactly by events.
+    /// Whether its duration is known exactly by events.
     fn is_timed(&self) -> bool {
         self.taken >= LEARNED && self.mean >= EXACT
     }
@@ -81,52 +85,65 @@ impl Entry {
 
 /// The table. Empty until the first lesson.
 #[derive(Debug, Default)]
-pub(super) struct Estimates {
+pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
 }
 
-/// What an operation is expected to take.
+/// The expected duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expected {
+pub struct Expected {
     /// Nanoseconds.
-    pub(super) ns: u64,
+    pub ns: u64,
     /// Whether it was measured often enough to be believed.
-    pub(super) known: bool,
+    pub known: bool,
 }
 
-/// What a batch is made of.
+/// The composition of a batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mix {
+pub(crate) struct Mix {
     kinds: [(u64, u32); KINDS],
     /// Operations.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     pub(super) count: u32,
-    /// What they were expected to take together.
+    /// Their expected duration together.
     pub(super) ns: u64,
+=======
+    pub(crate) count: u32,
+    /// What they were expected to take together.
+    pub(crate) ns: u64,
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
     /// Whether there is one among them that little is known of.
-    pub(super) has_unknown: bool,
+    pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
     pub(super) waited: bool,
+    /// The expected duration of kinds that are not told apart.
+=======
+    pub(crate) waited: bool,
     /// What those of kinds that are not told apart were expected to take.
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
     others_ns: u64,
 }
 
 /// What completed work takes alone, by estimate (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Service {
+pub struct Service {
     /// Of kinds that were measured.
-    pub(super) measured: u64,
+    pub measured: u64,
     /// Of others.
-    pub(super) guessed: u64,
+    pub guessed: u64,
 }
 
 impl Service {
+    #[inline]
     fn of(ns: u64, known: bool) -> Self {
         let (measured, guessed) = if known { (ns, 0) } else { (0, ns) };
         Self { measured, guessed }
     }
 
     /// Adds another part.
-    pub(super) fn add(&mut self, other: Self) {
+    #[inline]
+    pub fn add(&mut self, other: Self) {
         self.measured = self.measured.saturating_add(other.measured);
         self.guessed = self.guessed.saturating_add(other.guessed);
     }
@@ -134,7 +151,8 @@ impl Service {
 
 impl Mix {
     /// Adds so many operations of `key`.
-    pub(super) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
+    #[inline]
+    pub(crate) fn add(&mut self, key: u64, Expected { ns, known }: Expected, number: u32) {
         let ns = ns.saturating_mul(number.into());
         self.has_unknown |= !known;
         self.count = self.count.saturating_add(number);
@@ -153,7 +171,7 @@ impl Mix {
     }
 
     /// Takes over what another batch is made of.
-    pub(super) fn absorb(&mut self, other: &Self) {
+    pub(crate) fn absorb(&mut self, other: &Self) {
         for (key, count) in other.kinds.iter().filter(|(_, count)| *count > 0) {
             let place = self
                 .kinds
@@ -180,8 +198,14 @@ impl Mix {
 }
 
 impl Estimates {
-    /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
+    /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     pub(super) fn of(&self, key: u64, assumed: u64) -> Expected {
+=======
+    /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
+    #[inline]
+    pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let entry = self.sets.get(set_of(key)).and_then(|set| {
             let found = set.iter().find(|entry| entry.key == key);
             found.filter(|entry| entry.key != 0 && entry.mean > 0)
@@ -199,14 +223,16 @@ impl Estimates {
     }
 
     /// Learns that the batch `mix` took between `least` and `most` nanoseconds.
-    pub(super) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
+    pub(crate) fn learn(&mut self, mix: &Mix, least: u64, most: u64) {
         if mix.count == 0 || mix.ns == 0 {
             return;
         }
-        // By what is known today: the means may have moved since it was submitted, and would move by as much again.
+        // By the current means: they may have moved since the submission, and would move by as much
+        // again.
         let expected = self.expected(mix);
         let most = most.max(1);
-        // What was seen running for longer than expected may have run on for long before anybody looked again.
+        // A batch seen running for longer than expected may have run on for long before the next
+        // check.
         let took = if expected < least.min(most) {
             least.saturating_mul(2).min(least / 2 + most / 2)
         } else {
@@ -230,7 +256,8 @@ impl Estimates {
     }
 
     /// An operation of `key` is submitted: whether it is to be timed by events.
-    pub(super) fn submit(&mut self, key: u64) -> bool {
+    #[inline]
+    pub(crate) fn submit(&mut self, key: u64) -> bool {
         let entry = self.entry(key);
         let timed = entry.ops < LEARNED.into() || entry.untimed >= entry.timed_every() - 1;
         entry.untimed = if timed { 0 } else { entry.untimed + 1 };
@@ -239,21 +266,23 @@ impl Estimates {
     }
 
     /// So many operations of `key` were submitted without being asked about.
-    pub(super) fn submitted(&mut self, key: u64, count: u32) {
+    #[inline]
+    pub(crate) fn submitted(&mut self, key: u64, count: u32) {
         let entry = self.entry(key);
         entry.untimed = entry.untimed.saturating_add(count);
         entry.ops = entry.ops.saturating_add(count);
     }
 
     /// How many more operations of `key` are not to be timed.
-    pub(super) fn untimed(&mut self, key: u64) -> u32 {
+    #[inline]
+    pub(crate) fn untimed(&mut self, key: u64) -> u32 {
         let entry = self.entry(key);
         (entry.timed_every() - 1).saturating_sub(entry.untimed)
     }
 
     /// An operation of `key` took `ns` nanoseconds by events. While another tenant may work
     /// (`contended`) nothing else teaches.
-    pub(super) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
+    pub(crate) fn sample(&mut self, key: u64, ns: u64, contended: bool) {
         let Some(short) = u32::try_from(ns)
             .ok()
             .filter(|_| (1..BELIEVED).contains(&ns))
@@ -271,7 +300,7 @@ impl Estimates {
         }
     }
 
-    /// What a batch is expected to take by today's means; operations nothing is known of as it was assumed.
+    /// The expected duration of a batch by the current means; unknown operations as assumed.
     fn expected(&self, mix: &Mix) -> u64 {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
@@ -285,8 +314,13 @@ impl Estimates {
             .max(1)
     }
 
-    /// What a completed batch takes alone, by today's means.
+<<<<<<< HEAD:interposer/src/gate/estimate.rs
+    /// The duration of a completed batch alone, by the current means.
     pub(super) fn service(&self, mix: &Mix) -> Service {
+=======
+    /// What a completed batch takes alone, by today's means.
+    pub(crate) fn service(&self, mix: &Mix) -> Service {
+>>>>>>> w-gate:interposer/pacing/src/estimate.rs
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let mut service = Service::default();
         for (key, count) in mix.kinds.iter().filter(|(_, count)| *count > 0) {
@@ -299,6 +333,7 @@ impl Estimates {
     }
 
     /// The key's place, another's if there is none left.
+    #[inline]
     fn entry(&mut self, key: u64) -> &mut Entry {
         if self.sets.is_empty() {
             self.sets = vec![[Entry::default(); WAYS]; SETS];
@@ -320,6 +355,7 @@ impl Estimates {
 }
 
 /// Fibonacci hashing: addresses differ in their middle bits.
+#[inline]
 fn set_of(key: u64) -> usize {
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SETS
 }
@@ -330,8 +366,9 @@ fn scaled(value: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// A mean after one more measurement. A bound that was measured is believed at once while little is known. What grew counts for
-/// more than what shrank a little: a drain that is too long is worse than a window that is too small for a while.
+/// A mean after one more measurement. A bound that was measured is believed at once while little is
+/// known. What grew counts for more than what shrank a little: a drain that is too long is worse
+/// than a window that is too small for a while.
 fn moved(mean: u64, told: u64, seen: u8) -> u64 {
     match seen {
         0..LEARNED => told,
