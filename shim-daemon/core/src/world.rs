@@ -229,6 +229,8 @@ impl World {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
+        self.tenants.check()?;
+        self.asks.check()?;
         for device in self.ledger.devices() {
             self.check_device(device)?;
         }
@@ -246,8 +248,9 @@ impl World {
         let leases = || self.leases.check(device);
         let both = books.check().and_then(|()| leases());
         both.map_err(|broken| format!("{device:?}: {broken}"))?;
-        self.asks.check()?;
-        self.tenants.check()
+        let mut accounts = books.accounts();
+        accounts.try_for_each(|(container, _)| self.tenants.check_one(container))?;
+        self.asks.check_on(device)
     }
 
     fn decide(&mut self, decision: Decision) {

@@ -1,5 +1,4 @@
-//! The asks of a node that are not answered yet, found by their key, their device and their
-//! process.
+//! The asks of a node that are not answered yet, by their key, their device and their process.
 
 use super::pending::{Pending, Want};
 use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
@@ -118,19 +117,29 @@ impl Asks {
     /// # Errors
     /// The first ask that is on one of them only.
     pub(super) fn check(&self) -> Result<(), String> {
-        let on = self.on.iter();
-        let mut on = on.flat_map(|(device, asks)| asks.iter().map(move |ask| (ask, device)));
-        if let Some((ask, device)) = on.find(|(ask, device)| {
-            let known = self.all.get(ask);
-            known.is_none_or(|pending| pending.device != **device)
-        }) {
-            return Err(format!("{device:?}: {ask:?} waits and is not known"));
-        }
+        self.on
+            .keys()
+            .try_for_each(|device| self.check_on(*device))?;
         let listed: usize = self.on.values().map(BTreeSet::len).sum();
         if listed == self.all.len() {
             Ok(())
         } else {
             Err(format!("{} asks, {listed} of them listed", self.all.len()))
         }
+    }
+
+    /// Whether the list of a device is of asks that wait there.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub(super) fn check_on(&self, device: DeviceId) -> Result<(), String> {
+        let mut listed = self.on.get(&device).into_iter().flatten();
+        let strange = listed.find(|ask| {
+            let known = self.all.get(ask);
+            known.is_none_or(|pending| pending.device != device)
+        });
+        strange.map_or(Ok(()), |ask| {
+            Err(format!("{device:?}: {ask:?} waits and is not known"))
+        })
     }
 }

@@ -204,18 +204,27 @@ impl Tenants {
                 self.processes.len()
             ));
         }
-        for (container, known) in &self.containers {
+        let mut all = self.containers.keys();
+        all.try_for_each(|container| self.check_one(*container))
+    }
+
+    /// [`Self::check`] for one container.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn check_one(&self, container: ContainerId) -> Result<(), String> {
+        if let Some(known) = self.containers.get(&container) {
             let strange = known.processes.iter().find(|process| {
                 let process = self.processes.get(process);
-                process.is_none_or(|process| process.container() != *container)
+                process.is_none_or(|process| process.container() != container)
             });
             if let Some(process) = strange {
                 return Err(format!("{container:?}: {process:?} is not its own"));
             }
-            if known.admitted.is_some() == self.queue.contains(&place(*container, known)) {
+            if known.admitted.is_some() == self.queue.contains(&place(container, known)) {
                 return Err(format!("{container:?} queues and is admitted, or neither"));
             }
-            if known.ending.is_some() != self.ladders.contains(container) {
+            if known.ending.is_some() != self.ladders.contains(&container) {
                 return Err(format!(
                     "{container:?} is on a ladder and does not end, or ends off it"
                 ));
