@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// One GPU shared by many containers, each under an exact memory quota.
+/// One GPU shared by many tenants, each under an exact memory quota.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub(crate) struct Args {
@@ -22,28 +22,28 @@ pub(crate) enum Command {
     Env(Env),
     /// List the GPUs a program started now would see, and what daemons know of them.
     Devices(Devices),
-    /// Show containers, their processes and what they hold, as the daemon knows it.
+    /// Show tenants, their processes and their memory, as the daemon knows them.
     Ps(Ps),
-    /// Change a running container's limits; what is not given stays as it is.
+    /// Change a running tenant's limits; unset flags keep their values.
     Set(Set),
-    /// Show what the daemon decided and why.
+    /// Show the daemon's decisions and their reasons.
     Events(Events),
     /// Measure how exactly a GPU is shared.
     #[command(subcommand)]
     Bench(Bench),
 }
 
-/// What a program gets.
+/// A program's share.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Share {
     #[command(flatten)]
     pub(crate) amounts: Amounts,
-    /// What the program is told is the device's memory: limit or request. [default: limit]
+    /// The device's memory that the program sees: limit or request. [default: limit]
     #[arg(long, value_name = "VIEW")]
     pub(crate) mem_view: Option<String>,
     #[command(flatten)]
     pub(crate) terms: Terms,
-    /// The container's name: programs started under one name share one quota. [default: a new one]
+    /// The tenant's name: programs started under one name share one quota. [default: a new one]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// auto (a real GPU, or an error), a GPU's index or UUID, or soft[:key=value,…] for one without
@@ -61,12 +61,12 @@ pub(crate) struct Amounts {
     /// Guaranteed part of the memory; the same forms. [default: the limit]
     #[arg(long, value_name = "[DEVICE=]SIZE")]
     pub(crate) mem_request: Vec<String>,
-    /// Most of the device's time, in percent, also when nobody else wants it: 30, 12.5; for one
+    /// Most of the device's time, in percent, also when no other tenant wants it: 30, 12.5; for one
     /// device 0=30. [default: 100]
     #[arg(long, value_name = "[DEVICE=]PERCENT")]
     pub(crate) sm_limit: Vec<String>,
-    /// Guaranteed part of the device's time while others want it too; takes a daemon. [default: an
-    /// equal share]
+    /// Guaranteed part of the device's time while other tenants want it too; needs a daemon.
+    /// [default: an equal share]
     #[arg(long, value_name = "[DEVICE=]PERCENT")]
     pub(crate) sm_request: Vec<String>,
 }
@@ -83,10 +83,10 @@ pub(crate) struct Terms {
     /// Longest an allocation waits before it returns out-of-memory: 30s, 500ms, 5m. [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) wait_timeout: Option<String>,
-    /// No GPU work for this long makes the container idle. [default: 5s]
+    /// No GPU work for this long makes the tenant idle. [default: 5s]
     #[arg(long, value_name = "TIME")]
     pub(crate) idle_after: Option<String>,
-    /// The worst others' collisions may do to it: never, kill. [default: never]
+    /// The worst effect of other tenants' collisions on it: never, kill. [default: never]
     #[arg(long, value_name = "WORST")]
     pub(crate) preemptible: Option<String>,
     /// Ends it, after a warning, when it has done no GPU work for this long: 2h, or off. [default:
@@ -96,8 +96,8 @@ pub(crate) struct Terms {
     /// Ends it, after a warning, this long after its start: 8h, or off. [default: off]
     #[arg(long, value_name = "TIME")]
     pub(crate) run_limit: Option<String>,
-    /// The job it belongs to, where its kernels wait for those of other containers: containers of
-    /// one name are held and let go together. Means nothing without a daemon.
+    /// The job it belongs to, where its kernels wait for those of other tenants: tenants with the
+    /// same name are closed and opened together. No effect without a daemon.
     #[arg(long, value_name = "NAME")]
     pub(crate) gang: Option<String>,
 }
@@ -130,14 +130,14 @@ impl Terms {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ps {
-    /// Print a list, one object a container and device, all amounts in bytes.
+    /// Print a list, one object a tenant and device, all amounts in bytes.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Set {
-    /// The container's name, as `ps` shows it.
+    /// The tenant's name, as `ps` shows it.
     pub(crate) container: String,
     #[command(flatten)]
     pub(crate) amounts: Amounts,
@@ -192,17 +192,17 @@ pub(crate) struct Env {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Devices {
     /// Print a list of {"ordinal", "uuid", "name", "memory", "node"}, amounts in bytes. "node" is
-    /// what a daemon knows, or null.
+    /// the daemon's view, or null.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Ask the driver and nobody else, as `run` does before it starts anything.
+    /// Ask only the driver, as `run` does before it starts a program.
     #[arg(long, hide = true)]
     pub(crate) driver_only: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Device time of tenants against what they were promised; caps, latency, idle time.
+    /// Device time of tenants against their guarantees; caps, latency, idle time.
     Share(BenchShare),
     /// One process of a tenant; started by the benchmark.
     #[command(hide = true)]
@@ -234,7 +234,7 @@ pub(crate) struct BenchShare {
     /// As for `run`. Shares and priorities need one.
     #[arg(long, value_name = "WHEN", default_value = "on")]
     pub(crate) daemon: UseDaemon,
-    /// Run the tenants without gpushare: what the driver does by itself.
+    /// Run the tenants without gpushare, under the driver's own sharing.
     #[arg(long)]
     pub(crate) bare: bool,
     /// Run each experiment without gpushare and then with it, and show both beside each other.
@@ -256,7 +256,7 @@ pub(crate) struct BenchShare {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchWorker {
-    /// What it runs.
+    /// The tenant's description.
     pub(crate) tenant: String,
     /// On which device.
     #[arg(long, default_value_t = 0)]

@@ -1,4 +1,4 @@
-//! The container's name, and its folder's end.
+//! The tenant's name, and its folder's end.
 
 use crate::failure::Failure;
 use crate::output;
@@ -24,13 +24,13 @@ pub(crate) struct Container {
 enum Origin {
     /// `--name`.
     Given,
-    /// The environment: a program of that container starts us.
+    /// The environment: a program of that tenant starts us.
     Inherited,
     /// No other process can know it.
     MadeHere,
 }
 
-/// `--name`, else the inherited container (a nested `run` must not leave its quota), else a new
+/// `--name`, else the inherited tenant (a nested `run` must not leave its quota), else a new
 /// name.
 pub(crate) fn choose(name: Option<&str>, environment: &Environment) -> Result<Container, Failure> {
     let inherited = environment
@@ -63,12 +63,12 @@ fn invent() -> Result<ContainerName, Failure> {
 }
 
 impl Container {
-    /// Whether the name is that of the container we run in.
+    /// Whether the name is that of the tenant we run in.
     pub(crate) fn is_inherited(&self) -> bool {
         self.origin == Origin::Inherited
     }
 
-    /// Whether living processes keep the container's books in files, which is how it is done
+    /// Whether living processes keep the tenant's books in files, which is how it is done
     /// without a daemon.
     pub(crate) fn lives_in_files(&self, runtime_dir: Option<&Path>) -> bool {
         if self.origin == Origin::MadeHere {
@@ -99,7 +99,7 @@ impl Container {
     }
 }
 
-/// Takes every lock of the usage file, which no living process of the container lets us, and
+/// Takes every lock of the usage file, which no living process of the tenant lets us, and
 /// removes the folder under them. A process that comes too late finds its file unlinked and opens
 /// the name again.
 fn remove_unused(folder: &Path) -> Result<(), Error> {

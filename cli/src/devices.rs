@@ -19,7 +19,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest the driver may take to say what it has. A first start without persistence mode takes
+/// Longest the driver may take to list its devices. A first start without persistence mode takes
 /// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -78,7 +78,7 @@ fn daemons_rows() -> Result<(Vec<DeviceRow>, Vec<SharingRow>), Failure> {
     Ok((rows, shared))
 }
 
-/// The devices that programs see, in their order, then those that only daemons do.
+/// The devices that programs see, in their order, then those that only daemons see.
 fn matched(devices: Vec<Device>, mut rows: Vec<DeviceRow>) -> Vec<Known> {
     let mut known: Vec<Known> = Vec::new();
     for device in devices {

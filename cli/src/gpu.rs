@@ -81,7 +81,7 @@ impl Gpu {
         !matches!(self, Self::Soft(_))
     }
 
-    /// Whether its devices are those of one container alone: a software GPU without a name of its
+    /// Whether its devices are those of one tenant alone: a software GPU without a name of its
     /// own.
     pub(crate) fn is_of_one_run(&self) -> bool {
         matches!(self, Self::Soft(_)) && self.soft_name().is_none()
@@ -99,7 +99,7 @@ impl Gpu {
     }
 
     /// The name of the devices' world: the machine's, a software GPU's own name, or the one its
-    /// container lends it.
+    /// tenant lends it.
     pub(crate) fn world(&self, container: &str) -> String {
         if self.is_real() {
             return "gpu".to_owned();

@@ -42,7 +42,8 @@ impl Links {
         {
             return Ok(Self::Lasting(folder));
         }
-        // No other user may write there, whatever the umask: programs load what the links lead to.
+        // No other user may write there, whatever the umask: programs load the targets of these
+        // links.
         let folder = tempfile::Builder::new()
             .prefix("gpushare-")
             .permissions(Permissions::from_mode(0o755))

@@ -1,8 +1,8 @@
 //! Listens to the daemon while a program runs, and passes on its decision to end the tenant, with
 //! the reason.
 //!
-//! A daemon that dies may be followed by another, which takes the container over. We come back to
-//! that one, so that it keeps the container for us and tells us why it ends it.
+//! After a daemon's death another may take over the tenant. This process then reconnects, so that
+//! the new daemon keeps the tenant and reports why it ends it.
 
 use crate::daemon::Talk;
 use crate::failure::Failure;
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Longest to wait for the daemon's last words once the program has ended. It says them within
-/// microseconds; this is for one that is stopped.
+/// Longest to wait for the daemon's last messages once the program has ended. It sends them within
+/// microseconds; this is for a stopped one.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Between two looks for a next daemon. It keeps a restored container 10 s for who comes back.
+/// The interval of looking for the next daemon. It keeps a restored tenant for 10 s.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Hears the daemon out until the program has ended.
@@ -32,7 +32,7 @@ pub(crate) struct Listener {
     socket: Arc<Mutex<UnixStream>>,
     /// Dropped at the program's end.
     runs: Sender<()>,
-    /// Ends when nothing more will be heard.
+    /// Closed when no more messages will come.
     silence: Receiver<()>,
 }
 
@@ -85,7 +85,7 @@ impl Listener {
 }
 
 impl Hearing {
-    /// Passes on what this daemon says until it hangs up.
+    /// Passes on this daemon's messages until it hangs up.
     fn hear_out(&mut self) {
         while let Ok((_, reply)) = self.talk.next() {
             if let ControlReply::EndsSoon { why } = &reply {
@@ -106,15 +106,14 @@ impl Hearing {
     }
 
     /// Waits for the daemon that follows. `false` once the program has ended, or if the daemon does
-    /// not know its container.
+    /// not know its tenant.
     fn comes_back(&mut self) -> bool {
         while let Err(RecvTimeoutError::Timeout) = self.runs.recv_timeout(PAUSE) {
             match self.attach() {
                 Ok(ControlReply::Created { .. } | ControlReply::Queued { .. }) => {
                     return self.program_runs();
                 }
-                // It has no such container, or is of before the request: nobody will tell us
-                // anything.
+                // It has no such tenant, or does not know the request: no messages will come.
                 Ok(_) => return false,
                 // It is not there yet, or has gone again.
                 Err(_) => {}

@@ -1,5 +1,5 @@
-//! Programs that are to be clients of NVIDIA's Multi-Process Service: what a share of time becomes
-//! for them, before they start.
+//! Programs that will be clients of NVIDIA's Multi-Process Service: translates their share of time,
+//! before they start.
 
 use crate::args::Share;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub(crate) fn daemon(environment: &Environment) -> Option<String> {
     Some(control.parent()?.display().to_string())
 }
 
-/// Has MPS keep the program's cap, and refuses what it cannot keep. Nothing changes for a program
+/// Has MPS keep the program's cap, and refuses settings that it cannot keep. No effect on a program
 /// that is no client. Returns notes for the user.
 pub(crate) fn apply(
     share: &Share,

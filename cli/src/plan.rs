@@ -57,7 +57,7 @@ pub(crate) fn make(share: &Share, inherited: Environment) -> Result<Plan, Failur
     })
 }
 
-/// Puts the interposer first. Another copy of it would charge everything twice, so that one goes.
+/// Puts the interposer first. Another copy of it would charge everything twice, so it is removed.
 fn preload(environment: &mut Environment) -> Result<(), Failure> {
     let library = preload::reference(&artefacts::find(INTERPOSER)?);
     if library.to_string_lossy().contains([':', ' ']) {

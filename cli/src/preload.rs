@@ -1,10 +1,10 @@
 //! How the library is named in `LD_PRELOAD`.
 //!
 //! musl's linker ends a program whose preload it cannot load, and it cannot load a glibc library.
-//! glibc replaces `$LIB` in the path by its own library folder's name and musl does not: a path
-//! with `$LIB` that exists for every value it may have is loaded by the one and passed over by the
-//! other. The folder with those paths lies beside the library, because it must outlive this run: a
-//! process it leaves behind may start others.
+//! glibc replaces `$LIB` in the path by its own library folder's name and musl does not. So a path
+//! with `$LIB` that exists for every value is loaded by glibc and ignored by musl. The folder with
+//! those paths lies beside the library, because it must outlive this run: processes left behind may
+//! start others.
 
 use crate::artefacts::INTERPOSER;
 use crate::settings::Environment;

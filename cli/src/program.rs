@@ -61,7 +61,7 @@ fn read_head(file: &Path) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// The program a script names; behind `env` the one that names.
+/// The program a script names; after `env` the next one.
 fn interpreter(head: &[u8], environment: &Environment) -> Option<PathBuf> {
     let line = head
         .strip_prefix(b"#!")?
@@ -83,7 +83,7 @@ fn interpreter(head: &[u8], environment: &Environment) -> Option<PathBuf> {
     }
 }
 
-/// `None` for a dynamic program of this machine's glibc, and for what is no ELF file.
+/// `None` for a dynamic program of this machine's glibc, and for a file that is not ELF.
 fn judge(head: &[u8]) -> Option<&'static str> {
     if !head.starts_with(b"\x7fELF") {
         return None;

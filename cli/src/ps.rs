@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-/// Lists containers and their processes.
+/// Lists tenants and their processes.
 pub(crate) fn ps(arguments: &Ps) -> Result<ExitCode, Failure> {
     let (mut rows, mut known) = (Vec::new(), Known::default());
     for mut daemon in daemon::some()? {
@@ -51,13 +51,13 @@ struct Known {
     names: BTreeMap<[u8; 16], String>,
     /// How their time is shared.
     times: Vec<ShareRow>,
-    /// Containers that end in their time.
+    /// Tenants with an end.
     ends: Vec<EndRow>,
-    /// Containers with MPS clients.
+    /// Tenants with MPS clients.
     mps: BTreeSet<String>,
     /// How each device's time is shared.
     devices: Vec<SharingRow>,
-    /// The gangs of containers that belong to one.
+    /// The gangs of tenants in one.
     gangs: BTreeMap<String, String>,
 }
 
@@ -167,7 +167,7 @@ fn table(rows: &[ContainerRow], known: &Known) -> String {
     lines.join("\n")
 }
 
-/// Changes a container's limits while it runs.
+/// Changes a tenant's limits while it runs.
 pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
     let changes = arguments.changes()?;
     let request = Control::Set {
@@ -178,7 +178,8 @@ pub(crate) fn set(arguments: &Set) -> Result<ExitCode, Failure> {
     for mut daemon in daemon::some()? {
         match daemon.call(&request) {
             Ok(_) => return Ok(ExitCode::SUCCESS),
-            // Another daemon may have the container; one that has it and refuses says why.
+            // Another daemon may have the tenant; the daemon that has it gives the reason of a
+            // refusal.
             Err(failure) if failure.message.starts_with("no container is named") => {
                 last = Some(failure)
             }

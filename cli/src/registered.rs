@@ -11,10 +11,10 @@ use gpushare_protocol::wire::{Control, ControlReply};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The variable that names the folder of the container's socket.
+/// The variable that names the folder of the tenant's socket.
 const SOCKET: &str = "GPUSHARE_SOCKET";
 
-/// Registers the container of `plan` where it is to be, and tells the program where its socket is.
+/// Registers the tenant of `plan` where it is to be, and tells the program where its socket is.
 pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>, Failure> {
     let Some(mut talk) = daemon::for_plan(plan, when)? else {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
                 output::note(&format!("{}: {why}", plan.container.name))
             }
             ControlReply::Created { folder, .. } => {
-                // What the daemon holds can be changed while the program runs; a copy in its
+                // The daemon's limits can be changed while the program runs; a copy in its
                 // environment would be a ceiling.
                 settings::forget_limits(&mut plan.environment);
                 plan.environment.insert(SOCKET.into(), folder.into());
@@ -46,7 +46,7 @@ pub(crate) fn register(plan: &mut Plan, when: UseDaemon) -> Result<Option<Talk>,
     }
 }
 
-/// Refuses what a `run` inside a registered container asks for and cannot have: another container,
+/// Refuses arguments of a `run` inside a registered tenant that it cannot have: another tenant,
 /// other terms, no daemon.
 pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> {
     let outer = outer_name(&plan.environment);
@@ -73,7 +73,7 @@ pub(crate) fn check_nested(arguments: &Run, plan: &Plan) -> Result<(), Failure> 
     }
 }
 
-/// The name of the container we run in: as `run` said it, else that of its socket's folder.
+/// The name of the tenant we run in: as `run` said it, else that of its socket's folder.
 fn outer_name(environment: &Environment) -> String {
     if let Some(name) = std::env::var_os(CONTAINER) {
         return name.to_string_lossy().into_owned();
@@ -83,7 +83,7 @@ fn outer_name(environment: &Environment) -> String {
     name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A program that is inside a registered container already stays in it.
+/// A program that is inside a registered tenant already stays in it.
 pub(crate) fn inherited(environment: &Environment) -> bool {
     environment.contains_key(OsStr::new(SOCKET))
 }

@@ -67,8 +67,7 @@ fn start(
     status
 }
 
-/// As the shell answers: 127 for a command that is not there, 126 for one that is and does not
-/// start.
+/// As the shell answers: 127 for a command that does not exist, 126 for one that does not start.
 fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Failure {
     let missing =
         error.kind() == ErrorKind::NotFound && program::resolve(command, environment).is_none();
@@ -83,7 +82,7 @@ fn not_started(command: &OsStr, environment: &Environment, error: &Error) -> Fai
     }
 }
 
-/// The program's runtime folder, which is what its container's folder is found by.
+/// The program's runtime folder, in which its tenant's folder is.
 fn runtime_dir(environment: &Environment) -> Option<PathBuf> {
     environment
         .get(OsStr::new("XDG_RUNTIME_DIR"))

@@ -12,8 +12,8 @@ use std::ffi::{OsStr, OsString};
 /// A whole environment on its way to the program.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
-/// A flag that may be given for each device: its name, the variable it stands for, what it is an
-/// amount of.
+/// A flag that may be given for each device: its name, the variable it stands for, the kind of its
+/// amount.
 #[derive(Clone, Copy)]
 struct Amount(&'static str, &'static str, Kind);
 
@@ -66,7 +66,7 @@ pub(crate) fn apply(share: &Share, environment: &mut Environment) -> Result<Limi
     Ok(limits)
 }
 
-/// The variables that say a container's limits: what a daemon is told of an environment.
+/// The variables of a tenant's limits: the part of an environment that is sent to a daemon.
 pub(crate) fn of_limits(environment: &Environment) -> Vec<(String, String)> {
     let texts = environment
         .iter()
@@ -82,7 +82,7 @@ pub(crate) fn forget_limits(environment: &mut Environment) {
     environment.retain(|name, _| !name.to_str().is_some_and(Limits::reads));
 }
 
-/// The flags of amounts, each with what was given.
+/// The flags of amounts, each with its values.
 fn amounts(given: &Amounts) -> impl Iterator<Item = (Amount, &[String])> {
     [
         (MEM_LIMIT, &*given.mem_limit),

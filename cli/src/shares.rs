@@ -3,7 +3,7 @@
 use gpushare_protocol::wire::{ContainerRow, ShareRow, ShareState};
 use serde_json::{Value, json};
 
-/// The share that belongs to a container's row; none from a daemon that shares no time.
+/// The share that belongs to a tenant's row; none from a daemon that shares no time.
 pub(crate) fn of<'a>(row: &ContainerRow, shares: &'a [ShareRow]) -> Option<&'a ShareRow> {
     shares
         .iter()

@@ -34,8 +34,8 @@ pub(crate) fn text(row: &SharingRow) -> String {
     }
 }
 
-/// One line about a device whose books disagree with the clock; nothing where they agree, or
-/// nothing is known.
+/// One line about a device whose bills disagree with the clock; `None` where they agree, or are
+/// unknown.
 pub(crate) fn note(row: &SharingRow) -> Option<String> {
     let warning = warning(row)?;
     Some(format!("note: {}: {warning}", Uuid(row.device)))

@@ -81,7 +81,7 @@ impl Supervisor {
     }
 }
 
-/// Collects everything there is to collect: as a container's first process we also inherit orphans.
+/// Collects everything there is to collect: as a tenant's first process we also inherit orphans.
 /// CMD's status if it has ended.
 fn reap(child: Pid) -> Result<Option<u8>, Errno> {
     loop {

@@ -1,4 +1,5 @@
-//! Turns `symbols/*.tsv` into the constant tables of `src/symbols`. A table that does not answer a column does not build.
+//! Turns `symbols/*.tsv` into the constant tables of `src/symbols`. A table that does not answer a
+//! column does not build.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +28,8 @@ fn rows(file: &str, columns: usize) -> Vec<Vec<String>> {
     rows
 }
 
-/// `sync` -> `Charge::Sync`, `no:query` -> `Charge::No("query")`; unknown words fail to compile in the generated code.
+/// `sync` -> `Charge::Sync`, `no:query` -> `Charge::No("query")`; unknown words fail to compile in
+/// the generated code.
 fn answer(kind: &str, cell: &str) -> String {
     match cell.strip_prefix("no:") {
         Some(reason) => format!("{kind}::No({reason:?})"),
@@ -76,7 +78,8 @@ fn cuda(rows: &[Vec<String>]) -> String {
     out + "];\n" + &packed(rows, bases)
 }
 
-/// The same rows without a pointer in them: what lookups at run time read (`src/symbols/packed.rs`).
+/// The same rows without a pointer in them: what lookups at run time read
+/// (`src/symbols/packed.rs`).
 fn packed(rows: &[Vec<String>], bases: BTreeMap<&str, Vec<(u32, usize)>>) -> String {
     let index_of = |name: &str| rows.iter().position(|row| row[0] == name);
     let mut names = String::new();

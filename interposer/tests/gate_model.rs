@@ -1,9 +1,11 @@
 //! Every interleaving of launches and closings on the shipped word and records.
 //!
-//! Loom has no `membarrier`: in the model the launching thread's half of the asymmetric barrier is a barrier of its own, as it is
-//! where the system has none. That the real thing does as much on real threads is shown by the litmus in `src/gate/litmus.rs`.
+//! Loom has no `membarrier`: in the model the launching thread's half of the asymmetric barrier is
+//! a barrier of its own, as it is where the system has none. The litmus in `src/gate/litmus.rs`
+//! shows that the real barrier does as much on real threads.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-interposer --profile sim --test gate_model`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpushare-interposer --profile sim --test
+//! gate_model`.
 #![cfg(loom)]
 
 mod sync {
@@ -15,7 +17,8 @@ mod sync {
     };
 
     thread_local! {
-        /// Taken away to see that the model notices. A model's threads are all one thread of the system.
+        /// Taken away to see that the model notices. A model's threads are all one thread of the
+        /// system.
         pub(super) static BARRIER: Cell<bool> = const { Cell::new(true) };
     }
 
@@ -34,7 +37,10 @@ mod gate {
 #[path = "../src/gate/ring.rs"]
 mod ring;
 #[path = "../src/gate/word.rs"]
-#[allow(dead_code, reason = "the model uses what closes and what is closed")]
+#[allow(
+    dead_code,
+    reason = "the model uses only the closing side and the word"
+)]
 mod word;
 
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
@@ -57,7 +63,8 @@ struct Gate {
 
 struct Launcher {
     record: Record,
-    /// The device as this thread uses it: loom fails if it is touched by two without an order between them.
+    /// The device as this thread uses it: loom fails if it is touched by two without an order
+    /// between them.
     device: UnsafeCell<u32>,
 }
 
@@ -85,7 +92,8 @@ impl Gate {
         })
     }
 
-    /// One launch, by the fast way or the slow one. `false` if it is held back: where a program's thread would begin to wait.
+    /// One launch, by the fast way or the slow one. `false` if it is held back: where a program's
+    /// thread would begin to wait.
     fn launch(&self, thread: usize) -> bool {
         let Launcher { record, device } = &self.threads[thread];
         if !record.try_step_in(1, &self.word) {
@@ -96,14 +104,15 @@ impl Gate {
                 return false;
             }
         }
-        // SAFETY: loom hands out the cell's own address, and fails the model if another thread may use it now.
+        // SAFETY: loom hands out the cell's own address, and fails the model if another thread may
+        // use it now.
         device.with_mut(|device| unsafe { *device += 1 });
         record.count();
         record.step_out();
         true
     }
 
-    /// Closes, waits until nobody is inside, uses the device alone, opens.
+    /// Closes, waits until no launch is inside, uses the device alone, opens.
     fn close_and_open(&self, then_slow: bool) {
         self.word.change(0, slow(COLUMN) | closed(COLUMN));
         fence(Ordering::SeqCst);
@@ -114,7 +123,7 @@ impl Gate {
         }
         let launched = |gate: &Self| -> u32 {
             let threads = gate.threads.iter();
-            // SAFETY: as in `launch`; that nobody is inside is what the model checks.
+            // SAFETY: as in `launch`; the model checks that no launch is inside.
             threads
                 .map(|thread| thread.device.with_mut(|device| unsafe { *device }))
                 .sum()
@@ -177,12 +186,12 @@ fn without_the_barrier_the_model_finds_one_that_does() {
     run(1, 1, 1, false);
 }
 
-/// A container under a daemon: a page, one launching thread that opens for itself, and a gate thread.
+/// A tenant under a daemon: a page, one launching thread that opens for itself, and a gate thread.
 struct Container {
     gate: Arc<Gate>,
     page: AtomicU64,
     mirror: Mutex<Mirror>,
-    /// What was launched is not complete.
+    /// Launched work that is not complete.
     under_way: AtomicU32,
     /// The last epoch that was said to be drained.
     drained: AtomicU64,
@@ -220,8 +229,8 @@ impl Container {
         }
     }
 
-    /// One round of the gate thread, as `Rounds::device` and `Column::step` go about it. With `checks` it drops what it found out under
-    /// another stand.
+    /// One round of the gate thread, in the steps of `Rounds::device` and `Column::step`. With
+    /// `checks` it drops facts of an earlier state.
     fn round(&self, checks: bool) {
         let stands = self.mirror.lock().unwrap().stands();
         let turn = self.turn();
@@ -244,7 +253,8 @@ impl Container {
         }
     }
 
-    /// A thread at a closed gate: opens it where the page lets it, launches once, and ends the turn early.
+    /// A thread at a closed gate: opens it where the page lets it, launches once, and ends the turn
+    /// early.
     fn launch(&self) {
         let mut mirror = self.mirror.lock().unwrap();
         let turn = self.turn();
@@ -260,17 +270,17 @@ impl Container {
                 self.act(Act::Close);
             }
             drop(mirror);
-            // SAFETY: as in `Gate::launch`: what was launched is at work on the device until now.
+            // SAFETY: as in `Gate::launch`: the launched work uses the device until now.
             let device = &self.gate.threads[0].device;
             device.with_mut(|device| unsafe { *device += 1 });
         }
         self.under_way.store(0, Ordering::Release);
     }
 
-    /// What another container does with the device once this one has drained.
+    /// Another tenant's use of the device once this one has drained.
     fn is_others(&self, epoch: u64) {
         if self.drained.load(Ordering::Acquire) == epoch {
-            // SAFETY: as in `launch`; that nothing slips through is what the model checks.
+            // SAFETY: as in `launch`; the model checks that no launch slips through.
             self.gate.threads[0]
                 .device
                 .with_mut(|device| unsafe { *device += 1 });
@@ -293,7 +303,8 @@ fn turns(checks: bool) {
         let launching = loom::thread::spawn(move || launching.launch());
         let gate = Arc::clone(&container);
         let gate = loom::thread::spawn(move || (0..2).for_each(|_| gate.round(checks)));
-        // The daemon: another's turn once this one has drained, then this one's second, of which it says so too.
+        // The daemon: another's turn once this one has drained, then this one's second, of which it
+        // says so too.
         container.is_others(1);
         container.page.store(
             LeaseWord::new(2, LeaseState::Open).bits(),
@@ -317,7 +328,7 @@ fn what_was_found_out_before_somebody_opened_would_let_one_through() {
     turns(false);
 }
 
-/// A device whose launches go the short way, and its books.
+/// A device whose launches take the short path, and its accounts.
 struct Shared {
     word: Word,
     record: Record,
@@ -325,7 +336,7 @@ struct Shared {
     allowance: Allowance,
     /// Launches that the books have. Their lock.
     books: Mutex<u32>,
-    /// What the driver was given, as its thread counts it.
+    /// The launches that the driver got, counted by their thread.
     made: AtomicU32,
 }
 
@@ -342,8 +353,8 @@ impl Shared {
         })
     }
 
-    /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes from
-    /// the allowance. `false` if it would take the slow way.
+    /// One launch, as `ledger::go` makes it. With `announces` it is in the ring before it takes
+    /// from the allowance. `false` if it would take the slow way.
     fn launch(&self, announces: bool) -> bool {
         let word = self.record.step_in(to(1 << COLUMN), false, &self.word);
         let mut goes = false;
@@ -383,8 +394,8 @@ impl Shared {
     }
 }
 
-/// A look that says nothing is under way, while launches go on: whatever was made is in the books or
-/// seen to be on its way, and nothing more is made until there is an allowance again.
+/// A look that says nothing is under way, while launches go on: whatever was made is in the books
+/// or seen to be on its way, and nothing more is made until there is an allowance again.
 fn looks(announces: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -444,7 +455,7 @@ fn a_closed_and_quiet_gate_leaves_nothing_out_of_the_books() {
         while shared.record.may_submit_to(COLUMN) {
             loom::thread::yield_now();
         }
-        // Nobody is inside: what is in the books now is all, until it opens.
+        // No launch is inside: the accounts are complete until it opens.
         let (known, on_its_way) = shared.look(0);
         assert!(!on_its_way);
         let went = launching.join().unwrap();

@@ -1,26 +1,28 @@
-//! The hard cap of a tenant's compute time, as pure arithmetic: the daemon and the library keep the same one.
+//! The hard cap of a tenant's compute time, as pure arithmetic: the daemon and the library keep the
+//! same one.
 //!
-//! A cap is a bucket of time. It fills with the cap's part of all time and pays for every nanosecond in
-//! which the tenant holds the device. In any span the tenant holds cap × span less what the level
-//! rose, so the cap is kept in *every* window as closely as the level is bounded: it moves between
-//! [`BURST_CAPACITY`] and what one kernel overdraws. 10 ms of it are one percentage point of a second.
+//! A cap is a bucket of time. It fills with the cap's part of all time and pays for every
+//! nanosecond in which the tenant holds the device. In any span the tenant holds cap × span less
+//! what the level rose, so the cap is kept in *every* window as closely as the level is bounded: it
+//! moves between [`BURST_CAPACITY`] and what one kernel overdraws. 10 ms of it are one percentage
+//! point of a second.
 //!
-//! A tenant whose bucket ran empty is *throttled*: it waits for the worth of a whole turn. Every turn
-//! costs a handoff of 0.2 to 0.4 ms in which the tenant is billed and not served, so a turn is as long
-//! as lets the tenant go on and off once in 0.1 s, and takes no more than 12.5 ms out of the bucket.
-//! The room above that is for what is late: a daemon or a gate that the host wakes late has its
-//! tenant's time collected meanwhile.
+//! A tenant whose bucket ran empty is *throttled*: it waits until the bucket holds a whole turn.
+//! Every turn costs a handoff of 0.2 to 0.4 ms in which the tenant is billed and not served. So a
+//! turn is long enough that the tenant goes on and off once in 0.1 s, and takes no more than 12.5
+//! ms out of the bucket. The room above that is for delays: while a daemon or a gate is woken late,
+//! the tenant's time keeps collecting.
 //!
-//! [`Cap`] is what follows from the percentage alone. [`Bucket`] keeps a level that one owner changes.
-//! The library keeps its level in a shared word instead (see [`Cap::level_at`]), because its processes
-//! have no lock and no owner.
+//! [`Cap`] holds the values that follow from the percentage alone. [`Bucket`] keeps a level that
+//! one owner changes. The library keeps its level in a shared word instead (see [`Cap::level_at`]),
+//! because its processes have no lock and no owner.
 
 use crate::units::Permille;
 
-/// The most time that collects, in nanoseconds: what a tenant may hold above its cap's pace after a
+/// The most time that collects, in nanoseconds: the tenant's excess over its cap's rate after a
 /// pause.
 pub const BURST_CAPACITY: u64 = 18_000_000;
-/// How long a tenant that always has work is on and off together, if a turn takes no more than
+/// The on and off time together of a tenant that always has work, if a turn takes no more than
 /// [`MOST_TURN`], in nanoseconds.
 const CYCLE: u64 = 100_000_000;
 /// The most that a throttled tenant waits for, in nanoseconds of the bucket: with a cap of a half a
@@ -54,7 +56,7 @@ impl Cap {
         level.saturating_mul(1000).div_ceil(self.0.get() as u64)
     }
 
-    /// How long a tenant that holds the device all the time has `level`, rounded down.
+    /// How long `level` lasts while the tenant holds the device all the time, rounded down.
     pub const fn lasts(self, level: u64) -> u64 {
         let part = if self.0.get() > 999 {
             999
@@ -64,8 +66,8 @@ impl Cap {
         level.saturating_mul(1000) / (1000 - part as u64)
     }
 
-    /// The level from which a throttled tenant may hold the device again: what a turn takes out of
-    /// the bucket, at least 1.
+    /// The level from which a throttled tenant may hold the device again: the cost of a turn, at
+    /// least 1.
     pub const fn turn_worth(self) -> u64 {
         let cycle = self.inflow(CYCLE);
         let turn = if cycle > SHORTEST { cycle } else { SHORTEST };
@@ -122,7 +124,8 @@ impl Bucket {
         old.map_or_else(|| Self::new(part), |old| Self { cap, ..old })
     }
 
-    /// Time passes; `held` of it the tenant held the device. No more than `most_debt` is ever owed.
+    /// Time passes; the tenant held the device for `held` of it. The debt is bounded by
+    /// `most_debt`.
     pub fn pass(&mut self, time: u64, held: u64, most_debt: u64) {
         let level = self
             .level
@@ -131,9 +134,9 @@ impl Bucket {
         self.level = level.clamp(-signed(most_debt), signed(BURST_CAPACITY));
     }
 
-    /// The turn is over, `cut` short or given up: throttles where too little is left for another.
-    /// What was cut goes on only with a whole turn's worth: a rest would cost as much again to hand
-    /// on, and its last kernel would overdraw.
+    /// The turn is over, `cut` short or given up: throttles where too little is left for another. A
+    /// turn that was cut continues only with a whole turn's worth: the rest would cost as much
+    /// again to hand over, and its last kernel would overdraw.
     pub fn turn_over(&mut self, cut: bool) {
         let least = self.cap.turn_worth();
         self.throttled = self.level < signed(if cut { least } else { least / 4 });
@@ -155,7 +158,7 @@ impl Bucket {
         self.cap.lasts(u64::try_from(self.level).unwrap_or(0))
     }
 
-    /// Whether all that can be owed is owed: what holds the device now is not billed any more.
+    /// Whether the debt is at its bound: a tenant that holds the device now is not billed any more.
     pub fn at_most_debt(&self, most_debt: u64) -> bool {
         self.level <= -signed(most_debt)
     }

@@ -2,8 +2,8 @@
 //! usage page.
 //!
 //! No dependencies, because the interposer links this crate into other people's programs. Parsing
-//! is pure: it is handed the environment and never reads it; only [`paths`], [`sockets`] and
-//! [`mps::knock`] touch the file system.
+//! is pure: its input is the environment and it never reads it itself; only [`paths`], [`sockets`]
+//! and [`mps::knock`] touch the file system.
 #![deny(unsafe_code)]
 
 pub mod cap;

@@ -1,13 +1,15 @@
-//! A container's limits, read from its environment.
+//! A tenant's limits, read from its environment.
 //!
-//! Evaluation, in plain sentences: every variable that is set is read, and one that does not parse is refused even
-//! where another wins. Per device, our own variables win over the aliases as a block of limit and request, then
-//! `CUDA_DEVICE_*` (HAMi), then `NVIDIA_GPU_*` (the r615 toolkit), then `CUDA_MPS_*`. Within one owner's variables
-//! the device's UUID wins over its ordinal, and that over the plain name. A misspelt `GPUSHARE_MEM_*` or `GPUSHARE_SM_*` is
-//! refused, because ignoring it would mean "no limit".
+//! Evaluation: every variable that is set is read, and an invalid value is refused even where
+//! another variable takes precedence. Per device, our own variables take precedence over the
+//! aliases, as a block of limit and request; then `CUDA_DEVICE_*` (HAMi), then `NVIDIA_GPU_*` (the
+//! r615 toolkit), then `CUDA_MPS_*`. Within one owner's variables the device's UUID takes
+//! precedence over its ordinal, and that over the plain name. A misspelt `GPUSHARE_MEM_*` or
+//! `GPUSHARE_SM_*` is refused, because ignoring it would mean "no limit".
 //!
-//! A node's defaults lie below all that: each limit and each request of a device that the environment does not come to, in whatever
-//! variables, and each other variable that it does not set. A node's maxima lie above: [`Maxima`].
+//! A node's defaults lie below all that: each limit and each request of a device that the
+//! environment does not come to, in whatever variables, and each other variable that it does not
+//! set. A node's maxima lie above: [`Maxima`].
 
 mod amounts;
 mod compute;
@@ -36,18 +38,19 @@ use std::fmt;
 use std::path::Path;
 
 impl Limits {
-    /// Reads an environment, such as `std::env::vars_os()`. Where a name occurs twice the first one counts, as for `getenv`.
+    /// Reads an environment, such as `std::env::vars_os()`. Where a name occurs twice the first one
+    /// counts, as for `getenv`.
     ///
     /// # Errors
-    /// The first value, in the order of the table, that does not parse, contradicts another, or asks for what this
-    /// release cannot do.
+    /// The first value, in the order of the table, that is invalid, contradicts another, or needs a
+    /// feature that this release lacks.
     pub fn from_env(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, LimitError> {
         Self::from_env_over(environment, [])
     }
 
-    /// As [`Self::from_env`], with a node's `defaults` for what the environment says nothing of.
+    /// As [`Self::from_env`], with a node's `defaults` for variables that are unset.
     ///
     /// # Errors
     /// As [`Self::from_env`], of either.
@@ -61,7 +64,8 @@ impl Limits {
     /// As [`Self::from_env_over`], and no more than a node's `maxima`.
     ///
     /// # Errors
-    /// As there, and the first variable that asks for more; where only a device's size shows it, [`Self::for_device`] refuses.
+    /// As there, and the first variable that asks for more; where only a device's size shows it,
+    /// [`Self::for_device`] refuses.
     pub fn from_env_under(
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         defaults: impl IntoIterator<Item = (OsString, OsString)>,
@@ -83,7 +87,8 @@ impl Limits {
     /// What holds on one device: `ordinal` as the program sees it, `capacity` its memory in bytes.
     ///
     /// # Errors
-    /// A request that is above the limit or the device, or an amount above the node's maximum, where only the device's size shows it.
+    /// A request that is above the limit or the device, or an amount above the node's maximum,
+    /// where only the device's size shows it.
     pub fn for_device(
         &self,
         ordinal: u32,
@@ -93,9 +98,9 @@ impl Limits {
         device::limits(self, ordinal, uuid, capacity)
     }
 
-    /// What a limit in percent implies on one device where no request is named: a daemon guarantees
-    /// that part of what is left beside contexts, where [`Self::for_device`] says the part of the
-    /// whole device.
+    /// The request that a limit in percent implies on one device without an explicit request. A
+    /// daemon guarantees that part of the memory that is left beside contexts, where
+    /// [`Self::for_device`] gives the part of the whole device.
     pub fn implied(&self, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
         device::implied(self, ordinal, uuid)
     }
@@ -105,8 +110,8 @@ impl Limits {
         self.disabled
     }
 
-    /// The folder with the daemon's socket, where this environment belongs to a container of a daemon. What the daemon
-    /// registered is then the law.
+    /// The folder with the daemon's socket, where this environment belongs to a tenant of a daemon.
+    /// The daemon's registration then overrides the environment.
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
@@ -133,12 +138,12 @@ impl Limits {
         }
     }
 
-    /// Whether a variable of this name says something of a container's limits.
+    /// Whether a variable of this name says something of a tenant's limits.
     pub fn reads(name: &str) -> bool {
         table::knows(name)
     }
 
-    /// Whether programs are told that their request is all there is.
+    /// Whether programs see their request as the total.
     pub fn shows_request(&self) -> bool {
         self.view == View::Request
     }

@@ -1,11 +1,11 @@
-//! NVIDIA's Multi-Process Service: whether a process is a client of its control daemon, and what
-//! its share of the multiprocessors is.
+//! NVIDIA's Multi-Process Service: whether a process is a client of its control daemon, and its
+//! share of the multiprocessors.
 //!
-//! A client's kernels run beside those of other clients in one context, so turns would take away
-//! what MPS gives. The driver connects to the daemon's control socket when CUDA starts, if there is
-//! one in the folder that `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA,
-//! "Multi-Process Service", environment variables). The socket stays behind when the daemon has
-//! gone, so what counts is whether a process has it.
+//! A client's kernels run beside those of other clients in one context, so turns would undo MPS's
+//! sharing. The driver connects to the daemon's control socket when CUDA starts, if there is one in
+//! the folder that `CUDA_MPS_PIPE_DIRECTORY` names or in the default one (NVIDIA, "Multi-Process
+//! Service", environment variables). The socket file stays when the daemon has gone, so the test is
+//! whether a process listens on it.
 
 use crate::units::Permille;
 use std::ffi::OsStr;
@@ -28,8 +28,7 @@ const OTHER_KIND: i32 = 91;
 /// Facts about a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The error number with which a datagram socket could not be connected to the control socket,
-    /// by [`knock`].
+    /// The error number of connecting a datagram socket to the control socket, by [`knock`].
     pub knocked: Option<i32>,
     /// The driver's answer (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`); `None` before it runs, and where it
     /// does not know the question.
@@ -70,7 +69,7 @@ pub fn active_threads(cap: Permille, says: Option<&OsStr>) -> String {
         .to_string()
 }
 
-/// Whether a client whose [`ACTIVE_THREADS`] `says` that keeps `cap`, in thousandths, by itself.
+/// Whether MPS keeps `cap`, in thousandths, for a client whose [`ACTIVE_THREADS`] is `says`.
 #[must_use]
 pub fn keeps(cap: u64, says: Option<&OsStr>) -> bool {
     percentage(says).is_some_and(|percent| percent * 10.0 <= cap as f64)
@@ -91,8 +90,8 @@ mod tests {
     fn the_driver_decides_and_before_it_the_socket_does() {
         let client = |knocked, driver| is_client(Facts { knocked, driver });
         assert!(client(Some(OTHER_KIND), None), "a process has the socket");
-        // Nobody has it any more, it is not there, it may not be opened, it is of the kind that
-        // knocks.
+        // No process listens any more; it does not exist; it may not be opened; it accepts
+        // datagrams.
         for knocked in [Some(111), Some(2), Some(13), None] {
             assert!(!client(knocked, None), "{knocked:?}");
             assert!(client(knocked, Some(true)));

@@ -1,4 +1,4 @@
-//! Where a container's shared files live without a daemon.
+//! Where a tenant's shared files live without a daemon.
 //!
 //! `$XDG_RUNTIME_DIR/gpushare/c/<container>/` if that runtime folder is ours alone, else
 //! `/dev/shm/gpushare-<uid>/c/<container>/`. Every folder we make or use is a real directory (no
@@ -8,7 +8,7 @@
 //! Every user may write into `/dev/shm`, so another user may be first to take that name. Then
 //! another folder is used, which no other user can make: `/run/gpushare-0` for root,
 //! `/run/user/<uid>/gpushare-shm` for others. Once that is there it is used also when the other one
-//! is free again, so that the other user cannot split a container's processes.
+//! is free again, so that the other user cannot split a tenant's processes.
 
 use crate::limits::LimitError;
 use std::fmt;
@@ -17,14 +17,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The variable that names the container.
+/// The variable that names the tenant.
 pub const CONTAINER: &str = "GPUSHARE_CONTAINER";
-/// The usage page's file name in a container's folder.
+/// The usage page's file name in a tenant's folder.
 pub const USAGE: &str = "usage";
-/// Longest container name, in bytes.
+/// Longest tenant name, in bytes.
 pub const MAX_NAME: usize = 64;
 
-/// The name of a container: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
+/// The name of a tenant: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerName(String);
 
@@ -52,7 +52,7 @@ impl ContainerName {
         Ok(Self(name.to_owned()))
     }
 
-    /// The name of a container founded by a process without one: its pid and start time
+    /// The name of a tenant founded by a process without one: its pid and start time
     /// (`/proc/<pid>/stat`, field 22).
     pub fn of_process(pid: u32, start_time: u64) -> Self {
         Self(format!("p{pid}-{start_time}"))
@@ -70,7 +70,7 @@ impl fmt::Display for ContainerName {
     }
 }
 
-/// The folder all of one user's containers are in.
+/// The folder all of one user's tenants are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     path: PathBuf,
@@ -139,7 +139,7 @@ impl Root {
         self.passed_over.as_deref()
     }
 
-    /// The folder of one container, made if it is missing.
+    /// The folder of one tenant, made if it is missing.
     ///
     /// # Errors
     /// As [`Root::open`].
@@ -148,7 +148,7 @@ impl Root {
         make_private(&folder, uid).map(|()| folder)
     }
 
-    /// Where a container's folder is or would be.
+    /// Where a tenant's folder is or would be.
     pub fn folder(&self, name: &ContainerName) -> PathBuf {
         self.path.join(&name.0)
     }
@@ -218,7 +218,7 @@ fn fault(found: &Metadata, uid: u32) -> Option<String> {
         Some(format!("belongs to user {}, not to {uid}", found.uid()))
     } else if found.mode() & 0o077 != 0 {
         Some(format!(
-            "has mode {:04o}, which lets others in",
+            "has mode {:04o}, which lets other users in",
             found.mode() & 0o7777
         ))
     } else {
@@ -324,7 +324,7 @@ mod tests {
         assert!(error.contains("missing/gpushare-"), "{error}");
     }
 
-    /// Things that another user may put where this user's folder would be.
+    /// Files that another user may put where this user's folder would be.
     fn squat(path: &Path, kind: &str, uid: u32, other: u32) {
         match kind {
             "folder" => fs::create_dir(path).unwrap(),

@@ -1,7 +1,7 @@
 //! Sockets in folders whose path is too long for a socket's address.
 //!
 //! The kernel takes 107 bytes (`sockaddr_un`, unix(7)). A runtime folder, a GPU world's name and a
-//! container's name of 64 bytes are longer together; such a socket is reached through a descriptor
+//! tenant's name of 64 bytes are longer together; such a socket is reached through a descriptor
 //! of its folder.
 
 use std::fs::File;

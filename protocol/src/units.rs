@@ -24,7 +24,7 @@ const BINARY: [(&str, u64); 4] = [("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("Ki
 /// A number of bytes.
 ///
 /// `Display` is exact: the largest binary unit that divides the amount, else plain bytes, so that
-/// what is printed parses back to the same amount. [`Bytes::human`] is the rounded form for tables.
+/// the output parses back to the same amount. [`Bytes::human`] is the rounded form for tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 

@@ -73,7 +73,7 @@ struct File {
     victim_grace: Option<Span>,
     /// How long before an idle end or a run limit a tenant is warned.
     end_warning: Option<Span>,
-    /// How long a restart waits for running programs to say what they hold.
+    /// How long a restart waits for running programs to report their memory.
     recovery: Option<Span>,
     /// How to treat processes on the devices that belong to no tenant.
     unmanaged: Option<Strangers>,
@@ -148,8 +148,8 @@ enum Switch {
     On,
 }
 
-/// Whether the driver's fence is used. Only a build with the feature `driver-fence` has it, until it
-/// has run on hardware.
+/// Whether the driver's fence is used. Only a build with the feature `driver-fence` has it, until
+/// it has run on hardware.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Fence(Switch);
 
@@ -288,7 +288,7 @@ fn limits_of(text: &str, file: &File) -> Result<[Variables; 2], String> {
     Ok([&file.defaults, &file.maxima].map(owned))
 }
 
-/// Reads a file's text over `base`. The error names line and key and says what is accepted.
+/// Reads a file's text over `base`. The error names line, key and accepted values.
 ///
 /// # Errors
 /// A text for a person: of several lines, because it shows the place.

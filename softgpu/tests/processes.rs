@@ -1,4 +1,5 @@
-//! What processes on one machine do to each other: nothing is leaked, nothing is seen, nothing comes back early.
+//! What processes on one machine do to each other: nothing is leaked, nothing is seen, nothing
+//! comes back early.
 
 mod common;
 
@@ -184,7 +185,8 @@ fn a_process_killed_while_it_opens_the_machine_harms_nobody() {
     let name = format!("test-opening-{}", std::process::id());
     let spec = format!("name={name},mem=64MiB");
     for round in 0..40_u64 {
-        // Nobody else has it open: each victim founds it, or takes over what the last one left half-made.
+        // Nobody else has it open: each victim founds it, or takes over what the last one left
+        // half-made.
         let victim = Guest::launch(&spec);
         // Any work will do to let it get a little further each time.
         (0..round * 1500).for_each(|step| drop(std::hint::black_box(step.to_string())));

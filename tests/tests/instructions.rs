@@ -28,8 +28,8 @@ const INFO: i64 = 350;
 /// The same for a cuStreamSynchronize while nothing binds. Measured 19.
 const WAIT: i64 = 24;
 /// The same for a cuLaunchKernel while another tenant may be at work on the device, without and
-/// with yielding, on average. Measured 363 (1,546 when each took the device's lock): about 255 of
-/// a launch that takes no lock, and a part in 128 of one that does, enters what the others announced
+/// with yielding, on average. Measured 363 (1,546 when each took the device's lock): about 255 of a
+/// launch that takes no lock, and a part in 128 of one that does, enters what the others announced
 /// and puts a mark behind it.
 const CONTENDED: i64 = 400;
 /// The same for a cuEventQuery or a cuEventRecord while nothing binds: frameworks poll. Measured 7

@@ -1,6 +1,6 @@
-//! Launches beside other tenants take no lock: whatever happens to their threads, streams and
-//! contexts meanwhile, none is forgotten. A gate that closes is drained only when the last of them is
-//! complete, and what is said to be completed is what the software GPU's books say.
+//! Launches beside other tenants take no lock. Whatever happens to their threads, streams and
+//! contexts meanwhile, each is accounted for. A closed gate is drained only when the last of them
+//! is complete, and the completed work reported agrees with the software GPU's accounts.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ fn shared(epoch: u64, state: LeaseState) -> Turn {
     }
 }
 
-/// A program whose kernels of 20 us in stream 1 are known.
+/// A program whose kernels of 20 us in stream 1 have been measured.
 fn known(dealer: &Dealer) -> Guest {
     dealer.deal(&shared(1, LeaseState::Open));
     let mut guest = dealer.client("turns").started();

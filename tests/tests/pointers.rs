@@ -1,9 +1,10 @@
-//! Pointers that no program should give: under the library the driver answers what it answers alone.
+//! Pointers that no program should pass: with the library the driver's answer is the same as
+//! without.
 
 use gpushare_tests::guest::{command, plain};
 use gpushare_tests::{Gpu, Guest, clients};
 
-/// What the client says alone, and under a limit.
+/// The client's output alone, and under a limit.
 fn said(which: &str) -> [String; 2] {
     let gpu = Gpu::new("");
     let program = clients::compile("pointers", &[]);

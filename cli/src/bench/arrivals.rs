@@ -1,4 +1,4 @@
-//! When a tenant's requests come. It is told the time and owns no clock.
+//! The times of a tenant's requests. Time is an input; there is no clock here.
 
 use super::tenant::Arrivals;
 

@@ -34,8 +34,8 @@ pub(crate) fn work(tenant: &Tenant, device: u32, moments: Moments) -> Result<Vec
     Ok(logs)
 }
 
-/// For a process that was told to work at `from`: the device time it asked for in its first
-/// [`NEW`], and what it had by then.
+/// For a process that starts work at `from`: the device time that it requested in its first
+/// [`NEW`], and its service by then.
 fn visit(tenant: &Tenant, log: &Log, from: u64, end: u64) -> Visit {
     let until = (from + ns(NEW)).min(end);
     let had = log.pieces.iter().filter(|piece| piece.end <= until);

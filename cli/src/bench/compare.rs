@@ -46,8 +46,8 @@ pub(crate) struct Tenant {
     pub(crate) missed: Option<Pair>,
     /// Bytes copied to the device a second, for a tenant that copies.
     pub(crate) copied: Option<Pair>,
-    /// For a tenant that comes and goes: the served part of what its processes asked for in their
-    /// first 100 ms; the median.
+    /// For a tenant that comes and goes: the served part of its processes' demand in their first
+    /// 100 ms; the median.
     pub(crate) newcomer: Option<Pair>,
 }
 

@@ -27,7 +27,7 @@ impl Copies {
         let (order, told) = channel();
         let (say, ready) = channel();
         let bytes = tenant.copy;
-        // A name of its own: gpushare's threads are told by theirs.
+        // A name of its own: gpushare's threads are recognised by theirs.
         let named = thread::Builder::new().name("bench copies".to_owned());
         let thread = named
             .spawn(move || copy(device, bytes, &say, &told))

@@ -84,13 +84,13 @@ impl Ground {
         &self.environment
     }
 
-    /// The name of a tenant's container in one run.
+    /// The registered name of a tenant in one run.
     fn name(&self, tenant: &Tenant, run: u32) -> String {
         format!("bench-{}-{run}-{}", std::process::id(), tenant.name)
     }
 
-    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own of those that we
-    /// see.
+    /// A tenant's `CUDA_VISIBLE_DEVICES`, where there are several GPUs: its own among the visible
+    /// ones.
     fn visible(&self, tenant: &Tenant) -> Option<String> {
         let ours = self.environment.get(OsStr::new(VISIBLE));
         let ours = ours.and_then(|ours| ours.to_str()).map(str::to_owned);
@@ -223,7 +223,7 @@ impl Crew {
         Ok(())
     }
 
-    /// The name of each tenant's container.
+    /// The registered name of each tenant.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }

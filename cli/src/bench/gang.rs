@@ -1,6 +1,6 @@
 //! A worker whose kernels wait on the device for their peers on the next GPU: a thread for each of
-//! its GPUs. The peers are its own threads, or, for a tenant with a job, the other tenants of that
-//! job, in containers of their own.
+//! its GPUs. The peers are its own threads or, for a tenant with a job, the other tenants of that
+//! job.
 
 use super::pact::Pact;
 use super::tenant::Tenant;
@@ -19,8 +19,8 @@ enum Said {
     Done(Log),
 }
 
-/// All threads of a gang. If one fails, the others' kernels have no peers; the process then ends,
-/// and they with it.
+/// All threads of a gang. If one fails, the others' kernels have no peers; the process then ends
+/// with all of them.
 pub(crate) struct Gang {
     said: Receiver<Result<Said, String>>,
     orders: Vec<Sender<Moments>>,
@@ -61,7 +61,7 @@ impl Gang {
             let (order, told) = channel();
             let common = common.clone();
             let ordinal = arguments.device + u32::try_from(at).unwrap_or(u32::MAX);
-            // A name of its own: gpushare's threads are told by theirs.
+            // A name of its own: gpushare's threads are recognised by theirs.
             let named = thread::Builder::new().name(format!("bench {at}"));
             named
                 .spawn(move || {

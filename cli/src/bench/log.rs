@@ -18,7 +18,7 @@ pub(crate) struct Piece {
 /// The first moments of a process that comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Visit {
-    /// When it was told to work.
+    /// The time at which it started work.
     pub(crate) from: u64,
     /// Device time that its requests of the first 100 ms ask for (ns).
     pub(crate) asked: f64,
@@ -26,7 +26,7 @@ pub(crate) struct Visit {
     pub(crate) got_ns: u64,
 }
 
-/// All that one process did on one GPU.
+/// The work of one process on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Log {
     pub(crate) pid: u32,
@@ -43,8 +43,8 @@ pub(crate) struct Log {
     /// For a tenant that comes and goes: of this process.
     #[serde(default)]
     pub(crate) visits: Vec<Visit>,
-    /// Processor time of the whole process between the first and the last moment it was told to
-    /// measure (ns); told once, with its first GPU.
+    /// Processor time of the whole process between the first and the last moment of its measurement
+    /// (ns); reported once, with its first GPU.
     pub(crate) cpu_ns: u64,
     /// Of that, what gpushare's own threads took.
     pub(crate) own_cpu_ns: u64,

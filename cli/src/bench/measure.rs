@@ -76,7 +76,7 @@ pub(crate) fn newcomer<'a>(
     })
 }
 
-/// `span` in parts of a second, what is left over at the end not counted.
+/// `span` in parts of a second; a rest at the end is dropped.
 pub(crate) fn seconds(span: Span) -> impl Iterator<Item = Span> {
     const SECOND: u64 = 1_000_000_000;
     let begin = move |at: u64| span.from + at * SECOND;
@@ -170,7 +170,7 @@ impl Percentiles {
     }
 }
 
-/// From launch to known completion, of what was launched within `span`.
+/// From launch to known completion, of work launched within `span`.
 pub(crate) fn latency<'a>(
     logs: impl IntoIterator<Item = &'a Log>,
     span: Span,
@@ -184,8 +184,8 @@ pub(crate) fn latency<'a>(
     )
 }
 
-/// The part of one device that each tenant should get: by weight, never above its cap. What capped
-/// tenants leave goes to the others by weight. `tenants` are (weight, cap), both fractions.
+/// The part of one device that each tenant should get: by weight, never above its cap. The rest of
+/// capped tenants goes to the others by weight. `tenants` are (weight, cap), both fractions.
 pub(crate) fn entitled(tenants: &[(f64, f64)]) -> Vec<f64> {
     let mut got: Vec<Option<f64>> = vec![None; tenants.len()];
     loop {

@@ -43,7 +43,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tenant::{Tenant, ns};
 
-/// From the moment all are told to work to the first that is measured.
+/// From the start of all tenants to the start of the measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// How much longer all work than is measured, so that none has stopped when the last look is taken.
 const COOL_DOWN: Duration = Duration::from_millis(300);
@@ -184,7 +184,7 @@ fn experiments(arguments: &BenchShare) -> Result<Vec<Experiment>, Failure> {
 struct Bench<'a> {
     ground: Ground,
     arguments: &'a BenchShare,
-    /// Device time per time of tenants that ran alone on each of their GPUs, by what they run.
+    /// Device time per time of tenants that ran alone on each of their GPUs, by their workload.
     alone: HashMap<String, Vec<f64>>,
 }
 

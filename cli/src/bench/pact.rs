@@ -3,8 +3,8 @@
 
 use parking_lot::Mutex;
 
-/// How many launches each of several threads may make. They go on until one of them is told to end;
-/// then all make as many as the thread that is furthest ahead.
+/// How many launches each of several threads may make. They continue until one of them is told to
+/// end; then all make as many as the thread that is furthest ahead.
 #[derive(Debug)]
 pub(crate) struct Pact(Mutex<State>);
 

@@ -41,8 +41,8 @@ impl Experiment {
 /// Name, title, tenants.
 pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// Those of shares, caps and turns, and of programs that leave gaps between kernels; more are in
-/// [`together::PRESETS`].
+/// Experiments on shares, caps and turns, and on programs that leave gaps between kernels; more are
+/// in [`together::PRESETS`].
 const PRESETS: [Row; 23] = [
     (
         "equal",
@@ -262,8 +262,8 @@ pub(crate) fn find(asked: &str) -> Result<Vec<Experiment>, Failure> {
     Ok(found)
 }
 
-/// The experiments that the present GPUs (`there`) suffice for, and a note about those that are
-/// left out. An experiment that was asked for by name is not left out: too few GPUs are an error.
+/// The experiments for which the present GPUs (`there`) suffice, and a note about the others. An
+/// explicitly named experiment is not left out: too few GPUs are an error.
 pub(crate) fn possible(
     experiments: Vec<Experiment>,
     there: usize,

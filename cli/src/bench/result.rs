@@ -8,8 +8,8 @@ use super::truth::{self, Look};
 use super::turns::Turns;
 use serde::Serialize;
 
-/// A tenant that keeps the device less busy than this when alone is judged by what it gets of what
-/// it had alone.
+/// A tenant that keeps the device less busy than this when alone is judged relative to its own
+/// performance alone.
 const SATURATES: f64 = 0.95;
 
 /// One experiment.
@@ -22,10 +22,11 @@ pub(crate) struct Outcome {
     pub(crate) gpu: Option<u32>,
     pub(crate) seconds: f64,
     pub(crate) tenants: Vec<Row>,
-    /// Useful time: what the tenants' completed kernels take alone, of all tenants, per time.
+    /// Useful time: the time that the completed kernels of all tenants take alone, per elapsed
+    /// time.
     pub(crate) useful: f64,
-    /// The sum of rates: what each tenant completed of what it completed alone, added up. One:
-    /// sharing costs nothing and gains nothing for tenants that each fill the device.
+    /// The sum of rates: each tenant's completed work relative to its work alone, added up. One:
+    /// sharing has neither cost nor gain for tenants that each fill the device.
     pub(crate) rates: Option<f64>,
     /// Part of the time in which no tenant had the device, in exclusive turns.
     pub(crate) idle: Option<f64>,
@@ -34,7 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) idle_own: Option<f64>,
     /// `idle` by the software GPU's own books.
     pub(crate) idle_served: Option<f64>,
-    /// The cost of sharing: one minus the sum of what each tenant got of what it had alone.
+    /// The cost of sharing: one minus the sum of each tenant's performance relative to running
+    /// alone.
     pub(crate) overhead: Option<f64>,
     /// How often the device's mode changed, where its tenants share it at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +58,8 @@ pub(crate) struct Row {
     #[serde(flatten)]
     pub(crate) tenant: Tenant,
     pub(crate) pids: Vec<u32>,
-    /// Useful time, by its own count: what its completed kernels take alone, per time.
+    /// Useful time, by its own count: the time that its completed kernels take alone, per elapsed
+    /// time.
     pub(crate) device: f64,
     /// Device time that it asks for, if it makes requests at its own pace.
     pub(crate) asked: Option<f64>,
@@ -72,7 +75,7 @@ pub(crate) struct Row {
     pub(crate) alone: Option<f64>,
     /// Its part of what all tenants got.
     pub(crate) share: f64,
-    /// The unit of that part: `device` time, or what the tenant would have got `alone`.
+    /// The unit of that part: `device` time, or the tenant's performance `alone`.
     pub(crate) by: &'static str,
     /// The part that is due; `None` where priorities decide.
     pub(crate) entitled: Option<f64>,
@@ -92,8 +95,8 @@ pub(crate) struct Row {
     pub(crate) seconds: Vec<f64>,
     /// How far the worst second is from the cap, in percentage points.
     pub(crate) cap_error_pp: Option<f64>,
-    /// From launch to completion, for a tenant that waits for what it launches. A random arrival
-    /// counts from when it was due.
+    /// From launch to completion, for a tenant that waits for its launches. A random arrival counts
+    /// from its due time.
     pub(crate) latency: Option<Percentiles>,
     /// The same beyond the kernel itself.
     pub(crate) waited: Option<Percentiles>,
@@ -255,8 +258,7 @@ impl Measured {
     }
 }
 
-/// Shares, and how far they are from what they should be, where that is a matter of weights and
-/// caps alone.
+/// Shares, and their deviation from the target, where weights and caps alone determine it.
 fn judge(rows: &mut [Row]) {
     let lazy = rows
         .iter()
@@ -447,7 +449,7 @@ mod tests {
         let outcome = measured(&tenants, &[290, 600], None);
         assert!(near(outcome.tenants[0].asked, 0.3));
         assert_eq!(outcome.tenants[1].asked, None);
-        assert_eq!(outcome.rates, None, "nobody was measured alone");
+        assert_eq!(outcome.rates, None, "no tenant was measured alone");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A tenant of the benchmark: its name, what it runs and what it was promised. The command line and
+//! A tenant of the benchmark: its name, its workload and its guarantees. The command line and
 //! workers use one text form.
 
 use gpushare_protocol::size::Size;
@@ -47,7 +47,7 @@ const MODES_ACCEPTED: &str = "queue, sync, burst, graph, decode, copy, gang";
 pub(crate) enum Arrivals {
     /// One in each period. A period in which the previous request still runs has none.
     Regular,
-    /// At random, independent of each other; those that come while one runs wait in line.
+    /// At random, independent of each other; requests that arrive while one runs queue.
     Poisson,
 }
 
@@ -59,7 +59,7 @@ const ARRIVALS: [(&str, Arrivals); 2] = [
 /// Launches of a burst, if the tenant does not say how many.
 const BURST: u32 = 8;
 
-/// Bytes of one copy of a tenant that only copies, if it does not say how many.
+/// Default bytes of one copy of a tenant that only copies.
 const CHUNK: u64 = 64 << 20;
 /// Most bytes of one copy: the tenant holds as many on the host and on the device.
 const LARGEST_CHUNK: u64 = 1 << 30;
@@ -156,7 +156,7 @@ impl Tenant {
         }
     }
 
-    /// Bytes of one copy; zero for a tenant that copies nothing.
+    /// Bytes of one copy; zero for a tenant without copies.
     pub(crate) fn chunk(&self) -> u64 {
         match (self.mode, self.copy) {
             (Mode::Copy, 0) => CHUNK,
@@ -181,7 +181,7 @@ impl Tenant {
         }
     }
 
-    /// Whether it waits for what it launched before it goes on.
+    /// Whether it waits for its launches before it continues.
     pub(crate) fn waits(&self) -> bool {
         matches!(self.mode, Mode::Sync | Mode::Burst | Mode::Decode)
     }
@@ -361,7 +361,7 @@ impl FromStr for Tenant {
     }
 }
 
-/// The form that is parsed, without what is as by default.
+/// The form that is parsed, without default values.
 impl Display for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_default = Self::default();

@@ -1,4 +1,4 @@
-//! `gpushare bench worker`: one process of a tenant. It says `ready`, is told `FROM TO END`
+//! `gpushare bench worker`: one process of a tenant. It prints `ready`, reads `FROM TO END`
 //! (moments of the monotonic clock: to measure between FROM and TO), works at once until END, and
 //! prints its [`Log`]s as JSON, one for each of its GPUs. It ends when its standard input does.
 
@@ -21,8 +21,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::stdin;
 use std::process::ExitCode;
 
-/// Device time after which short kernels get an event: what an event costs is small beside it, and
-/// it bounds how wrong the beginning of a piece can be.
+/// Device time after which short kernels get an event: the cost of an event is small beside it, and
+/// it bounds the error of a piece's beginning.
 const PIECE: u64 = 200_000;
 /// Device time submitted ahead in a deep queue, if the tenant does not say a depth in launches.
 const AHEAD: u64 = 100_000_000;
@@ -167,7 +167,7 @@ impl<'a> Worker<'a> {
         self.spare.pop().map_or_else(|| self.gpu.event(), Ok)
     }
 
-    /// Notes a piece whose event has been passed.
+    /// Records a piece whose event has been passed.
     fn note(&mut self, sent: u64, launches: u64, event: Event<'a>) -> Result<(), String> {
         let end = self.last.1 + ns(event.since(&self.last.0)?);
         let known = clock::now();
@@ -216,7 +216,7 @@ impl<'a> Worker<'a> {
         hash.finish()
     }
 
-    /// Keeps the stream full for as long as there is `more`, which is told whether the end has
+    /// Keeps the stream full for as long as there is `more`, whose argument is whether the end has
     /// come.
     pub(crate) fn ahead(
         &mut self,
@@ -240,8 +240,8 @@ impl<'a> Worker<'a> {
                 self.stream.record(&event)?;
                 running.push_back((sent, event));
             }
-            // Under a low cap what was launched ahead may have been done long before the end, with
-            // the launcher at the gate.
+            // Under a low cap earlier launches may have completed long before the end, with the
+            // launcher at the gate.
             let Some((sent, event)) = running.pop_front() else {
                 return self.stream.synchronize();
             };
@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// An event and the host's time when the device passed it, as exactly as can be told.
+/// An event and the host's time when the device passed it, as exactly as possible.
 fn compare_clocks<'a>(gpu: &'a Gpu, stream: &Stream<'a>) -> Result<(Event<'a>, u64), String> {
     let mut best: Option<(u64, Event<'a>, u64)> = None;
     for _ in 0..COMPARISONS {

@@ -1,8 +1,9 @@
-//! Whether a program runs under a daemon. Design: under the machine's daemon, else under a private
-//! one that is started for it.
+//! Whether a program runs under a daemon: under the machine's daemon, else under a private one that
+//! is started for it.
 //!
-//! Two kinds of books must never be kept under one name, because each would grant the whole limit.
-//! So a container that lives in files is joined there, and a program inside one stays in it.
+//! Two kinds of accounts must never be kept under one name, because each would grant the whole
+//! limit. So a tenant whose usage page is a file is joined there, and a program inside one stays in
+//! it.
 
 use super::Talk;
 use super::start::{Without, for_program};

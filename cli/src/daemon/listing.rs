@@ -1,4 +1,4 @@
-//! What a daemon lists, of any length: page by page, or in one answer from a daemon of before minor 3.
+//! A daemon's listings, of any length: page by page, or in one answer from a daemon before minor 3.
 
 use super::Talk;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use gpushare_protocol::wire::{
 };
 
 impl Talk {
-    /// All containers.
+    /// All tenants.
     pub(crate) fn containers(&mut self) -> Result<Vec<ContainerRow>, Failure> {
         let mut all: Vec<ContainerRow> = Vec::new();
         if self.minor() < 3 {
@@ -61,7 +61,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// Containers that end in their time; nothing from a daemon of before minor 1.
+    /// Tenants with an end; none from a daemon before minor 1.
     pub(crate) fn ends(&mut self) -> Result<Vec<EndRow>, Failure> {
         let mut all = Vec::new();
         if self.minor() < 3 {
@@ -80,7 +80,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// Names of containers with MPS clients; nothing from a daemon of before minor 4.
+    /// Names of tenants with MPS clients; nothing from a daemon of before minor 4.
     pub(crate) fn mps_clients(&mut self) -> Result<Vec<String>, Failure> {
         let mut all = Vec::new();
         if self.minor() < 4 {
@@ -108,7 +108,7 @@ impl Talk {
         Ok(all)
     }
 
-    /// Containers of named gangs; nothing from a daemon of before minor 4.
+    /// Tenants of named gangs; nothing from a daemon of before minor 4.
     pub(crate) fn gangs(&mut self) -> Result<Vec<GangRow>, Failure> {
         let mut all = Vec::new();
         if self.minor() < 4 {

@@ -1,8 +1,8 @@
 //! The machine's own daemon: whether there is one, and whether it serves.
 //!
 //! There is one where its folder is, or where its unit is enabled though it has not made the folder
-//! yet. While it does not serve, nobody starts another: two daemons would each promise the whole of
-//! one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
+//! yet. While it does not serve, `gpushare` starts no other: two daemons would each guarantee the
+//! whole of one GPU ([ADR 51](../../../docs/adr/0051-one-daemon-for-a-gpu.md)).
 
 use super::{NODE, Talk};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Where systemd says that it runs.
 const SYSTEMD: &str = "/run/systemd/system";
-/// Where it keeps what is enabled, a folder a target.
+/// The folders of enabled units, a folder per target.
 const ENABLED: [&str; 2] = ["/etc/systemd/system", "/run/systemd/system"];
 /// The daemon's unit.
 const UNIT: &str = "gpushared.service";
@@ -34,7 +34,7 @@ pub(super) enum Machine {
     None,
     /// It serves.
     Serves(Talk),
-    /// It is not for this user, or speaks another protocol.
+    /// It does not serve this user, or its protocol differs.
     Refuses(Error),
     /// There is one, and it does not serve now.
     Silent(Silence),
@@ -52,8 +52,8 @@ pub(super) enum Silence {
 }
 
 impl Silence {
-    /// How long to wait for it. One that starts asks NVML, which may take seconds for each GPU; one
-    /// that has stopped is started again within a second by its unit, or not at all.
+    /// How long to wait for it. A starting daemon asks NVML, which may take seconds for each GPU; a
+    /// stopped one is restarted within a second by its unit, or not at all.
     fn patience(self) -> Duration {
         Duration::from_secs(match self {
             Self::Starting => 30,
@@ -131,7 +131,7 @@ pub(super) fn wait() -> Result<Option<Talk>, Failure> {
 fn refused(error: &Error) -> Failure {
     if error.kind() == ErrorKind::PermissionDenied {
         return Failure::ours(format!(
-            "the machine's daemon at {NODE} does not take requests of this user ({error}): ask who runs it, or give --daemon off"
+            "the machine's daemon at {NODE} does not take requests of this user ({error}): ask its administrator, or give --daemon off"
         ));
     }
     Failure::ours(format!("the machine's daemon is not to be used: {error}"))
@@ -174,7 +174,7 @@ mod tests {
         fs::create_dir_all(&wants).unwrap();
         let enabled = || is_enabled(&systemd, &[&etc, Path::new("/nonexistent")]);
         fs::create_dir(&systemd).unwrap();
-        assert!(!enabled(), "nobody wants it");
+        assert!(!enabled(), "no target wants it");
         symlink("/nonexistent", wants.join(UNIT)).unwrap();
         assert!(enabled());
         fs::remove_dir(&systemd).unwrap();

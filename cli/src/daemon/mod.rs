@@ -2,7 +2,7 @@
 //!
 //! A machine's own daemon serves `/run/gpushare`. Where there is none, each user has one for each
 //! GPU world (the real GPUs, or one software GPU) under their runtime folder; `run` starts it and
-//! it leaves with its last container.
+//! it leaves with its last tenant.
 
 mod choice;
 mod listing;
@@ -40,7 +40,7 @@ fn own_daemons(runtime_dir: Option<&Path>) -> Result<PathBuf, Failure> {
 /// The daemons there are.
 #[derive(Debug, Default)]
 pub(crate) struct Daemons {
-    /// Those that serve: the machine's first, then this user's.
+    /// The daemons that serve: the machine's first, then this user's.
     pub(crate) serving: Vec<Talk>,
     /// Of each that does not, though there is one, how that is.
     silent: Vec<String>,

@@ -33,7 +33,7 @@ const TAKEN: i32 = 75;
 /// Why a program has no daemon.
 #[derive(Debug)]
 pub(super) enum Without {
-    /// None can be had here, whatever anybody's settings.
+    /// No daemon can run here, whatever the settings.
     Impossible(Failure),
     /// A user's settings of it are wrong; that is no reason to run without a daemon.
     WrongSettings(Failure),
@@ -144,7 +144,7 @@ fn start(gpu: &Gpu, folder: &Path, environment: &Environment) -> Result<Child, F
         .env_clear()
         .envs(plain)
         .current_dir("/")
-        // Held until we have connected: a daemon whose starter died before that leaves.
+        // Held until we have connected: a daemon whose starter died before that exits.
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log)

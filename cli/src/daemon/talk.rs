@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest a daemon may take to greet. It answers within microseconds; this is for one that is
-/// stopped.
+/// Longest a daemon may take for its hello. It answers within microseconds; this is for a stopped
+/// one.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A greeted connection.
@@ -30,7 +30,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Connects to the daemon whose control socket lies in `folder`, and exchanges greetings.
+    /// Connects to the daemon whose control socket lies in `folder`, and exchanges hellos.
     pub(crate) fn connect(folder: &Path) -> Result<Self, Error> {
         let socket = sockets::at(folder, CONTROL, |path| UnixStream::connect(path))?;
         socket.set_read_timeout(Some(GREETING))?;
@@ -68,8 +68,7 @@ impl Talk {
         self.socket.try_clone()
     }
 
-    /// The minor version of the protocol that the daemon speaks: a request of a later one is not
-    /// for it.
+    /// The minor version of the daemon's protocol: it does not know later requests.
     pub(crate) fn minor(&self) -> u16 {
         self.minor
     }

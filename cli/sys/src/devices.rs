@@ -15,11 +15,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What the program calls it.
+    /// The program's ordinal.
     pub ordinal: u32,
     /// Its identity, in the driver's byte order.
     pub uuid: [u8; 16],
-    /// What the driver calls it.
+    /// The driver's name.
     pub name: String,
     /// Its memory, in bytes.
     pub memory: u64,

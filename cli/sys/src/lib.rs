@@ -1,5 +1,5 @@
-//! What the command line cannot do in safe Rust, one file each, so that the command line itself
-//! forbids unsafe code.
+//! The parts of the command line that need unsafe code, one file each, so that the command line
+//! itself forbids it.
 #![deny(unsafe_code)]
 
 pub mod cuda;

@@ -1,9 +1,11 @@
-//! How C enumerations, unions and opaque handles are written here: [`c_enum`], [`opaque_debug`], [`handles`].
+//! How C enumerations, unions and opaque handles are written here: [`c_enum`], [`opaque_debug`],
+//! [`handles`].
 
 /// Declares a C enumeration as a transparent integer with one associated constant per value.
 ///
-/// The constants come in groups under the prefix that the C names carry: `"CUDA_ERROR_" { OUT_OF_MEMORY = 2, }` makes
-/// `OUT_OF_MEMORY`, whose C name is `CUDA_ERROR_OUT_OF_MEMORY`. A value that is not listed is a value like any other.
+/// The constants come in groups under the prefix that the C names carry: `"CUDA_ERROR_" {
+/// OUT_OF_MEMORY = 2, }` makes `OUT_OF_MEMORY`, whose C name is `CUDA_ERROR_OUT_OF_MEMORY`. A value
+/// that is not listed is a value like any other.
 macro_rules! c_enum {
     (
         $(#[$doc:meta])*
@@ -21,8 +23,8 @@ macro_rules! c_enum {
                 pub const $value: Self = Self($number);
             )*)*
 
-            /// Every value with its C name, in the header's order; of two names for one value the first is the answer of
-            /// [`name`](Self::name).
+            /// Every value with its C name, in the header's order; of two names for one value the
+            /// first is the answer of [`name`](Self::name).
             pub const NAMES: &'static [($repr, &'static core::ffi::CStr)] = &[$($(
                 ($number, match core::ffi::CStr::from_bytes_with_nul(
                     concat!($prefix, stringify!($value), "\0").as_bytes(),

@@ -1,4 +1,5 @@
-//! The symbol table against the facts it was made from: counts per version, version ladders, twins, answers and reasons.
+//! The symbol table against the facts it was made from: counts per version, version ladders, twins,
+//! answers and reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 

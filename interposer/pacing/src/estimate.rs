@@ -1,14 +1,16 @@
-//! How long operations are expected to take: one running mean per kernel function and per graph, learned from batches.
+//! How long operations are expected to take: one running mean per kernel function and per graph,
+//! learned from batches.
 //!
-//! A batch of operations is seen to be complete only when somebody looks, so what is measured is an interval: it took at least as
-//! long as it was seen not to be complete, and at most until it was. A mean above that interval moves to its end, one below it to its
-//! middle, but to twice its beginning at most, and one within not at all.
+//! The completion of a batch is seen only at a check, so a measurement is an interval: the batch
+//! took at least until the last check that found it incomplete, and at most until the check that
+//! found it complete. A mean above that interval moves to its end; one below it moves to its
+//! middle, but at most to twice its beginning; one within it does not move.
 //!
-//! While other tenants work on the device that teaches nothing. Then single operations are timed,
-//! by an event before and one behind them, and the lower quartile of the last times counts: the
-//! others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
+//! While other tenants work on the device such intervals are not used. Then single operations are
+//! timed, by an event before and one behind them, and the lower quartile of the last times counts:
+//! the others may have been interrupted. Why: ADR 67. Pure: no clock, no driver.
 
-/// Ways a key can be stored; of more keys with one hash the one that was learned least gives way.
+/// Places for a key; of more keys with one hash the least measured one is replaced.
 const WAYS: usize = 4;
 /// Sets of the table: 4096 keys, 256 KiB, made when first used.
 const SETS: usize = 1024;
@@ -17,8 +19,8 @@ const SETS: usize = 1024;
 const LEARNED: u8 = 3;
 /// Times of single operations that are kept of a key, and from how many on they count.
 const SAMPLES: usize = 8;
-/// From so long on (ns) a time by events is exact: what they add by themselves does not matter.
-/// Shorter operations are measured better by marks behind many of them, while nobody else works.
+/// From this duration on (ns) a time by events is exact: their own cost does not matter. Shorter
+/// operations are measured better by marks behind many of them, while no other tenant works.
 const EXACT: u64 = 50_000;
 /// No time by events is believed from here on (ns): another tenant may have had a slice of the
 /// device meanwhile.
@@ -30,14 +32,14 @@ const TIMED_SOON: u32 = 16;
 /// Different keys of one batch that are told apart; the time of others moves no mean.
 pub(crate) const KINDS: usize = 8;
 
-/// What is remembered of a key.
+/// The record of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// The key, 0 for none.
     key: u64,
     /// Nanoseconds of one operation.
     mean: u64,
-    /// Operations so far, and those since the last one that was to be timed.
+    /// Operations so far, and those since the last timed one.
     ops: u32,
     untimed: u32,
     /// Lessons by batches.
@@ -65,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// Whether what it takes is known exactly by events.
+    /// Whether its duration is known exactly by events.
     fn is_timed(&self) -> bool {
         self.taken >= LEARNED && self.mean >= EXACT
     }
@@ -87,7 +89,7 @@ pub(crate) struct Estimates {
     sets: Vec<[Entry; WAYS]>,
 }
 
-/// What an operation is expected to take.
+/// The expected duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Nanoseconds.
@@ -96,19 +98,19 @@ pub struct Expected {
     pub known: bool,
 }
 
-/// What a batch is made of.
+/// The composition of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mix {
     kinds: [(u64, u32); KINDS],
     /// Operations.
     pub(crate) count: u32,
-    /// What they were expected to take together.
+    /// Their expected duration together.
     pub(crate) ns: u64,
     /// Whether there is one among them that little is known of.
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
     pub(crate) waited: bool,
-    /// What those of kinds that are not told apart were expected to take.
+    /// The expected duration of kinds that are not told apart.
     others_ns: u64,
 }
 
@@ -185,7 +187,7 @@ impl Mix {
 }
 
 impl Estimates {
-    /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
+    /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
         let entry = self.sets.get(set_of(key)).and_then(|set| {
@@ -209,10 +211,12 @@ impl Estimates {
         if mix.count == 0 || mix.ns == 0 {
             return;
         }
-        // By what is known today: the means may have moved since it was submitted, and would move by as much again.
+        // By the current means: they may have moved since the submission, and would move by as much
+        // again.
         let expected = self.expected(mix);
         let most = most.max(1);
-        // What was seen running for longer than expected may have run on for long before anybody looked again.
+        // A batch seen running for longer than expected may have run on for long before the next
+        // check.
         let took = if expected < least.min(most) {
             least.saturating_mul(2).min(least / 2 + most / 2)
         } else {
@@ -280,7 +284,7 @@ impl Estimates {
         }
     }
 
-    /// What a batch is expected to take by today's means; operations nothing is known of as it was assumed.
+    /// The expected duration of a batch by the current means; unknown operations as assumed.
     fn expected(&self, mix: &Mix) -> u64 {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let kinds = mix.kinds.iter().filter(|(_, count)| *count > 0);
@@ -294,7 +298,7 @@ impl Estimates {
             .max(1)
     }
 
-    /// What a completed batch takes alone, by today's means.
+    /// The duration of a completed batch alone, by the current means.
     pub(crate) fn service(&self, mix: &Mix) -> Service {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let mut service = Service::default();
@@ -341,8 +345,9 @@ fn scaled(value: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// A mean after one more measurement. A bound that was measured is believed at once while little is known. What grew counts for
-/// more than what shrank a little: a drain that is too long is worse than a window that is too small for a while.
+/// A mean after one more measurement. A bound that was measured is believed at once while little is
+/// known. What grew counts for more than what shrank a little: a drain that is too long is worse
+/// than a window that is too small for a while.
 fn moved(mean: u64, told: u64, seen: u8) -> u64 {
     match seen {
         0..LEARNED => told,

@@ -1,26 +1,30 @@
-//! One stream's work that is not known to be complete, in batches with a mark behind each, and what looking at the marks teaches.
+//! One stream's work that is not known to be complete, in batches with a mark behind each, and what
+//! looking at the marks teaches.
 //!
-//! A look says of a batch only that it is complete by now, or not yet. So a run of batches is timed from when the stream was last known
-//! to begin something until it was last known to be busy (at least) or seen to be done (at most). The longer the run, the closer the
-//! two. Streams that are busy side by side share the device: each is credited with its part of the time.
+//! A look says of a batch only that it is complete by now, or not yet. So a run of batches is timed
+//! from when the stream was last known to begin something until it was last known to be busy (at
+//! least) or seen to be done (at most). The longer the run, the closer the two. Streams that are
+//! busy side by side share the device: each is credited with its part of the time.
 
 use std::collections::VecDeque;
 
 use crate::estimate::{Estimates, Expected, Mix, Service};
 
-/// A stream as the window knows it: context, stream, and for a thread's own default stream which thread's.
+/// A stream as the window knows it: context, stream, and for a thread's own default stream which
+/// thread's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The context's handle.
     pub context: usize,
     /// The stream's handle.
     pub stream: usize,
-    /// Whose, for the default stream of a thread, or a number for that of a green context; 0 otherwise.
+    /// The thread of a per-thread default stream, or a number for that of a green context; 0
+    /// otherwise.
     pub thread: usize,
 }
 
 impl Lane {
-    /// What stands for all work of a context, in whatever stream.
+    /// Stands for all work of a context, in whatever stream.
     #[inline]
     pub fn of_context(context: usize) -> Self {
         Self {
@@ -49,7 +53,7 @@ impl Lane {
     }
 }
 
-/// A run is learned from once what it took is known to one part in so many.
+/// A run is learned from once its duration is known to one part in this many.
 const CLOSE: u64 = 24;
 
 /// Operations of one kind, one behind the other.
@@ -57,16 +61,16 @@ const CLOSE: u64 = 24;
 pub struct Op {
     /// How many.
     pub count: u32,
-    /// What is launched.
+    /// The kind of the launch.
     pub key: u64,
-    /// What one counts for.
+    /// The expected duration of one.
     pub expected: Expected,
-    /// It waits for something else than the device: what it takes until it is complete teaches
-    /// nothing.
+    /// It waits for something other than the device: its duration until completion is no
+    /// measurement.
     pub waits: bool,
 }
 
-/// What was completed without a pause and is timed together.
+/// Batches that were completed without a pause and are timed together.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     mix: Mix,
@@ -102,15 +106,15 @@ pub(crate) struct Queue<M> {
     pub(crate) marked: VecDeque<Batch<M>>,
     /// The run that is being timed.
     run: Run,
-    /// When the device, by estimate, began what is now the oldest batch.
+    /// When the device, by estimate, began the oldest remaining batch.
     working_since: u64,
     /// When a mark was last seen not to be passed.
     pub(crate) seen_running: u64,
-    /// What the batches are made of that a look finds complete; empty between looks.
+    /// The composition of the batches that a check finds complete; empty between checks.
     done: Vec<Mix>,
 }
 
-/// What a mark says of the operation before it: its key, and how long it took by events (ns).
+/// A mark's information about the operation before it: its key, and its duration by events (ns).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample(pub Option<(u64, u64)>);
 
@@ -132,11 +136,11 @@ pub(crate) struct School<'a> {
 /// What looking at a stream showed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Expected nanoseconds of what is complete.
+    /// Expected nanoseconds of completed work.
     pub(crate) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(crate) until: u64,
-    /// What it takes alone, by what is known now.
+    /// Its duration alone, by the current estimates.
     pub(crate) service: Service,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(crate) for_context: u64,
@@ -185,7 +189,7 @@ impl<M> Queue<M> {
         self.unmarked.add(op.key, op.expected, op.count);
     }
 
-    /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
+    /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
     pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
         let mix = core::mem::take(&mut self.unmarked);
         let batch = Batch {
@@ -201,7 +205,7 @@ impl<M> Queue<M> {
         &mut self.marked[at]
     }
 
-    /// Takes a batch back whose mark could not be made.
+    /// Takes back a batch whose mark could not be made.
     pub(crate) fn reopen(&mut self, number: u64) {
         let found = self.marked.iter().position(|batch| batch.number == number);
         let Some(batch) = found.and_then(|at| self.marked.remove(at)) else {
@@ -217,7 +221,8 @@ impl<M> Queue<M> {
         self.unmarked.absorb(&batch.mix);
     }
 
-    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are busy, this one among them.
+    /// Looks at the marks in order: `is_passed` is asked until it says no. `beside` streams are
+    /// busy, this one among them.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -256,7 +261,8 @@ impl<M> Queue<M> {
         seen
     }
 
-    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy until now.
+    /// The program waited for everything up to operation `stamp`; if it `blocked`, that was busy
+    /// until now.
     pub(crate) fn finish_until(
         &mut self,
         now: u64,
@@ -275,7 +281,7 @@ impl<M> Queue<M> {
             self.seen_running = now;
         }
         let seen = self.look(now, beside, school, &mut |batch| is_done(batch), passed);
-        // Nobody looked at the rest.
+        // The rest was not checked.
         if !self.marked.is_empty() && !blocked {
             self.seen_running = before;
         }
@@ -292,7 +298,7 @@ impl<M> Queue<M> {
         end
     }
 
-    /// Ends the run once it is known closely enough what it took, or no more can be known.
+    /// Ends the run once its duration is known closely enough, or cannot become known better.
     fn learn(&mut self, now: u64, beside: u64, busy_before: u64, school: &mut School<'_>) {
         let run = self.run;
         let least = busy_before.saturating_sub(run.began.1);

@@ -2,8 +2,8 @@
 //! before all of it is complete. Only a device without any work of this process switches to another
 //! one's at once.
 //!
-//! Pure: it is told what is submitted and when nothing is under way, and says whether a launch
-//! goes.
+//! Pure: its inputs are submissions and the times when no work is in flight; it returns whether a
+//! launch may go.
 
 /// The least time that a full slice is waited for (ns), however little was submitted.
 const STUCK: u64 = 5_000_000;
@@ -26,7 +26,7 @@ pub struct Full {
 /// The slices of one device.
 #[derive(Debug, Default)]
 pub struct Slices {
-    /// Expected nanoseconds of what was admitted since nothing was under way.
+    /// Expected nanoseconds admitted since no work was in flight.
     used: u64,
     /// Launches that this is of.
     count: u64,
@@ -48,7 +48,7 @@ impl Slices {
         }
     }
 
-    /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
+    /// Yielding is off now: no launch waits, but work in flight still counts.
     #[inline]
     pub fn rest(&mut self) {
         self.full = None;
@@ -91,7 +91,7 @@ impl Slices {
         }
     }
 
-    /// A slice did not end in time, or nobody could know when it does: launches go on.
+    /// A slice did not end in time, or its end could not be noticed: launches continue.
     pub fn overran(&mut self, now: u64) {
         (self.used, self.count) = (0, 0);
         self.full = None;
@@ -189,7 +189,7 @@ mod tests {
         slices.emptied();
         slices.admitted(1, 20 * MS);
         let long = slices.ask(MS, SLICE, SLICE, 20 * MS).unwrap();
-        assert_eq!(long.limit, 41 * MS, "twice what it should take");
+        assert_eq!(long.limit, 41 * MS, "twice its expected time");
         slices.rest();
         let endless = slices.ask(MS, SLICE, SLICE, u64::MAX).unwrap();
         assert_eq!(endless.limit, MS + PATIENCE);

@@ -1,9 +1,10 @@
-//! How much work may be under way: what was submitted and is not known to be complete, by stream, counted in expected time.
+//! How much work may be in flight: work submitted and not known to be complete, by stream, counted
+//! in expected time.
 //!
-//! Work is known to be complete by *marks*, one behind each batch of operations in a stream. A batch is closed by a mark after
-//! [`BATCH_OPS`] operations, [`BATCH_AGE`], or a quarter of the window in expected time, so that the window always holds several
-//! marks and work that is complete is soon known to be. Pure: times are `CLOCK_MONOTONIC` nanoseconds handed in, what a mark is
-//! (`M`) is the caller's business.
+//! *Marks* show that work is complete, one behind each batch of operations in a stream. A batch is
+//! closed by a mark after [`BATCH_OPS`] operations, [`BATCH_AGE`], or a quarter of the window in
+//! expected time. So the window always holds several marks, and completion is noticed soon. Pure:
+//! times are `CLOCK_MONOTONIC` nanoseconds passed in; the type of a mark (`M`) is the caller's.
 
 use gpushare_protocol::page::lease::Turn;
 
@@ -46,7 +47,7 @@ pub enum Answer {
     Over,
 }
 
-/// What is under way on one device.
+/// The work in flight on one device.
 #[derive(Debug)]
 pub struct Window<M> {
     estimates: Estimates,
@@ -58,7 +59,7 @@ pub struct Window<M> {
     total: u64,
     /// The latest time at which something was known to be under way.
     busy_until: u64,
-    /// Since when something was under way that [`take_busy`](Self::take_busy) has not told.
+    /// Since when work was in flight that [`take_busy`](Self::take_busy) has not returned.
     unpaid_from: Option<u64>,
     /// Whether anything was submitted in this turn.
     began: bool,
@@ -72,7 +73,7 @@ pub struct Window<M> {
     numbers: u64,
     /// Since when no other tenant's work was on the device; `u64::MAX` while some may be.
     alone_since: u64,
-    /// What was completed and [`take_service`](Self::take_service) has not told.
+    /// Completed work that [`take_service`](Self::take_service) has not returned.
     service: Service,
 }
 
@@ -103,7 +104,8 @@ impl<M> Window<M> {
         self.full = false;
     }
 
-    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind them.
+    /// Operations that were admitted were submitted to `lane`. `true` if a mark belongs behind
+    /// them.
     pub fn submitted(&mut self, now: u64, bounds: Bounds, lane: Lane, op: Op) -> bool {
         let ns = op.expected.ns.saturating_mul(op.count.into());
         self.put_back(op.count, ns);
@@ -148,8 +150,8 @@ impl<M> Window<M> {
         self.estimates.untimed(key)
     }
 
-    /// How many nanoseconds may come without being asked about, and for how long (ns), at `now`:
-    /// until a mark is due, or what is under way should be looked at.
+    /// How many nanoseconds of work may come without a check, and for how long (ns), at `now`:
+    /// until a mark is due, or the work in flight should be checked.
     pub fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
         let is_batch = |queue: &Queue<M>| queue.unmarked.count >= BATCH_OPS;
         if self.full || self.is_half_full(bounds) || self.queues.iter().any(is_batch) {
@@ -180,8 +182,8 @@ impl<M> Window<M> {
         self.queues.iter_mut().find(|queue| queue.lane == lane)
     }
 
-    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark. [`marked`](Self::marked) or
-    /// [`unmarked`](Self::unmarked) follows.
+    /// Closes the batch at the end of `lane`: `None` if there is no work without a mark.
+    /// [`marked`](Self::marked) or [`unmarked`](Self::unmarked) follows.
     pub fn close_batch(&mut self, lane: Lane, now: u64) -> Option<u64> {
         self.known(lane).filter(|queue| queue.unmarked.count > 0)?;
         self.numbers += 1;
@@ -190,8 +192,8 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with `for_context`, for a lane that
-    /// stands for all work of its context.
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
+    /// `for_context`, for a lane that stands for all work of its context.
     pub fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
         self.numbers += 1;
         let (number, covers) = (self.numbers, self.submitted);
@@ -200,8 +202,9 @@ impl<M> Window<M> {
         number
     }
 
-    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no longer known: its context went, or the
-    /// program waited for it. The stream may have another name than when the batch was closed.
+    /// The mark behind batch `number` is in its stream. `Err` gives it back if the batch is no
+    /// longer known: its context went, or the program waited for it. The stream may have another
+    /// name than when the batch was closed.
     pub fn marked(&mut self, number: u64, mark: M) -> Result<(), M> {
         let mut batches = self.queues.iter_mut().flat_map(|queue| &mut queue.marked);
         match batches.find(|batch| batch.number == number) {
@@ -222,8 +225,8 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones while they are. What is passed goes to
-    /// `passed`.
+    /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
+    /// while they are passed. Passed marks go to `passed`.
     pub fn look<R: Into<Sample>>(
         &mut self,
         now: u64,
@@ -264,7 +267,7 @@ impl<M> Window<M> {
         self.service.add(seen.service);
     }
 
-    /// What was completed since this was last asked.
+    /// The work completed since the last call.
     pub fn take_service(&mut self) -> Service {
         core::mem::take(&mut self.service)
     }
@@ -279,8 +282,9 @@ impl<M> Window<M> {
         self.submitted
     }
 
-    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it `blocked`, the last of it was done only
-    /// now. Marks that are not needed any more go to `passed`.
+    /// The program waited for everything that had been submitted to these lanes at `stamp`; if it
+    /// `blocked`, the last of it was done only now. Marks that are not needed any more go to
+    /// `passed`.
     pub fn waited_for<R: Into<Sample>>(
         &mut self,
         now: u64,
@@ -335,8 +339,8 @@ impl<M> Window<M> {
         (streams.count() as u64).max(1)
     }
 
-    /// Expected nanoseconds until everything under way, and what was admitted, is complete. What takes longer than expected is
-    /// expected to take as long again.
+    /// Expected nanoseconds until all admitted work and work in flight is complete. Work that takes
+    /// longer than expected is expected to take as long again.
     pub fn remaining(&self, now: u64) -> u64 {
         self.left(now).saturating_add(self.overdue())
     }
@@ -413,7 +417,7 @@ impl<M> Window<M> {
         self.total >= bounds.window / 2 || self.queues.iter().any(|queue| queue.marked.len() >= 4)
     }
 
-    /// Nobody is inside any more: what was admitted and never heard of again does not count.
+    /// No launch is inside any more: admissions without a later report are dropped.
     pub fn nobody_inside(&mut self) {
         self.reserved = (0, 0);
     }
@@ -430,7 +434,8 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    /// The time since this was last asked in which something was under way, as far as is known: from its beginning to its end.
+    /// The time since this was last asked in which something was under way, as far as is known:
+    /// from its beginning to its end.
     pub fn take_busy(&mut self, now: u64) -> Option<(u64, u64)> {
         let from = self.unpaid_from?;
         let sure = self.busy_until.min(now);

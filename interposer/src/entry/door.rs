@@ -1,4 +1,4 @@
-//! The door: what the [`hooks`] macro makes of a row, and nothing else.
+//! The door: the expansion of a row by the [`hooks`] macro, and nothing else.
 //!
 //! # Safety
 //! The exported functions have the C types of the functions they stand for, so a program's call
@@ -51,8 +51,8 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 /// `fn cuMemAlloc_v2(dptr: Out<'_, CUdeviceptr>, bytesize: usize) -> CUresult
 ///     = |call| alloc(dptr, bytesize, call);`
 ///
-/// A row makes the exported C function, a type of the same name (what the driver's function is) and
-/// an entry in the family's `HOOKS`. Pointers that the body looks behind are declared with the types
+/// A row makes the exported C function, a type of the same name (the driver's function type) and an
+/// entry in the family's `HOOKS`. Pointers that the body dereferences are declared with the types
 /// of [`args`](crate::entry::args) and [`lists`](crate::entry::lists), which are the C pointers
 /// themselves. The body is safe. It has the arguments, and
 /// - `|call|`: `call()` is the driver's function with the program's arguments as they came;
@@ -66,18 +66,18 @@ pub(crate) const fn is_twin(name: &str) -> bool {
 /// Functions that differ in nothing but their name and in what stream 0 is share a row:
 /// `fn cuMemFreeAsync | cuMemFreeAsync_ptsz(..) -> CUresult = |call, of| ..;`.
 ///
-/// What stands in front of a row says how the exported function begins:
+/// An attribute of a row selects how the exported function begins:
 /// - nothing: the body runs where the library is at work;
 /// - `#[always]`: a hook of lookups ([`enter_always`](crate::entry::enter_always));
 /// - `#[first]`: `cuInit` ([`enter_first`](crate::entry::enter_first));
 /// - `#[gate]`: a launch. While everything is free the driver is called from the exported function
 ///   itself, where nothing of ours can panic, and the arguments stay where they are;
-/// - `#[kernel]`: that for the most frequent one, which also tries the short way beside other tenants
-///   ([`gate::beside`](crate::gate::beside));
+/// - `#[kernel]`: that for the most frequent one, which also tries the short path beside other
+///   tenants ([`gate::beside`](crate::gate::beside));
 /// - `#[graph]`: that while no graph allocates, else as without;
 /// - `#[wait]`: a wait of the program's. The driver is called from the exported function where
 ///   nothing is to be learnt from it;
-/// - `#[seen]`: what the gate only follows. While everything is free the exported function jumps to
+/// - `#[seen]`: only tracked by the gate. While everything is free the exported function jumps to
 ///   the driver's;
 /// - `#[small(condition)]`: jumps where the condition holds besides; otherwise as a launch.
 macro_rules! hooks {
@@ -113,7 +113,7 @@ macro_rules! hooks {
     )*};
     (@type [$($arg:ident: $ty:ty),*] [$ret:ty]) => { unsafe extern "C" fn($($ty),*) -> $ret };
 
-    // The exported function around what it does first.
+    // The exported function around its first step.
     (@export [] [$($arg:ident: $ty:ty),*] [$ret:ty] $how:tt $body:tt $name:ident) => {
         $crate::entry::hooks!(@entered enter [$($arg: $ty),*] [$ret] $how $body $name);
     };
@@ -147,7 +147,7 @@ macro_rules! hooks {
         $crate::entry::hooks!(@function [$($arg: $ty),*] [$ret] $name {
             $crate::entry::hooks!(@slot $name);
 
-            // By itself: what it keeps costs a launch that is alone nothing.
+            // A separate function, so that its registers cost nothing for a launch that is alone.
             // SAFETY: as the exported function.
             #[inline(never)]
             unsafe extern "C" fn slowly($($arg: $ty),*) -> $ret {
@@ -217,7 +217,7 @@ macro_rules! hooks {
         /// # Safety
         /// As the C function.
         #[allow(non_snake_case, reason = "the C function's name")]
-        #[allow(unsafe_code, reason = "what the macro makes is argued where it is declared")]
+        #[allow(unsafe_code, reason = "each expansion is justified at its declaration")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             $($inside)*
@@ -329,7 +329,8 @@ macro_rules! hooks {
     };
     (@calls $given:ident [$call:ident ($typed:tt) $(, $of:ident)?] [$($arg:ident: $ty:ty),*]) => {{
         const { $($crate::entry::args::passed::<$ty>();)* }
-        // SAFETY: arguments that may be chosen freely: their types keep what the C function wants.
+        // SAFETY: freely chosen arguments: their types guarantee the requirements of the C
+        // function.
         move |$($arg: $ty),*| unsafe { out($($arg),*) }
     }};
 }

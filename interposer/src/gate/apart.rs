@@ -1,11 +1,11 @@
-//! Operations whose time says nothing of how long their kind takes: the first one of a function or
-//! graph, which may load or compile its module, and one that waits in its stream for a copy to or
-//! from the host, another stream, or a host function.
+//! Operations whose duration is not typical of their kind: the first one of a function or graph,
+//! which may load or compile its module, and one that waits in its stream for a copy to or from the
+//! host, another stream, or a host function.
 //!
-//! Such an operation is noted as one that waits, and no estimate learns from the batch that holds
-//! it. What is remembered are small tags in sets of four places: no lock, no allocation, and
-//! nothing that a fork could leave locked. A tag that gave way to another one costs at most a
-//! lesson, learned too often or once too little.
+//! Such an operation is recorded as waiting, and no estimate learns from its batch. The state is
+//! small tags in sets of four places: no lock, no allocation, and nothing that a fork could leave
+//! locked. A tag replaced by another one costs at most one measurement, made once too often or too
+//! seldom.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -32,9 +32,9 @@ struct Tags<const SETS: usize> {
 /// Functions and graphs that this process has launched while something bound: 32 KiB, which are
 /// touched only then.
 static LAUNCHED: Tags<1024> = Tags::new();
-/// Streams whose next operation waits for something that is no operation of the gate's.
+/// Streams whose next operation waits for something outside the gate's operations.
 static WAITING: Tags<64> = Tags::new();
-/// Rises when handles may be given to others, so that what was launched under them counts no more.
+/// Rises when handles may be reused, which makes records of launches under them invalid.
 static ERA: AtomicU64 = AtomicU64::new(1);
 
 impl<const SETS: usize> Tags<SETS> {
@@ -106,9 +106,9 @@ pub(super) fn is_first(lane: &Lane, key: u64) -> bool {
     may_load(key) && !LAUNCHED.has(tag_of_launch(lane, key))
 }
 
-/// An operation of `key` has been launched. Whether its time teaches how long its kind takes. A
-/// launch beside others pays for this each time: what is remembered is changed only where it has to
-/// be.
+/// An operation of `key` has been launched. Returns whether its time is a valid measurement of its
+/// kind. Each launch beside other tenants pays for this call, so the state is written only where it
+/// must change.
 pub(super) fn launched(lane: &Lane, key: u64) -> bool {
     let (first, waited) = (is_first(lane, key), waits(lane));
     if first {
@@ -131,10 +131,10 @@ pub(crate) fn forget() {
     ledger::changed();
 }
 
-/// Something that takes long, and is no work of the multiprocessors, is about to go into `stream`:
-/// a copy from or to the host, a host function. What the stream holds gets its mark first, so that
-/// it is known to be complete before that is. With `later`, the call does not wait for it, and the
-/// stream's next operation does.
+/// A long operation that does not use the multiprocessors is about to be submitted to `stream`: a
+/// copy from or to the host, a host function. The stream's earlier work gets its mark first, so
+/// that its own completion is known. With `later`, the call does not wait for the operation, and
+/// the stream's next operation does.
 pub(crate) fn comes(stream: Ordered, later: bool) {
     if !super::is_bound() || !stream.runs() {
         return;

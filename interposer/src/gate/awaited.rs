@@ -1,11 +1,11 @@
-//! What the program itself finds out, taken as knowledge of the gate's: which work is complete
-//! without a mark behind it.
+//! Uses the program's own waits and queries: they show which work is complete without a mark behind
+//! it.
 //!
-//! An event is known by what it stands behind: a stream, and how far submission had come. That
-//! holds until it is recorded again, in whatever way. So an event is unknown from the begin of a
-//! recording to its end; when it was recorded while everything was free, since when nothing was
-//! noted; and for ever where others than the program's threads may record it: another process, or a
-//! graph. Whoever waits for an event that is recorded meanwhile learns nothing. Why: ADR 64.
+//! An event is known by the work it stands behind: a stream, and its position in the stream. That
+//! holds until it is recorded again, in any way. So an event is unknown in three cases: while a
+//! recording is in progress; when it was recorded while everything was free and nothing has been
+//! tracked since; and for ever where code outside the program's threads may record it (another
+//! process, or a graph). A wait for an event that is recorded meanwhile shows nothing. Why: ADR 64.
 //!
 //! No lock of ours is held while the driver is called. The locks here are taken in the bodies of
 //! hooks only: a signal handler that interrupts one is found to be inside our own code, and its
@@ -68,7 +68,7 @@ pub(super) fn context_gone(context: CUcontext) {
 
 /// The program has made a stream that waits for the legacy one, and it for it.
 pub(crate) fn blocking_stream_made(stream: CUstream) {
-    // Those of a green context wait for that one's default stream.
+    // Streams of a green context wait for that context's default stream.
     if green::current().is_none()
         && let Some(here) = contexts::here()
     {
@@ -95,8 +95,7 @@ pub(crate) fn event_shared(event: CUevent) {
     events.shared.insert(event);
 }
 
-/// What the stream has been given so far; `None` where that cannot be told, or nothing binds on its
-/// device.
+/// The stream's current position; `None` where it is unknown, or the device is unbound.
 fn submitted_to(stream: Ordered) -> Option<Before> {
     let here = streams::locate(stream)?;
     let lane = drain::lane_of(here.handle, stream.handle(), stream.is_per_thread());
@@ -162,8 +161,8 @@ pub(crate) fn recording_in_context(
     recording(event, || of(context, false), call)
 }
 
-/// The program records `event` behind everything in a green context by `call`. `None`: one that
-/// nobody saw made.
+/// The program records `event` behind everything in a green context by `call`. `None`: a green
+/// context that no hook saw made.
 pub(crate) fn recording_in_green(
     event: CUevent,
     green: Option<Green>,
@@ -206,7 +205,7 @@ pub(crate) fn asking_event(event: CUevent, call: impl FnOnce() -> CUresult) -> C
     answer
 }
 
-/// What the program waits for.
+/// The object of the program's wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
     /// A stream, as the function understands it.
@@ -276,7 +275,7 @@ fn teach(before: &Before, blocked: bool) {
     let blocked = blocked && before.alone;
     let is_covered = |lane: &Lane| before.covers.has(lane);
     if blocked && !matches!(before.covers, Covers::Lane(_)) {
-        // What ended only now is what stands behind a stream's work, not that itself.
+        // The operation behind a stream's waiting work has ended only now, not that work itself.
         let waits = |lane: &Lane| is_covered(lane) && apart::waits(lane);
         column.waited_for(waits, before.stamp, false);
     }

@@ -1,8 +1,10 @@
-//! One device as its launching threads and the gate thread share it: the work under way, and where the gate stands.
+//! One device as its launching threads and the gate thread share it: the work under way, and where
+//! the gate stands.
 //!
-//! One lock a device, held for a few hundred instructions and questions to the driver that do not wait. What may wait, putting a
-//! mark into a stream, is done without it. The gate's word changes under it, so that a thread which closes early and the gate thread
-//! which opens late cannot cross.
+//! One lock a device, held for a few hundred instructions and for driver queries that do not wait.
+//! Recording a mark in a stream may wait, so it is done without the lock. The gate's word changes
+//! under the lock, so that a thread which closes early and the gate thread which opens late cannot
+//! cross.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -50,24 +52,24 @@ pub(super) struct Column {
     index: usize,
     /// Until when a launching thread is known to wait for room in the window.
     pausing: AtomicU64,
-    /// Rises when somebody who waits for an empty device is to look; for those who do.
+    /// Rises when threads that wait for an empty device should look again; they sleep on it.
     emptied: AtomicU32,
-    /// What launches may do without the lock; nothing while somebody has it.
+    /// The launches that are allowed without the lock; none while a thread has it.
     open: Open,
     inner: Mutex<Inner>,
 }
 
-/// What its lock guards.
+/// The state guarded by the lock.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) window: Window<Mark>,
     pub(super) mirror: Mirror,
     pub(super) bounds: Bounds,
-    /// What the daemon says of this device, while it gives the turns.
+    /// The daemon's page line of this device, while it gives the turns.
     page: Option<&'static ControlDevice>,
     rules: Rules,
-    /// Ledgers whose launches go to this device, and what is just being launched by their threads:
-    /// how many, and expected nanoseconds.
+    /// Ledgers whose launches go to this device, and the launches that their threads are just
+    /// making: how many, and expected nanoseconds.
     ledgers: Vec<&'static Ledger>,
     launching: (u32, u64),
     /// How much may be submitted at a time beside another tenant's work (ns); 0 for any.
@@ -82,7 +84,7 @@ pub(super) struct Inner {
     looked: u64,
     /// What came while nothing bound has marks behind it, or they were tried for in vain so often.
     glances: u32,
-    /// Work may be under way that nobody noted: it came while nothing bound.
+    /// Untracked work may be in flight: it came while the device was unbound.
     unseen: bool,
     /// Marks for that were tried since the gate closed.
     swept: bool,
@@ -91,14 +93,15 @@ pub(super) struct Inner {
     spares: Spares,
     /// Contexts that may just be going: their marks are not asked.
     going: Vec<CUcontext>,
-    /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to the driver.
+    /// Contexts that went. An event that was in use meanwhile may be of one of them, and is left to
+    /// the driver.
     gone: u64,
 }
 
 /// A launch that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Go {
-    /// What it counts for.
+    /// Its expected duration.
     pub(super) expected: Expected,
     /// The epoch in which the holder had been called idle before.
     pub(super) was_idle: Option<u64>,
@@ -106,7 +109,7 @@ pub(super) struct Go {
     pub(super) timed: bool,
 }
 
-/// What a launch is told.
+/// The answer to a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Nothing binds.
@@ -196,12 +199,12 @@ impl Column {
         }
     }
 
-    /// A thread has left its launch by a jump: what it submitted, if it did, was not noted.
+    /// A thread has left its launch by a jump: if it submitted work, that was not recorded.
     pub(super) fn was_left(&self) {
         self.lock().unseen = true;
     }
 
-    /// Who is inside the closed gate.
+    /// Whether launches are inside the closed gate.
     fn quiet(&self) -> Quiet {
         let mut left = self.lock().left.clone();
         let known = left.len();
@@ -214,8 +217,8 @@ impl Column {
         quiet
     }
 
-    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the gate closes. With `insists` it need
-    /// not wait for room.
+    /// May a launch of `key` go? Asked inside the gate. Where its work would not end in time, the
+    /// gate closes. With `insists` it need not wait for room.
     pub(super) fn ask(&self, key: u64, insists: bool) -> Told {
         let now = clock::now();
         let mut inner = self.lock();
@@ -273,7 +276,7 @@ impl Column {
         frames::sleep(Duration::from_nanos(ns));
     }
 
-    /// The epoch if a launch waits for anything of this device's, and nobody has said so in it yet.
+    /// The epoch, if a launch waits on this device and that was not reported in it yet.
     pub(super) fn wanted(&self) -> Option<u64> {
         let pauses = self.pausing.load(Ordering::Acquire) > clock::now();
         let waits = pauses || super::waiting(self.index);
@@ -295,7 +298,7 @@ impl Column {
             let mut inner = self.lock();
             let bounds = inner.bounds;
             let mut wants_mark = inner.window.submitted(now, bounds, lane, op);
-            // Nobody else could mark it later.
+            // No other thread could mark it later.
             wants_mark |= lane.thread != 0 && !streams::can_mark_all();
             let yields = inner.slice > 0 && inner.contended;
             let fills = yields && inner.slices.fills(now, inner.slice, op.expected.ns);
@@ -323,8 +326,9 @@ impl Column {
         self.lock().mirror.stands()
     }
 
-    /// One look of the gate thread: what is to be done under `turn`. Does what concerns the gate's word and the marks; what is left
-    /// is for the caller. If the gate has changed since it said `stands`, then turn and facts are of another time: at once again.
+    /// One round of the gate thread: returns the next action under `turn`. Carries out the part
+    /// that concerns the gate's word and the marks; the rest is for the caller. If the gate has
+    /// changed since `stands`, turn and facts are outdated: returns to be called again at once.
     pub(super) fn step(&self, turn: &Turn, stands: u64) -> Act {
         let facts = self.facts(turn);
         let now = clock::now();
@@ -335,8 +339,9 @@ impl Column {
         self.act(&mut inner, now, turn, &facts)
     }
 
-    /// For a thread that waits: if the daemon has given the turn, opens without waiting for the gate thread to wake. `turn` reads the
-    /// page under the lock, so that nobody opens by what it said before the last close.
+    /// For a waiting thread: if the daemon has given the turn, opens without waiting for the gate
+    /// thread to wake. `turn` reads the page under the lock, so that no thread opens by a page from
+    /// before the last close.
     pub(super) fn follow(&self, turn: impl FnOnce() -> Turn) {
         let mut inner = self.lock();
         let turn = turn();
@@ -383,7 +388,7 @@ impl Column {
         act
     }
 
-    /// Nobody keeps the gate any more: everything passes, until somebody does again.
+    /// The gate is not maintained any more: everything passes, until it is maintained again.
     pub(super) fn give_up(&self) {
         let mut inner = self.lock();
         inner.mirror = Mirror::default();
@@ -428,7 +433,7 @@ impl Column {
         }
     }
 
-    /// Marks work at whose end nothing more came for a while, so that it is known when it is complete.
+    /// Marks work that no further work has followed for a while, so that its completion is noticed.
     fn mark_tails(&self, turn: &Turn) {
         let rest = match turn.idle_after {
             0 => 250_000,

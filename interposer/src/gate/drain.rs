@@ -1,9 +1,10 @@
-//! What a launch waits for on a device whose lease may bind, and what is noted of it.
+//! The waits of a launch on a device whose lease may bind, and the records of the launch.
 //!
-//! While the gate is open but bound, a launch asks for room in the window; where its work would not be complete by the deadline, the
-//! gate closes early. While it is closed, launches wait for the next turn, and the daemon is told, once for each time it closes,
-//! that somebody does. No wait is without an end: who waits looks up ten times a second, and if the gate thread has not stirred for
-//! [`PATIENCE`] he goes on; so he does when there has been no room for so long.
+//! While the gate is open but bound, a launch asks for room in the window; where its work would not
+//! be complete by the deadline, the gate closes early. While it is closed, launches wait for the
+//! next turn, and the daemon is told once per close that one waits. Every wait is bounded: a
+//! waiting thread checks ten times a second, and continues if the gate thread has not run for
+//! [`PATIENCE`], or if there has been no room for that long.
 
 use core::cell::Cell;
 
@@ -24,7 +25,8 @@ use crate::session::Notice;
 use gpushare_pacing::estimate::Expected;
 use gpushare_pacing::window::{Lane, Op};
 
-/// How long the gate thread may be without a sign of life, and a device that is open without room (ns), before those who wait go on.
+/// How long the gate thread may show no sign of life, or an open device have no room (ns), before
+/// waiting launches continue.
 const PATIENCE: u64 = 10_000_000_000;
 
 /// One admitted launch.
@@ -38,7 +40,7 @@ struct Admitted {
     key: u64,
     expected: Expected,
     timing: Option<Timing>,
-    /// As the program named it, and since when that is what it is.
+    /// The launch as the program named it, and the era in which that was determined.
     named: Option<(Named, u64)>,
 }
 
@@ -52,8 +54,8 @@ pub(crate) fn thread_number() -> usize {
     HERE.with(|here| core::ptr::from_ref(here).addr())
 }
 
-/// Waits until a launch may go to the driver. Called inside the gate ([`Passage`]), for a column that is not free; may step out to
-/// wait, and returns inside.
+/// Waits until a launch may go to the driver. Called inside the gate ([`Passage`]), for a column
+/// that is not free; may step out to wait, and returns inside.
 pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
     let Some(column) = column::of(place.column) else {
         passage.wait_while_closed(place.column, &mut || None);
@@ -61,7 +63,7 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
     };
     let key = number(place.key);
     let era = ledger::era();
-    // Work that does not end may wait for what is launched here.
+    // Endless work may wait for this launch.
     let mut end = None;
     loop {
         passage.wait_while_closed(place.column, &mut || knock(column, place.column));
@@ -103,7 +105,8 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
             Told::Closed => {
                 end = None;
                 passage.step_out();
-                // First that more is wanted, then that all is done: the daemon must not think for an instant that it is not.
+                // First that more is wanted, then that all is done: the daemon must not think for
+                // an instant that it is not.
                 let _ = knock(column, place.column);
                 thread::wake();
                 passage.step_in();
@@ -112,7 +115,8 @@ pub(crate) fn admit(place: &Place, passage: &mut Passage) -> Ticket {
     }
 }
 
-/// The launch will not happen now: another device it needs has closed meanwhile. It will be admitted again.
+/// The launch will not happen now: another device it needs has closed meanwhile. It will be
+/// admitted again.
 pub(crate) fn withdrawn(ticket: Ticket) {
     if let Some(admitted) = ticket.0 {
         admitted.taken_back();
@@ -154,7 +158,8 @@ impl Admitted {
     }
 }
 
-/// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is still whole.
+/// A context is about to be destroyed, reset or released; nothing marks in it any more, and it is
+/// still whole.
 pub(crate) fn context_going(context: CUcontext) {
     ledger::changed();
     for column in column::all() {
@@ -162,7 +167,7 @@ pub(crate) fn context_going(context: CUcontext) {
     }
 }
 
-/// What was about to go has gone, or not.
+/// The announced destruction has happened, or not.
 pub(crate) fn context_went(context: CUcontext, gone: bool) {
     for column in column::all() {
         column.context_went(context, gone);
@@ -173,7 +178,7 @@ pub(crate) fn context_went(context: CUcontext, gone: bool) {
     }
 }
 
-/// A stream is about to be destroyed: the driver finishes in its own time what it holds.
+/// A stream is about to be destroyed: the driver finishes its work in its own time.
 pub(crate) fn stream_going(here: Here, stream: CUstream) {
     ledger::changed();
     if let Some(column) = column::of(here.device.index()) {
@@ -189,7 +194,8 @@ pub(crate) fn stream_gone(stream: CUstream) {
     }
 }
 
-/// A green context is about to be destroyed: the driver finishes in its own time what its default stream holds.
+/// A green context is about to be destroyed: the driver finishes the work of its default stream in
+/// its own time.
 pub(crate) fn green_going(green: &Green) {
     ledger::changed();
     let primary = contexts::of(green.primary);
@@ -212,7 +218,8 @@ pub(crate) fn may_bind() -> bool {
     !column::all().is_empty()
 }
 
-/// Somebody waits at a closed gate: says so, opens it if the turn is there, and says what to sleep on.
+/// A thread waits at a closed gate: reports it, opens the gate if the turn has come, and returns
+/// the futex to sleep on.
 fn knock(column: &Column, index: usize) -> Option<Bed> {
     let wanted = column.waits();
     if let Some(epoch) = wanted {
@@ -258,7 +265,8 @@ pub(super) fn lane_of(context: CUcontext, stream: CUstream, per_thread: bool) ->
     }
 }
 
-/// A key as a number that is not 0. Addresses are even, so what is not one does not collide with one.
+/// A key as a nonzero number. Kernels and graphs have bit 63 set and other keys have not, so that
+/// these do not collide with them.
 #[inline(always)]
 pub(super) fn number(key: Key) -> u64 {
     match key {

@@ -1,18 +1,22 @@
 //! The short way for a launch on a device that other tenants share: no lock, no allocation, no
 //! question to the driver but for the current context.
 //!
-//! A thread remembers what its last launches were of, and what the device's books said of them. A
-//! launch of the same kind takes from the device's allowance, announces itself in the thread's ring
-//! ([`ring`](super::ring)) and calls the driver; the books have it when somebody next takes the
-//! device's lock. A signal handler may interrupt all of this and launch by itself. Anything else takes the slow way: a kind that is not remembered or is to be timed,
-//! a full ring, an allowance that is used up or too old, a gate that is not open for all devices,
-//! and whatever has changed since ([`changed`]): streams and contexts that went, captures, waits
-//! for copies and for other streams, modules, the daemon's page. Why: ADR 76.
+//! A thread keeps the kinds of its last launches, with the device's figures for them. A launch of
+//! the same kind takes from the device's allowance, announces itself in the thread's ring
+//! ([`ring`](super::ring)) and calls the driver. The accounts get it when a thread next takes the
+//! device's lock. A signal handler may interrupt all of this and launch by itself. All other
+//! launches take the slow path: an unknown kind or one to be timed; a full ring; an allowance that
+//! is used up or too old; a gate that is not open for all devices; and any change since
+//! ([`changed`]): destroyed streams and contexts, captures, waits for copies and for other streams,
+//! modules, the daemon's page. Why: ADR 76.
 //!
 //! # Safety
 //! `unsafe` turns two pointers into references: a thread's record, and the ledger that is linked
 //! from it. Both are never freed. All they hold is atomic.
-#![allow(unsafe_code, reason = "what a thread's record points to")]
+#![allow(
+    unsafe_code,
+    reason = "it dereferences the pointer in a thread's record"
+)]
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -35,18 +39,18 @@ const KINDS: usize = 32;
 /// Rises when something may have changed that a remembered launch stands on.
 static ERA: AtomicU64 = AtomicU64::new(1);
 
-/// Nothing that is remembered counts any more. Before what it is about happens.
+/// Invalidates all kept kinds. Called before the change that it is about.
 pub(super) fn changed() {
     ERA.fetch_add(1, Ordering::AcqRel);
 }
 
-/// When a remembered launch was found to be what it is. Taken before that is looked at.
+/// The era in which a kind was determined. Read before determining it.
 pub(super) fn era() -> u64 {
     ERA.load(Ordering::Acquire)
 }
 
-/// A stream as the program names it, with the current context where that says which it is, and what
-/// is launched there: a hash of these, as a launch's key is one of its function and shape.
+/// A stream as the program names it, with the current context where that determines it, and the
+/// launched kind: a hash of these, as a launch's key is one of its function and shape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named(u64);
 
@@ -54,7 +58,7 @@ pub(super) struct Named(u64);
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Named {
-    /// `None` where the driver does not say what is current.
+    /// `None` where the driver does not report the current context.
     #[inline(always)]
     pub(super) fn of(stream: Ordered, key: u64) -> Option<Self> {
         let handle = stream.handle();
@@ -83,13 +87,13 @@ impl Named {
     }
 }
 
-/// What the books said of one kind of launch.
+/// The accounts' figures for one kind of launch.
 #[derive(Debug)]
 struct Kind {
     era: AtomicU64,
     named: AtomicU64,
     key: AtomicU64,
-    /// What one is expected to take (ns).
+    /// Its expected duration (ns).
     ns: AtomicU64,
     /// So many more go the short way before the books are asked again.
     fuel: AtomicU32,
@@ -115,7 +119,7 @@ impl Kind {
     }
 }
 
-/// What one thread remembers, and its ring.
+/// The kinds of one thread, and its ring.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// The device that its launches go to, plus one; 0 for none. Changed under that device's lock,
@@ -131,7 +135,7 @@ pub(super) struct Ledger {
 pub(super) struct Entry {
     pub(super) lane: Lane,
     pub(super) key: u64,
-    /// What it counts for (ns).
+    /// Its expected duration (ns).
     pub(super) ns: u64,
     /// When it was announced, in ticks.
     pub(super) at: u64,
@@ -162,8 +166,8 @@ impl Ledger {
         }
     }
 
-    /// Takes out what was made, as entries and how many of each came one behind the other, by the
-    /// time of the last; returns what is just being launched. With the device's lock, and its
+    /// Takes out completed launches, as entries and how many of each followed one another, with the
+    /// time of the last; returns the launch in progress. With the device's lock held and its
     /// allowance taken away.
     pub(super) fn take_out(&self, mut made: impl FnMut(Entry, u32)) -> Option<Entry> {
         let mut run: Option<(Launch, u32)> = None;
@@ -184,7 +188,7 @@ impl Ledger {
         launching.map(|launch| self.entry(launch))
     }
 
-    /// Nobody is inside: what is just being launched never ends.
+    /// No launch is inside: the launch in progress never ends.
     pub(super) fn abandon(&self) {
         self.ring.abandon();
     }
@@ -192,7 +196,7 @@ impl Ledger {
     /// Remembers a launch of `entry`'s kind, of which so many more need not ask. With the lock of
     /// the device that the ledger is bound to.
     pub(super) fn remember(&self, named: Named, era: u64, entry: &Entry, fuel: u32) {
-        // What is remembered there may be what is just being launched.
+        // The kind to be replaced may be that of the launch in progress.
         if !self.ring.is_empty() {
             return;
         }
@@ -212,8 +216,8 @@ impl Ledger {
         kind.era.store(era, Ordering::Relaxed);
     }
 
-    /// Binds it to a device that it is not bound to, with that one's lock. `false` if it still has
-    /// launches of another one's.
+    /// Binds it to a device that it is not bound to, with that device's lock held. `false` if it
+    /// still has launches of another device.
     pub(super) fn bind(&self, column: usize, open: &'static Open) -> bool {
         let is_free = self.bound.load(Ordering::Acquire) == 0;
         if is_free {
@@ -246,7 +250,7 @@ impl Ledger {
     }
 }
 
-/// What the daemon's page says of a device and may change without a word.
+/// Values of the daemon's page about a device that may change without a wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) window: u64,
@@ -265,13 +269,13 @@ impl Rules {
     }
 }
 
-/// What a device lets launches do without its lock.
+/// The launches that a device allows without its lock.
 #[derive(Debug)]
 pub(super) struct Open {
     allowance: Allowance,
     /// No longer than until then, in ticks.
     until: AtomicU64,
-    /// The daemon's page, and what it said when it was last read.
+    /// The daemon's page, and its values when it was last read.
     page: AtomicPtr<ControlDevice>,
     window: AtomicU64,
     slice: AtomicU64,
@@ -327,7 +331,7 @@ fn record() -> Option<&'static Record> {
     unsafe { tls::get().as_ref() }
 }
 
-/// What is linked from a record.
+/// The ledger linked from a record.
 #[inline(always)]
 fn linked(record: &Record) -> Option<&'static Ledger> {
     // SAFETY: null, or a ledger that was leaked for this record.
@@ -363,9 +367,9 @@ pub(super) fn abandon(record: &Record) {
     }
 }
 
-/// A launch that goes the short way; [`ended`](Self::ended) says what the driver answered.
+/// A launch on the short path; [`ended`](Self::ended) takes the driver's answer.
 #[derive(Debug)]
-#[must_use = "whoever closes waits for this thread to leave"]
+#[must_use = "a close waits for this thread to leave"]
 pub(crate) struct Going {
     record: &'static Record,
     ledger: &'static Ledger,

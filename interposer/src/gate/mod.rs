@@ -1,13 +1,16 @@
 //! The gate: the one place where a program's work for the devices passes on its way to the driver.
 //!
-//! While nobody else is on a device and no cap binds, a launch reads one word, finds it zero, and is through ([`fast`]); that it is
-//! inside shows in its thread's own record. As soon as a column is not free its launches take the slow way ([`pass`]): they are told apart by
-//! device, wait while it is closed, and are noted ([`drain`]). [`close`] and [`quiet`] together are the promise the drain stands on:
-//! after them, and until [`open`] or [`free`], no launch on that column reaches the driver.
+//! While no other tenant is on a device and no cap binds, a launch reads one word, finds it zero,
+//! and passes ([`fast`]); its thread's own record shows that it is inside. As soon as a column is
+//! not free its launches take the slow path ([`pass`]): they are told apart by device, wait while
+//! it is closed, and are recorded ([`drain`]). The drain relies on the guarantee of [`close`] and
+//! [`quiet`] together: after them, and until [`open`] or [`free`], no launch on that column reaches
+//! the driver.
 //!
-//! Never held back: what a capturing stream records, launches by a signal handler that interrupted this library's own code, and what
-//! the driver will refuse anyway, calls from host callbacks among it ([`place`]). A launch may be left by a jump wherever it waits and
-//! wherever it is in the driver: what it leaves is found out ([`left`]).
+//! Never held back: launches that a capturing stream records, launches by a signal handler that
+//! interrupted this library's own code, and launches that the driver will refuse anyway, including
+//! those from host callbacks ([`place`]). A launch may be left by a jump wherever it waits and
+//! wherever it is in the driver: the abandoned launch is detected ([`left`]).
 //!
 //! # Safety
 //! `unsafe` turns the pointer to a thread's record into a reference; records are never unmapped.
@@ -54,10 +57,10 @@ const _: () = assert!(COLUMNS == MAX_DEVICES, "the word has a bit for each devic
 pub(crate) struct Gate {
     word: Word,
     records: Records,
-    /// Rises whenever a column opens, for those who sleep.
+    /// Rises whenever a column opens; sleeping threads wait on it.
     turn: AtomicU32,
-    /// By column, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them would never be right again once one
-    /// leaves its wait by a jump.
+    /// By column, until when a thread is known to wait (`CLOCK_MONOTONIC` ns). A number of them
+    /// would never be right again once one leaves its wait by a jump.
     waiting: [AtomicU64; COLUMNS],
 }
 
@@ -77,8 +80,8 @@ impl Gate {
         self.word
             .change(0, word::slow(column) | word::closed(column));
         if self.word.load() & FENCED == 0 && !barrier::heavy() {
-            // It was offered when the library started. From now on each launch brings its own; those under way have long been seen
-            // by all processors when this thread runs again.
+            // It was offered when the library started. From now on each launch brings its own;
+            // those under way have long been seen by all processors when this thread runs again.
             self.word.change(0, FENCED);
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -92,7 +95,8 @@ impl Gate {
         let record: &Record = unsafe { tls::get().as_ref() }?;
         let here = frame.address();
         if record.is_inside() {
-            // No call from here: the arguments stay where they are. The slow way looks from this far up the stack.
+            // No call from here: the arguments stay where they are. The slow way looks from this
+            // far up the stack.
             record.found.store(here, Ordering::Relaxed);
             return None;
         }
@@ -105,7 +109,7 @@ impl Gate {
         let set = if slow { word::slow(column) } else { 0 };
         self.word
             .change(word::slow(column) | word::closed(column), set);
-        // Who has to wait again says so again.
+        // A thread that has to wait again counts itself again.
         self.waiting[column].store(0, Ordering::Release);
         self.turn.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&self.turn);
@@ -119,7 +123,8 @@ impl Gate {
                 .any(|record| record.may_submit_to(column))
     }
 
-    /// Whether all who are inside have left by a jump. `known` are calls of which that is known since the column was closed.
+    /// Whether all launches inside have been left by a jump. `known` are the calls found so since
+    /// the column was closed.
     fn is_left(&self, column: usize, known: &mut Vec<u64>) -> bool {
         let mut inside = self.records.all();
         let mut is_left = |record: &Record| {
@@ -140,7 +145,7 @@ impl Gate {
 fn was_left(record: &Record, here: u64) -> bool {
     let left = frames::is_gone(record.at.load(Ordering::Relaxed), here);
     if left {
-        // What it submitted, if it did, was not noted.
+        // If it submitted work, that was not recorded.
         ledger::abandon(record);
         column::all().iter().for_each(column::Column::was_left);
         record.step_out();
@@ -172,24 +177,26 @@ pub(crate) fn after_fork_in_child() {
     tls::set(core::ptr::null());
 }
 
-/// Closes a column: from now on no launch on it begins. What is inside already may still be submitting: see [`quiet`].
+/// Closes a column: from now on no launch on it begins. A launch that is already inside may still
+/// be submitting: see [`quiet`].
 pub(crate) fn close(column: usize) {
     GATE.close(column);
 }
 
-/// Who is inside a closed column.
+/// The launches inside a closed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quiet {
     /// Threads that may still submit to it.
     No,
     /// Only threads that have left their calls by a jump, perhaps after they submitted.
     Left,
-    /// Nobody.
+    /// None.
     Yes,
 }
 
-/// Who is inside that could submit to `column`, since it was closed. Never blocks; a thread may be inside for long, where the driver
-/// makes it wait for room in a stream. `left` are the calls that are known to have been left since then.
+/// The launches inside that could submit to `column`, since it was closed. Never blocks; a thread
+/// may be inside for long, where the driver makes it wait for room in a stream. `left` are the
+/// calls that are known to have been left since then.
 fn quiet(column: usize, left: &mut Vec<u64>) -> Quiet {
     if GATE.is_quiet(column) {
         return Quiet::Yes;
@@ -209,7 +216,7 @@ pub(crate) fn open(column: usize) {
     GATE.open(column, true);
 }
 
-/// Opens a column whose launches need no look: the gate is not felt.
+/// Opens a column whose launches need no check: the gate costs nothing.
 pub(crate) fn free(column: usize) {
     awaited::freed();
     GATE.open(column, false);
@@ -220,13 +227,14 @@ pub(crate) fn now() -> u64 {
     clock::now()
 }
 
-/// Whether everything is free and the library at work: then what the program waits for teaches the gate nothing.
+/// Whether everything is free and the library active: then the gate ignores the program's waits.
 #[inline(always)]
 pub(crate) fn is_free() -> bool {
     GATE.word.load() == 0
 }
 
-/// The program has waited for its work: it uses its devices. `false` where this thread has no record to note it in.
+/// The program has waited for its work: it uses its devices. `false` where this thread has no
+/// record to note it in.
 #[inline(always)]
 pub(crate) fn waited() -> bool {
     // SAFETY: null, or a record, which stays mapped.
@@ -253,7 +261,7 @@ fn waits_at(column: usize, now: u64) -> bool {
     GATE.waiting[column].load(Ordering::Acquire) > now
 }
 
-/// What this process has submitted to all its devices: only that it differs means anything.
+/// The submissions of this process to all its devices: only differences are meaningful.
 pub(crate) fn submissions() -> u64 {
     let counts = GATE.records.all();
     counts
@@ -263,7 +271,7 @@ pub(crate) fn submissions() -> u64 {
 
 /// This thread is inside, by the fast way.
 #[derive(Debug)]
-#[must_use = "whoever closes waits for this thread to leave"]
+#[must_use = "a close waits for this thread to leave"]
 pub(crate) struct Inside(&'static Record);
 
 impl Inside {
@@ -275,7 +283,8 @@ impl Inside {
     }
 }
 
-/// Steps inside if everything is free and this thread is not inside already. `None`: the launch takes the slow way.
+/// Steps inside if everything is free and this thread is not inside already. `None`: the launch
+/// takes the slow way.
 #[inline(always)]
 pub(crate) fn fast(frame: &Frame) -> Option<Inside> {
     GATE.fast(frame)
@@ -297,8 +306,8 @@ pub(crate) fn stepped_aside() {
     }
 }
 
-/// Makes a launch by `call` when its devices let it. One that comes from inside another one, by a signal handler or a callback, is a
-/// launch like any.
+/// Makes a launch by `call` when its devices allow it. A launch from inside another one, by a
+/// signal handler or a callback, is treated like any other.
 pub(crate) fn pass(work: &Work<'_>, mut call: impl FnMut() -> CUresult) -> CUresult {
     if exit::is_leaving() {
         return call();

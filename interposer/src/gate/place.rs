@@ -1,4 +1,4 @@
-//! Where a launch goes: the device, and what is known of it beforehand.
+//! The target of a launch: the device, and the facts known beforehand.
 
 use gpushare_cuda_abi::cuda::{
     CUDA_LAUNCH_PARAMS, CUcontext, CUfunction, CUgraphExec, CUresult, CUstream,
@@ -7,7 +7,7 @@ use gpushare_cuda_abi::cuda::{
 use crate::driver::ordered::Ordered;
 use crate::driver::streams;
 
-/// What is launched, for estimates.
+/// The kind of a launch, for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A kernel of one shape: a hash of its function's address and of grid, block and shared
@@ -35,7 +35,7 @@ impl Key {
     }
 }
 
-/// A kernel whose shape is not known here.
+/// A kernel whose shape is unknown here.
 impl From<CUfunction> for Key {
     fn from(function: CUfunction) -> Self {
         Self::kernel(function, [0; 7])
@@ -59,7 +59,7 @@ pub(crate) struct Place {
     pub(crate) per_thread: bool,
     /// The device's column.
     pub(crate) column: usize,
-    /// What is launched.
+    /// The kind of the launch.
     pub(crate) key: Key,
 }
 
@@ -112,8 +112,8 @@ pub(super) fn with(work: &Work<'_>, body: &mut dyn FnMut(&[Place]) -> CUresult) 
     }
 }
 
-/// `None` if the stream records the launch instead of running it, and where the driver will refuse it: it does not know the stream, or
-/// the call comes from inside a host callback, which nobody may keep waiting.
+/// `None` if the stream records the launch instead of running it, and where the driver will refuse
+/// it: the stream is invalid, or the call comes from inside a host callback, which must not wait.
 fn place(stream: Ordered, key: Key) -> Option<Place> {
     if !stream.runs() {
         return None;

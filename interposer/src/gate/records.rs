@@ -1,11 +1,13 @@
-//! The threads' records: found by a thread in one load, handed on when their thread has died, never given back.
+//! The threads' records: found by a thread in one load, handed on when their thread has died, never
+//! given back.
 //!
-//! There is nothing to run when a thread ends: it may launch from its last destructor. So records are looked for, when all are
-//! taken, among threads that the kernel no longer knows; a thread that finds its own id on one is that thread's successor.
+//! There is nothing to run when a thread ends: it may launch from its last destructor. So records
+//! are looked for, when all are taken, among threads that the kernel no longer knows; a thread that
+//! finds its own id on one is that thread's successor.
 //!
 //! # Safety
-//! Slabs are pages of zeros from the kernel, linked once and never unmapped: references into them last for ever. A record of zeros is
-//! a valid, free one.
+//! Slabs are pages of zeros from the kernel, linked once and never unmapped: references into them
+//! last for ever. A record of zeros is a valid, free one.
 #![allow(unsafe_code, reason = "pages from the kernel, and its thread ids")]
 
 use core::ptr;
@@ -43,7 +45,7 @@ impl Records {
         }
     }
 
-    /// Forgets them: in a forked child, whose only thread is outside. Their pages stay.
+    /// Drops them: in a forked child, whose only thread is outside. Their pages stay.
     pub(super) fn forget(&self) {
         self.slabs.store(ptr::null_mut(), Ordering::Release);
         self.crowd.store(0, Ordering::Release);
@@ -68,7 +70,7 @@ impl Records {
     #[cold]
     pub(super) fn claim(&self) -> Option<&'static Record> {
         let me = this_thread();
-        // A live thread has an id for itself, so whoever had a record under this one is dead.
+        // A live thread's id is unique, so the earlier owner of a record under this id is dead.
         let mine = self
             .all()
             .find(|record| record.owner.load(Ordering::Acquire) == me);
@@ -94,7 +96,7 @@ impl Records {
 
     /// Links one more page of free records.
     fn add_slab(&self) -> Option<()> {
-        // SAFETY: a new private page of zeros, of nobody's.
+        // SAFETY: a new private page of zeros, without another owner.
         let page = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -111,7 +113,8 @@ impl Records {
         let slab = page.cast::<Slab>();
         let mut first = self.slabs.load(Ordering::Acquire);
         loop {
-            // SAFETY: not linked yet, so this thread's alone; zeros are a valid slab, and a page is aligned enough.
+            // SAFETY: not linked yet, so this thread's alone; zeros are a valid slab, and a page is
+            // aligned enough.
             unsafe { (*slab).next.store(first, Ordering::Relaxed) };
             match self
                 .slabs
@@ -143,17 +146,19 @@ fn takes(record: &Record, owner: i32, me: i32) -> bool {
 
 /// The calling thread's id in the kernel.
 fn this_thread() -> i32 {
-    // SAFETY: takes nothing. The C library's own function for it is younger than those this library runs on.
+    // SAFETY: takes nothing. The C library's own function for it is younger than those this library
+    // runs on.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     i32::try_from(thread).unwrap_or(0)
 }
 
-/// Whether the kernel knows no such thread of this process. Where it will not say, the thread lives.
+/// Whether the kernel knows no such thread of this process. Where it will not say, the thread
+/// lives.
 fn is_dead(thread: i32) -> bool {
     if thread == 0 {
         return false;
     }
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: signal 0 is not delivered.
     let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
     answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
@@ -166,7 +171,8 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(body).join().unwrap())
     }
 
-    /// Where a new thread's record is, and what it counted before. The thread has ended, and the kernel has forgotten it.
+    /// A new thread's record, and its earlier count. The thread has ended, and the kernel has
+    /// dropped its id.
     fn one_launch(records: &Records) -> (usize, u64) {
         let (record, thread) = in_a_thread(|| {
             let record = records.claim().unwrap();
@@ -198,7 +204,7 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), all);
-        // Who found no room at the same time as others may each have brought a page.
+        // Threads that found no room at the same time may each have added a page.
         assert!(records.all().count() >= all);
     }
 

@@ -1,11 +1,11 @@
-//! What a thread launched without the device's lock, until somebody with that lock enters it into
-//! the device's books. Atomics only, so that a model can check the shipped code.
+//! The launches that a thread made without the device's lock, until a thread with that lock enters
+//! them into the device's accounts. Atomics only, so that a model can check the shipped code.
 //!
-//! Only its thread adds, one launch after another, before it calls the driver; only whoever holds
-//! the device's lock takes out. How much may be launched so is an [`Allowance`] of the device. A
-//! launch is announced in its ring first and takes from the allowance then; whoever looks takes the
-//! allowance away first and reads the rings then. So a launch that is not seen by the reader finds
-//! no allowance, and is not made this way.
+//! Only its thread adds, one launch after another, before it calls the driver; only the holder of
+//! the device's lock takes out. The amount of such launches is an [`Allowance`] of the device. A
+//! launch is announced in its ring first and takes from the allowance then. A reader takes the
+//! allowance away first and reads the rings then. So a launch that the reader does not see finds no
+//! allowance, and is not made this way.
 
 use crate::gate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ const STATES: u32 = 2;
 struct Slot {
     /// When it was announced, in ticks.
     at: AtomicU64,
-    /// What it is of, as the thread numbers it, and what became of it.
+    /// Its kind, as the thread numbers it, and its outcome.
     what: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Ring<const SLOTS: usize> {
     slots: [Slot; SLOTS],
 }
 
-/// A launch as it is taken out: what it is of, and when it was announced.
+/// A launch as it is taken out: its kind, and when it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
     pub(super) of: u32,
@@ -63,8 +63,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         &self.slots[number as usize % SLOTS]
     }
 
-    /// Announces a launch; [`ended`](Self::ended) follows with what is returned. `None` if there is
-    /// no room. For its thread.
+    /// Announces a launch; [`ended`](Self::ended) follows with the returned number. `None` if there
+    /// is no room. For its thread.
     #[inline(always)]
     pub(super) fn announce(&self, launch: Launch) -> Option<u64> {
         let head = self.head.load(Ordering::Relaxed);
@@ -93,8 +93,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
     }
 
-    /// Takes out in their order what was made. What is just being launched stays, and is returned.
-    /// For one at a time, who has taken the allowance away.
+    /// Takes out completed launches in their order. A launch in progress stays, and is returned.
+    /// For one thread at a time, which has taken the allowance away.
     pub(super) fn take_out(&self, mut made: impl FnMut(Launch)) -> Option<Launch> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         while tail != self.head.load(Ordering::Acquire) {
@@ -115,7 +115,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         None
     }
 
-    /// What is just being launched was left by a jump, or its thread has died: it is not waited for.
+    /// The launch in progress was left by a jump, or its thread has died: it is not waited for.
     pub(super) fn abandon(&self) {
         let head = self.head.load(Ordering::Acquire);
         if head != self.tail.load(Ordering::Acquire) {
@@ -143,13 +143,13 @@ impl Allowance {
     /// of an allowance is made with the lock.
     #[inline(always)]
     pub(super) fn takes(&self, ns: u64) -> bool {
-        // Both a full barrier between the announcement and what others then see, and an order with
-        // those who take it away.
+        // Both a full barrier between the announcement and later reads of other threads, and an
+        // order with threads that take it away.
         let before = self.0.fetch_sub(ns, Ordering::AcqRel).cast_signed();
         before >= ns.saturating_mul(2).cast_signed()
     }
 
-    /// Takes it away. What was announced by those who had some of it is seen from now on.
+    /// Takes it away. From now on the reader sees every announcement made with a part of it.
     pub(super) fn revoke(&self) {
         self.0.swap(0, Ordering::AcqRel);
     }

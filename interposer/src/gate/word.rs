@@ -1,9 +1,11 @@
-//! The gate's word and a thread's record: who may pass, and who is inside. Atomics only, so that a model can check the shipped code.
+//! The gate's word and a thread's record: whether launches may pass, and which are inside. Atomics
+//! only, so that a model can check the shipped code.
 //!
-//! A launching thread says *I am inside*, then reads the word; a closing thread changes the word, then reads who is inside. Between
-//! its two steps each needs a full barrier, or both could miss the other. The launching thread's costs nothing where the closing one
-//! can make every thread pass a barrier (`membarrier`); where it cannot, [`FENCED`] stands in the word and sends every launch the slow way,
-//! which has a barrier of its own.
+//! A launching thread writes *I am inside*, then reads the word; a closing thread changes the word,
+//! then reads the records. Between its two steps each needs a full barrier, or both could miss the
+//! other. The launching thread's barrier costs nothing where the closing one can make every thread
+//! pass a barrier (`membarrier`). Where it cannot, [`FENCED`] stands in the word and sends every
+//! launch the slow path, which has a barrier of its own.
 
 use crate::gate::sync::{
     AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence, light_barrier,
@@ -44,7 +46,7 @@ impl Word {
         Self(bits)
     }
 
-    /// What it says.
+    /// Its value.
     #[inline(always)]
     pub(super) fn load(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -65,13 +67,14 @@ impl Word {
     }
 }
 
-/// What one thread shows of itself. A cache line of its own; never unmapped; all zero is a free one.
+/// The state that one thread shows of itself. A cache line of its own; never unmapped; all zero is
+/// a free one.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Record {
     /// [`OUT`], [`SOMEWHERE`], or 2 and the columns it submits to, shifted by 2.
     pub(super) inside: AtomicU32,
-    /// The thread's kernel id, 0 for nobody's.
+    /// The thread's kernel id, 0 without an owner.
     pub(super) owner: AtomicI32,
     /// Submissions so far, of all owners.
     pub(super) count: AtomicU64,
@@ -79,7 +82,8 @@ pub(super) struct Record {
     pub(super) at: AtomicU64,
     /// The frame of a call that found its thread inside already, 0 if it knows that by now.
     pub(super) found: AtomicU64,
-    /// What its thread launches the short way, null for nothing yet. It stays with the record.
+    /// The ledger of its thread's launches on the short path, null if there is none yet. It stays
+    /// with the record.
     pub(super) ledger: AtomicPtr<()>,
 }
 
@@ -89,7 +93,8 @@ pub(super) const fn to(columns: u32) -> u32 {
 }
 
 impl Record {
-    /// Whether its thread is inside: then a launch comes from a signal handler, or from the driver itself.
+    /// Whether its thread is inside: then a launch comes from a signal handler, or from the driver
+    /// itself.
     #[inline(always)]
     pub(super) fn is_inside(&self) -> bool {
         self.inside.load(Ordering::Relaxed) != OUT
@@ -108,7 +113,7 @@ impl Record {
         false
     }
 
-    /// Steps inside and says what the word then is. With `fenced`, by a barrier of its own.
+    /// Steps inside and returns the word's value then. With `fenced`, by a barrier of its own.
     pub(super) fn step_in(&self, place: u32, fenced: bool, word: &Word) -> u64 {
         self.inside.store(place, Ordering::Relaxed);
         if fenced {
@@ -126,13 +131,13 @@ impl Record {
         self.count.store(before.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// What it shows, and by which call.
+    /// Its content, and the call that wrote it.
     pub(super) fn shown(&self) -> (u32, u64) {
         let inside = self.inside.load(Ordering::Relaxed);
         (inside, self.at.load(Ordering::Relaxed))
     }
 
-    /// Shows again what was shown before, by a call that is still inside.
+    /// Restores the content of a call that is still inside.
     pub(super) fn step_back(&self, inside: u32, frame: u64) {
         self.at.store(frame, Ordering::Relaxed);
         self.inside.store(inside, Ordering::Release);
@@ -144,7 +149,8 @@ impl Record {
         self.inside.store(OUT, Ordering::Release);
     }
 
-    /// Whether its thread may be submitting to `column`. For the closing thread, behind its barrier.
+    /// Whether its thread may be submitting to `column`. For the closing thread, behind its
+    /// barrier.
     pub(super) fn may_submit_to(&self, column: usize) -> bool {
         match self.inside.load(Ordering::Acquire) {
             OUT => false,

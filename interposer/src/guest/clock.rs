@@ -1,5 +1,5 @@
-//! The clock that the daemon's deadlines are told by (std's `Instant` hides the number that processes
-//! share), and the processor's own counter beside it.
+//! The clock of the daemon's deadlines (std's `Instant` hides the number that processes share), and
+//! the processor's own counter beside it.
 //!
 //! # Safety
 //! `unsafe` reads a counter that every processor of these architectures has.
@@ -14,8 +14,8 @@ pub(crate) fn now() -> u64 {
     sys::monotonic()
 }
 
-/// The processor's counter: a few nanoseconds to read, where the clock takes tens. What a tick is
-/// worth is measured ([`measure_ticks`]). It is good for when to look again, not for what is billed.
+/// The processor's counter: a few nanoseconds to read, where the clock takes tens. The length of a
+/// tick is measured ([`measure_ticks`]). It is precise enough to time checks, not for bills.
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -37,11 +37,11 @@ pub(crate) fn ticks() -> u64 {
 static RATE: AtomicU64 = AtomicU64::new(0);
 /// Where the measurement began: ticks, and nanoseconds or 0.
 static BEGAN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The shortest and the longest time that a measurement takes (ns): the clock's own cost, and so
-/// that a counter whose pace has changed is soon known.
+/// The shortest and the longest time of a measurement (ns): bounded by the clock's own cost, and by
+/// how soon a changed frequency must be noticed.
 const MEASURED: (u64, u64) = (1_000_000, 1_000_000_000);
 
-/// Measures what a tick is worth, against the time `now`. Called time and again.
+/// Measures the length of a tick, against the time `now`. Called repeatedly.
 pub(crate) fn measure_ticks(now: u64) {
     let ticks = ticks();
     let [first, since] = [0, 1].map(|at: usize| BEGAN[at].load(Ordering::Relaxed));

@@ -1,10 +1,13 @@
-//! The end of the process: nothing of this library's own calls the driver once the driver's exit handlers run.
+//! The end of the process: nothing of this library's own calls the driver once the driver's exit
+//! handlers run.
 //!
-//! Exit handlers run in the reverse order of their registration. The driver registers its own while it is initialised; ours is
-//! registered after that, and so runs before it, and after all handlers that the program registers later: in those the program may
-//! still use CUDA, and turns and caps still hold. From then on the gate thread calls nothing, launches go straight to the driver, and
-//! a launch that waited for a turn is not made any more. Processes that end without exit handlers (`_exit`, `quick_exit`, a signal) have no
-//! teardown either. A forked child inherits the handler, and has no gate thread that it could stop.
+//! Exit handlers run in the reverse order of their registration. The driver registers its own while
+//! it is initialised; ours is registered after that, and so runs before it, and after all handlers
+//! that the program registers later: in those the program may still use CUDA, and turns and caps
+//! still hold. From then on the gate thread calls nothing, launches go straight to the driver, and
+//! a launch that waited for a turn is not made any more. Processes that end without exit handlers
+//! (`_exit`, `quick_exit`, a signal) have no teardown either. A forked child inherits the handler,
+//! and has no gate thread that it could stop.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -13,7 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crate::guest::fork::ForkLocal;
 use crate::guest::sys;
 
-/// A handler that is registered, and what it calls.
+/// A registered handler, and its callback.
 #[derive(Debug)]
 struct Watch {
     registered: AtomicBool,

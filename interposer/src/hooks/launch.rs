@@ -71,7 +71,7 @@ fn described(
     Work::One(of(config.hStream), Key::kernel(function, shape))
 }
 
-/// One launch for each of several devices. What is no list of that is for the driver to refuse.
+/// One launch for each of several devices. The driver refuses an invalid list.
 fn parts(list: InSlice<'_, CUDA_LAUNCH_PARAMS>, count: Count<c_uint>) -> Vec<CUDA_LAUNCH_PARAMS> {
     if count.get() > MAX_DEVICES {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! Amounts of one kind (memory, time): what each owner says in an environment, and a node's defaults below it.
+//! Amounts of one kind (memory, time): what each owner says in an environment, and a node's
+//! defaults below it.
 
 use super::error::LimitError;
 use super::layer::{Entry, Layer, pick};
@@ -24,7 +25,7 @@ impl<const OWNERS: usize> Default for Amounts<OWNERS> {
 }
 
 impl<const OWNERS: usize> Amounts<OWNERS> {
-    /// Where what an owner says is kept.
+    /// The layer of an owner's values.
     pub(super) fn of(&mut self, whose: Whose, owner: usize) -> &mut Layer {
         match whose {
             Whose::Own => &mut self.own[owner],
@@ -46,15 +47,16 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
         self.layers().try_for_each(Layer::check)
     }
 
-    /// Limit and request of one device; a default only for the one of the two that the environment leaves open.
+    /// Limit and request of one device; a default only for the one of the two that the environment
+    /// leaves open.
     pub(super) fn on(&self, ordinal: u32, uuid: Uuid) -> (Option<Entry>, Option<Entry>) {
         let (limit, request) = block(&self.own, ordinal, uuid);
         let (usual_limit, usual_request) = block(&self.defaults, ordinal, uuid);
         (limit.or(usual_limit), request.or(usual_request))
     }
 
-    /// The layers that can apply, each after `kind`, and the defaults that can, named so where they stand below others. A layer
-    /// that does not `say` anything is left out where no default could stand in its place.
+    /// Writes the layers that can apply, each after `kind`, and the defaults that can, marked where
+    /// they stand below others. An empty layer is left out where no default could take its place.
     pub(super) fn write(
         &self,
         out: &mut fmt::Formatter<'_>,
@@ -75,7 +77,7 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
             .try_for_each(|layer| write!(out, " {kind}{below}{layer}"))
     }
 
-    /// The defaults without what the environment answers for every device.
+    /// The defaults without those that the environment overrides for every device.
     fn left_open(&self) -> [Layer; OWNERS] {
         let first = self.own.iter().find(|layer| !layer.is_empty());
         let mut open = self.defaults.clone();
@@ -91,7 +93,7 @@ impl<const OWNERS: usize> Amounts<OWNERS> {
     }
 }
 
-/// What the first owner that says anything of a device says of it.
+/// The values for a device of the first owner that has any.
 fn block(layers: &[Layer], ordinal: u32, uuid: Uuid) -> (Option<Entry>, Option<Entry>) {
     let of = |layer: &Layer| {
         let limit = pick(&layer.limit, ordinal, uuid).cloned();
@@ -101,7 +103,7 @@ fn block(layers: &[Layer], ordinal: u32, uuid: Uuid) -> (Option<Entry>, Option<E
     layers.iter().find_map(of).unwrap_or_default()
 }
 
-/// The layers that can apply: none below one that answers for every device.
+/// The layers that can apply: none below a layer that covers every device.
 fn effective(layers: &[Layer]) -> impl Iterator<Item = &Layer> {
     let last = layers.iter().position(Layer::answers_for_all);
     layers

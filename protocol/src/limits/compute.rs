@@ -1,7 +1,9 @@
-//! A device's time: the hard cap (`GPUSHARE_SM_LIMIT`) and the guaranteed share (`GPUSHARE_SM_REQUEST`).
+//! A device's time: the hard cap (`GPUSHARE_SM_LIMIT`) and the guaranteed share
+//! (`GPUSHARE_SM_REQUEST`).
 //!
-//! They are kept as parts of a whole in the same layers as memory, so that devices, precedence, refusals and the stable
-//! text follow one rule. A cap of 100 % is none, and reads as if it had not been said.
+//! They are kept as parts of a whole in the same layers as memory, so that devices, precedence,
+//! refusals and the stable text follow one rule. A cap of 100 % is none, and reads as if it had not
+//! been said.
 
 use super::amounts::Amounts;
 use super::error::LimitError;
@@ -19,7 +21,7 @@ pub(super) const ACCEPTED: &str =
 /// Millionths of a percent, which [`Size::Percent`] counts, in a thousandth of the whole.
 const MILLIONTHS: u64 = 100_000;
 
-/// Who may say it by environment, first wins.
+/// The owners of variables, highest precedence first.
 #[derive(Clone, Copy)]
 enum Owner {
     Gpushare,
@@ -29,15 +31,15 @@ enum Owner {
 /// Owners of compute variables.
 pub(super) const OWNERS: usize = 2;
 
-/// Whose our own are.
+/// The index of our own variables.
 pub(super) const OURS: usize = Owner::Gpushare as usize;
 
-/// A container's part of one device's time.
+/// A tenant's part of one device's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComputeLimits {
     /// Most of the device's time, also when alone. `None`: no cap.
     pub limit: Option<Permille>,
-    /// Guaranteed while others want the device too. `None`: an equal share.
+    /// Guaranteed while other tenants want the device too. `None`: an equal share.
     pub request: Option<Permille>,
 }
 

@@ -1,4 +1,5 @@
-//! A node's defaults: they hold where a container says nothing on the subject, device by device, in whatever variables.
+//! A node's defaults: they hold where a tenant says nothing on the subject, device by device, in
+//! whatever variables.
 
 use super::*;
 use crate::units::{GIB, Permille};
@@ -142,7 +143,7 @@ fn other_terms_are_taken_one_by_one() {
     let own: Pairs<'_> = &[("GPUSHARE_MEM_VIEW", "request")];
     let request: Pairs<'_> = &[("GPUSHARE_MEM_REQUEST", "1GiB")];
     assert_eq!(on(own, request, 0).view_total, GIB);
-    // HAMi's switch is a container's own word; a default does not take it back.
+    // HAMi's switch is a tenant's own word; a default does not take it back.
     let off: Pairs<'_> = &[("GPUSHARE_OVERSUBSCRIBE", "off")];
     assert!(read(&[("CUDA_OVERSUBSCRIBE", "true")], off).is_err());
     assert!(read(&[("CUDA_OVERSUBSCRIBE", "false")], off).is_ok());

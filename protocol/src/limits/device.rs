@@ -12,11 +12,12 @@ use crate::uuid::Uuid;
 /// What holds on one device. Bytes, but for `compute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
-    /// Ceiling of the container's charges; may be above the device's capacity. `None`: no ceiling but the device.
+    /// Ceiling of the tenant's charges; may be above the device's capacity. `None`: no ceiling
+    /// but the device.
     pub limit: Option<u64>,
     /// Guaranteed part, at most the capacity. Defaults to the limit if there is one, else 0.
     pub request: u64,
-    /// What the program is told is the device's total, at most the capacity.
+    /// The device's total that the program sees, at most the capacity.
     pub view_total: u64,
     /// Which of the two that is.
     pub view: View,
@@ -24,8 +25,8 @@ pub struct DeviceLimits {
     pub compute: ComputeLimits,
 }
 
-/// A request that nobody asked for: what is guaranteed to who names only a limit, where a
-/// percentage bounds that.
+/// A request that was not set: the guarantee of a tenant with only a limit, where a percentage
+/// bounds that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpliedRequest {
     /// The part of the device, in millionths of a percent.
@@ -34,8 +35,9 @@ pub struct ImpliedRequest {
     pub most: Option<u64>,
 }
 
-/// Who names a request has that, and who names nothing has none; who names only a limit has as much
-/// guaranteed as the limit and the node's maximum for requests allow.
+/// A tenant with a request has that request, and a tenant with neither request nor limit has none.
+/// A tenant with only a limit has as much guaranteed as the limit and the node's maximum for
+/// requests allow.
 pub(super) fn implied(limits: &Limits, ordinal: u32, uuid: &[u8; 16]) -> Option<ImpliedRequest> {
     let uuid = Uuid(*uuid);
     let (limit, request) = limits.memory.on(ordinal, uuid);
@@ -76,7 +78,7 @@ pub(super) fn limits(
     let ceiling = limit.as_ref().or(most).map(|limit| limit.size.on(capacity));
     let shown_limit = ceiling.unwrap_or(capacity).min(capacity);
     let guaranteed = match &request {
-        // Who names only a limit has that guaranteed; who names nothing has nothing.
+        // Unset requests default to the limit; without a limit nothing is guaranteed.
         None => limit.as_ref().map_or(0, |_| {
             let most = most_request.map_or(u64::MAX, |most| most.size.on(capacity));
             shown_limit.min(most)

@@ -6,14 +6,15 @@ use std::fmt;
 /// Longest value shown, in characters; the rest is cut.
 const SHOWN: usize = 80;
 
-/// A variable (or flag) whose value is refused. `Display` is one line and says what happened and what is accepted.
+/// A variable (or flag) whose value is refused. `Display` is one line: the problem and the accepted
+/// form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError {
     /// The variable or the flag.
     pub variable: String,
     /// Its value as given; bytes that are no UTF-8 replaced.
     pub value: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
     /// What would be accepted.
     pub accepted: String,

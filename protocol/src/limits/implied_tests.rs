@@ -1,4 +1,4 @@
-//! What a limit in percent implies where no request is named.
+//! The request that a limit in percent implies without an explicit request.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! One owner's variables of one kind (memory, time): a limit and a request, each for all devices, by ordinal and by UUID.
+//! One owner's variables of one kind (memory, time): a limit and a request, each for all devices,
+//! by ordinal and by UUID.
 
 use super::error::LimitError;
 use crate::size::Size;
@@ -19,7 +20,8 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// What a device may be called in a flag, an MPS list (`-` as separator) or a variable's suffix (`_`). `0` but not `00`.
+    /// What a device may be called in a flag, an MPS list (`-` as separator) or a variable's suffix
+    /// (`_`). `0` but not `00`.
     pub fn parse(text: &str, separator: char) -> Option<Self> {
         if let Some(uuid) = Uuid::parse(text, separator) {
             return Some(Self::Uuid(uuid));
@@ -84,8 +86,8 @@ impl Layer {
         self.request.contains_key(&Selector::All)
     }
 
-    /// Refuses a request above the limit wherever that does not depend on a device: for all, and for each named
-    /// device as long as no other name could mean the same one.
+    /// Refuses a request above the limit wherever that does not depend on a device: for all, and
+    /// for each named device as long as no other name could mean the same one.
     pub(super) fn check(&self) -> Result<(), LimitError> {
         let names = || self.limit.keys().chain(self.request.keys());
         let ordinals = names().any(|name| matches!(name, Selector::Ordinal(_)));

@@ -1,8 +1,9 @@
-//! What a node allows at most, however a container's environment asks.
+//! The maxima of a node, which bound every tenant's limits.
 //!
-//! Who asks for more is refused, with the variable, its value and the maximum. Who says nothing of it gets the maximum where
-//! nothing would mean "no limit", and no more than it where something smaller is usual. Maxima are written in our own variables,
-//! for all devices or by UUID: an ordinal is the container's own way to count.
+//! A value above the maximum is refused, with the variable, its value and the maximum. Unset limits
+//! default to the maximum where unset would mean "no limit"; a smaller default is bounded by the
+//! maximum. Maxima are written in our own variables, for all devices or by UUID, because ordinals
+//! are relative to a tenant.
 
 use super::error::LimitError;
 use super::layer::{Entry, Layer, Selector, pick, surely_above};
@@ -25,7 +26,8 @@ pub struct Maxima {
 }
 
 impl Maxima {
-    /// Holds what does not depend on a device. `said` is what was set under a name, the environment's before the defaults'.
+    /// Bounds the values that do not depend on a device. `said` are the values set under a name,
+    /// the environment's before the defaults'.
     pub(super) fn hold(
         &self,
         policy: &mut Policy,
@@ -73,7 +75,7 @@ impl Maxima {
         Ok(())
     }
 
-    /// The most of one device's memory, and of what is guaranteed of it.
+    /// The maxima of one device's memory limit and request.
     pub(super) fn memory_on(&self, ordinal: u32, uuid: Uuid) -> (Option<&Entry>, Option<&Entry>) {
         on(&self.memory, ordinal, uuid)
     }

@@ -1,4 +1,4 @@
-//! Maxima are read as limits are: what no container could ask for is no maximum either.
+//! Reads maxima in the grammar of limits: a value that no tenant could set is no maximum either.
 
 use super::compute;
 use super::error::LimitError;
@@ -26,7 +26,8 @@ impl Maxima {
     /// Reads variables and the most that each may be.
     ///
     /// # Errors
-    /// A name that can have no maximum, or a value that a container could not have either, or that is none (`off`).
+    /// A name that can have no maximum, or a value that a tenant could not have either, or that
+    /// is none (`off`).
     pub fn read(pairs: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, LimitError> {
         let pairs: Vec<_> = pairs.into_iter().collect();
         let mut maxima = Self::default();

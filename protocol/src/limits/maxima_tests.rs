@@ -1,4 +1,4 @@
-//! What a node allows at most, against what containers ask for in every grammar.
+//! A node's maxima, against tenants' values in every grammar.
 
 use super::{LimitError, Limits, Maxima};
 use crate::units::{GIB, Permille};

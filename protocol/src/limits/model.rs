@@ -1,4 +1,4 @@
-//! What an environment asks for, as it is kept.
+//! The parsed limits of an environment.
 
 use super::amounts::Amounts;
 use super::compute;
@@ -7,7 +7,7 @@ use super::maxima::Maxima;
 use super::policy::Policy;
 use std::path::PathBuf;
 
-/// What frameworks are told is the device's total memory.
+/// The device's total memory that frameworks see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     /// The limit, or the device's own total where there is none.
@@ -17,7 +17,7 @@ pub enum View {
     Request,
 }
 
-/// Who may set limits by environment, first wins.
+/// The owners of variables, highest precedence first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Gpushare,
@@ -28,11 +28,11 @@ pub(super) enum Owner {
 
 const OWNERS: usize = 4;
 
-/// The limits one environment asks for, valid as far as that can be told without knowing the devices.
+/// The limits of one environment, validated as far as possible without knowing the devices.
 ///
-/// `Display` is stable, independent of spelling and of the order of variables: two environments ask for the same
-/// limits if and only if it is equal, but that a default beside a container's own words is named as one. It is what
-/// "an equal name joins, differing limits are refused" compares.
+/// `Display` is stable, independent of spelling and of the order of variables: two environments ask
+/// for the same limits if and only if it is equal, but that a default beside a tenant's own
+/// words is named as one. It is what "an equal name joins, differing limits are refused" compares.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub(super) memory: Amounts<OWNERS>,
@@ -41,7 +41,7 @@ pub struct Limits {
     pub(super) disabled: bool,
     pub(super) policy: Policy,
     pub(super) socket: Option<PathBuf>,
-    /// Our own variable said so of oversubscription, whose alias then no longer counts.
+    /// Our own variable sets oversubscription, so its alias does not count.
     pub(super) oversubscribe_decided: bool,
     /// The most its node allows, where that is known.
     pub(super) maxima: Maxima,

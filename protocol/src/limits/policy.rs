@@ -1,8 +1,8 @@
-//! What only a node daemon can do for a container: priority, resolvers, waiting, idleness, preemption; guaranteed shares
-//! of time ([`super::compute`]) are refused with them.
+//! Settings that only a node daemon can enforce: priority, resolvers, waiting, idleness,
+//! preemption. Guaranteed shares of time ([`super::compute`]) are refused with them.
 //!
-//! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver somebody relies on must
-//! not silently be absent.
+//! Without a daemon these are refused by name ([`super::Limits::without_daemon`]): a resolver that
+//! a tenant relies on must not be silently absent.
 
 use super::error::LimitError;
 use super::setting::{Setting, Whose};
@@ -15,13 +15,13 @@ use std::time::Duration;
 pub enum Resolver {
     /// Out-of-memory at once.
     Fail,
-    /// Wait until others free enough.
+    /// Wait until other tenants free enough.
     Wait,
-    /// End lower or idle containers that hold borrowed memory and allow it.
+    /// End lower or idle tenants that hold borrowed memory and allow it.
     Priority,
 }
 
-/// The worst that others' collisions may do to a container.
+/// The worst effect of other tenants' collisions on a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemptible {
     /// Nothing.
@@ -31,7 +31,7 @@ pub enum Preemptible {
     Kill,
 }
 
-/// A container's terms beside its amounts of memory.
+/// A tenant's terms beside its amounts of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// 0 to 1000, higher first.
@@ -44,7 +44,7 @@ pub struct Policy {
     pub idle_after: Duration,
     /// See [`Preemptible`].
     pub preemptible: Preemptible,
-    /// No GPU work for this long ends the container.
+    /// No GPU work for this long ends the tenant.
     pub idle_end: Option<Duration>,
     /// It is ended this long after its start.
     pub run_limit: Option<Duration>,
@@ -196,7 +196,7 @@ pub(super) fn run_limit(policy: &mut Policy, set: &Setting<'_>) -> Result<(), Li
     Ok(())
 }
 
-/// A name as containers have them. It can be kept anywhere: where nothing is steered, a gang needs
+/// A name as tenants have them. It can be kept anywhere: where nothing is steered, a gang needs
 /// nothing.
 pub(super) fn gang(policy: &mut Policy, set: &Setting<'_>) -> Result<(), LimitError> {
     if set.whose == Whose::Default {

@@ -1,4 +1,4 @@
-//! What only a daemon can do for a container: read, refused without one, told apart.
+//! Settings that only a daemon can enforce: parsed, refused without a daemon, compared.
 
 use super::tests::read;
 use super::*;

@@ -4,7 +4,7 @@ use super::error::LimitError;
 use super::layer::{Entry, Selector};
 use crate::size::Size;
 
-/// Who set a variable.
+/// The origin of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// The environment that is read.

@@ -22,7 +22,8 @@ enum Suffix {
 
 type Read = fn(&mut Limits, &Setting<'_>) -> Result<(), LimitError>;
 
-/// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters depends on them.
+/// A row: name, suffixes, reader. Ours come first, because whether an unavailable alias matters
+/// depends on them.
 const TABLE: [(&str, Suffix, Read); 22] = [
     ("GPUSHARE_DISABLE", Suffix::None, disable),
     ("GPUSHARE_MEM_LIMIT", Suffix::Device, |to, set| {
@@ -103,10 +104,11 @@ const GUARDED: [(&str, &str); 4] = [
     ),
 ];
 
-/// What is set, by row and device: each row's in a stable order, whatever the environment's.
+/// The set values, by row and device: each row's in a stable order, whatever the environment's.
 type Set = BTreeMap<(usize, Selector), (String, OsString)>;
 
-/// Reads every variable of the table, in the table's order; a default only where the same is not set.
+/// Reads every variable of the table, in the table's order; a default only where the same is not
+/// set.
 pub(super) fn read(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     defaults: impl IntoIterator<Item = (OsString, OsString)>,
@@ -155,7 +157,8 @@ pub(super) fn knows(name: &str) -> bool {
     !plumbing && matches!(find(name, &OsString::new()), Ok(Some(_)))
 }
 
-/// The row and device a variable's name means; an error if it is of a guarded family and means none.
+/// The row and device a variable's name means; an error if it is of a guarded family and means
+/// none.
 fn find(name: &str, value: &OsString) -> Result<Option<(usize, Selector)>, LimitError> {
     let row = TABLE
         .iter()
@@ -279,7 +282,7 @@ fn mps(limits: &mut Limits, set: &Setting<'_>) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// What a flag's value is an amount of.
+/// The kind of amount in a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Memory: a size.

@@ -1,4 +1,4 @@
-//! Tables over whole environments: who wins, what is refused, what two spellings have in common.
+//! Tables over whole environments: precedence, refused values, equivalent spellings.
 
 use super::*;
 use crate::units::{GIB, MIB};

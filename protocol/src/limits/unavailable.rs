@@ -1,12 +1,13 @@
-//! Variables of the design that this release cannot honour yet. They are refused by name, never ignored: a share
-//! or a resolver somebody relies on must not silently be absent. Opening one is changing its row in the table.
+//! Variables of the design that this release does not support yet. They are refused by name, never
+//! ignored: a share or a resolver that a tenant relies on must not be silently absent. To support
+//! one, change its row in the table.
 
 use super::error::LimitError;
 use super::setting::Setting;
 
 const ABSENT: &str = "this release cannot do it yet";
 
-/// The one value that describes what this release does.
+/// The one value that describes this release's behaviour.
 pub(super) fn only(set: &Setting<'_>, value: &'static str) -> Result<(), LimitError> {
     if set.value == value {
         Ok(())

@@ -1,8 +1,8 @@
-//! The control page: what the daemon tells the processes of one container, in memory they can only
+//! The control page: the daemon's orders to the processes of one tenant, in memory they can only
 //! read.
 //!
-//! One page a container, made by the daemon and mapped read-only by clients. It holds the
-//! container's grant on each device, so that a process learns of a raised or lowered grant without
+//! One page a tenant, made by the daemon and mapped read-only by clients. It holds the
+//! tenant's grant on each device, so that a process learns of a raised or lowered grant without
 //! a message, its turn there ([`lease`](super::lease)), and the daemon's heartbeat. It lives as
 //! long as its daemon; the next daemon issues a new one.
 //!
@@ -28,7 +28,7 @@ pub const CONTROL_MINOR: u16 = 3;
 /// Size of the page and of its memfd.
 pub const CONTROL_BYTES: usize = 8192;
 
-/// Values for the whole container.
+/// Values for the whole tenant.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ControlHeader {
@@ -46,11 +46,11 @@ pub struct ControlHeader {
     /// wakes all waiters after it raises it.
     pub changes: AtomicU32,
     padding: AtomicU32,
-    /// How long an allocation above the container's request may wait, in milliseconds; 0 from a
+    /// How long an allocation above the tenant's request may wait, in milliseconds; 0 from a
     /// daemon that does not say.
     pub wait_ms: AtomicU64,
-    /// How long one within its request may take, in milliseconds: until what others borrowed has
-    /// been taken back.
+    /// How long an ask within its request may take, in milliseconds: until borrowed memory has been
+    /// taken back.
     pub guarantee_ms: AtomicU64,
     reserved: [AtomicU64; 121],
 }
@@ -59,18 +59,18 @@ pub struct ControlHeader {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ControlDevice {
-    /// Bytes the container's processes may hold as credit together.
+    /// Bytes the tenant's processes may hold as credit together.
     pub grant: AtomicU64,
     /// Bytes the daemon found taken beside the charges.
     pub overhead: AtomicU64,
-    /// Nonzero while some container waits for memory of this device: a process that frees then
+    /// Nonzero while some tenant waits for memory of this device: a process that frees then
     /// reports it.
     pub waiters: AtomicU32,
     padding: AtomicU32,
-    /// The bytes that the container's charges could reach if it asked now. Programs are told that
-    /// the rest is free.
+    /// The bytes that the tenant's charges could reach if it asked now. Programs see the rest as
+    /// free.
     pub reach: AtomicU64,
-    /// The container's lease, a [`LeaseWord`](super::lease::LeaseWord); this and what follows is
+    /// The tenant's lease, a [`LeaseWord`](super::lease::LeaseWord); this and what follows is
     /// read and written by [`ControlDevice::turn`] and [`ControlDevice::publish`].
     pub lease: AtomicU64,
     /// See [`Turn::deadline`](super::lease::Turn::deadline).
@@ -94,7 +94,7 @@ pub struct ControlDevice {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct ControlPage {
-    /// The container.
+    /// The tenant.
     pub header: ControlHeader,
     /// Its devices.
     pub devices: [ControlDevice; MAX_DEVICES],

@@ -1,6 +1,7 @@
-//! The slow path's decision: does this charge fit, if necessary with unused credit of others?
+//! The slow path's decision: does this charge fit, if necessary with unused credit of other
+//! processes?
 //!
-//! Pure: it works on words alone. The caller holds the container lock, so credit changes only here;
+//! Pure: it works on words alone. The caller holds the tenant lock, so credit changes only here;
 //! charges and releases of other processes go on beside it.
 
 use super::{
@@ -8,27 +9,27 @@ use super::{
     word::{Short, Word},
 };
 
-/// A charge that does not fit in the container.
+/// A charge that does not fit in the tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Units the container's processes held at an instant within the call.
+    /// Units the tenant's processes held at an instant within the call.
     pub charged: u64,
 }
 
-/// Collects until two agree before a request is refused on them: others free and charge while we
-/// read, and a sum of numbers read at different instants may never have existed.
+/// Sums are taken until two agree before a request is refused on them. Other processes free and
+/// charge while we read, and a sum of numbers read at different instants may never have existed.
 const COLLECTS: u32 = 8;
 
-/// Passes over the others' words. Each one either finds the credit that is missing or proves that
-/// there is none; only frees that race with the passes make a further one necessary.
+/// Passes over the other words. Each one either finds the missing credit or proves that there is
+/// none; only frees that race with the passes make a further one necessary.
 const PASSES: u32 = 64;
 
-/// Charges `units` to `own`, whose container has the given `limit` and whose other words are
+/// Charges `units` to `own`, whose tenant has the given `limit` and whose other words are
 /// `others`.
 ///
 /// A request that does not fit is refused before anything is written. A request that fits takes its
-/// step of credit from what no process holds, and only the missing part from others' unused credit.
-/// `stored` is called after each store that another process can see.
+/// step of credit from free credit first, and only the missing part from other processes' unused
+/// credit. `stored` is called after each store that another process can see.
 ///
 /// # Errors
 /// [`Refusal`] if the charges of all processes and `units` together exceed `limit`.
@@ -92,7 +93,7 @@ fn charged(words: &[Split]) -> u64 {
     words.iter().map(|word| u64::from(word.charged)).sum()
 }
 
-/// Takes `missing` units of unused credit from `others`, or what there is of it.
+/// Takes up to `missing` units of unused credit from `others`.
 fn reclaim(others: &[&Word], missing: u64, stored: &dyn Fn()) -> u64 {
     let mut taken = 0;
     for word in others {

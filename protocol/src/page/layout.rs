@@ -28,9 +28,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"gpushare");
 pub const MAJOR: u16 = 1;
 /// Grows when reserved space gets a meaning; older and newer minors share a page.
 pub const MINOR: u16 = 3;
-/// Devices a container can use.
+/// Devices a tenant can use.
 pub const MAX_DEVICES: usize = 16;
-/// Processes a container can have on the GPU at once.
+/// Processes a tenant can have on the GPU at once.
 pub const MAX_SLOTS: usize = 512;
 /// Longest rendering of the limits, in bytes.
 pub const TEXT_MAX: usize = 7168;
@@ -39,7 +39,7 @@ pub const PAGE_BYTES: usize = 569_344;
 /// [`Device::limit`] of a device without a limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// The first 8 KiB of the page. Written under the container lock.
+/// The first 8 KiB of the page. Written under the tenant lock.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
@@ -53,9 +53,9 @@ pub struct Header {
     pub slots: AtomicU32,
     /// [`MAX_DEVICES`].
     pub devices: AtomicU32,
-    /// Rises by one with each slot that is claimed.
+    /// Rises by one with each claimed slot.
     pub generation: AtomicU64,
-    /// Process that founded the container.
+    /// Process that founded the tenant.
     pub founder_pid: AtomicU32,
     /// Bytes of `text` in use.
     pub text_bytes: AtomicU32,
@@ -66,8 +66,8 @@ pub struct Header {
     text: [AtomicU64; TEXT_MAX / 8],
 }
 
-/// One device of the container. Written under the container lock, but for the two last, which say
-/// how much of the cap is used that the container's processes keep together without a daemon: those
+/// One device of the tenant. Written under the tenant lock, but for the two last, which say
+/// how much of the cap is used that the tenant's processes keep together without a daemon: those
 /// are changed by compare-and-swap, without a lock.
 #[repr(C)]
 #[derive(Debug)]
@@ -76,27 +76,26 @@ pub struct Device {
     pub uuid: [AtomicU64; 2],
     /// Nonzero once a process has claimed the column.
     pub claimed: AtomicU32,
-    /// Nonzero where programs are told the request (`GPUSHARE_MEM_VIEW=request`): the free memory
-    /// that a process is told then never rises because of others. Zero in pages of minor 1.
+    /// Nonzero where programs see the request (`GPUSHARE_MEM_VIEW=request`): the free memory that a
+    /// process sees then never rises because of other processes. Zero in pages of minor 1.
     pub by_request: AtomicU32,
     /// Most bytes all processes together may have charged, or [`NO_LIMIT`].
     pub limit: AtomicU64,
     /// Bytes guaranteed.
     pub request: AtomicU64,
-    /// Bytes that programs are told is the total.
+    /// The total that programs see, in bytes.
     pub view_total: AtomicU64,
     /// Physical bytes of the device.
     pub capacity: AtomicU64,
-    /// The container's hard cap in thousandths of the device's time, 0 for none. Without a daemon;
+    /// The tenant's hard cap in thousandths of the device's time, 0 for none. Without a daemon;
     /// with one the control page says it.
     pub cap: AtomicU32,
     padding_after_cap: AtomicU32,
     /// `CLOCK_MONOTONIC` in nanoseconds up to which the time that any process held the device is
     /// paid for: each holder moves it forward and pays for the part it moved.
     pub paid_until: AtomicU64,
-    /// `CLOCK_MONOTONIC` in nanoseconds at which the container's time to use was or will be used
-    /// up: what has flowed in since then, at `cap` nanoseconds a microsecond, is left. In the
-    /// future it is debt.
+    /// `CLOCK_MONOTONIC` in nanoseconds at which the tenant's time was or will be used up: the
+    /// inflow since then, at `cap` nanoseconds a microsecond, is left. In the future it is debt.
     pub empty_at: AtomicU64,
     reserved_before_watch: [AtomicU64; 14],
     /// Whether a remembered sum of all charges is still right. On a line that nothing else writes.
@@ -106,7 +105,7 @@ pub struct Device {
     reserved: [AtomicU64; 7],
 }
 
-/// The owner of a slot. Written by its claimer under the container lock, after the slot's lock byte
+/// The owner of a slot. Written by its claimer under the tenant lock, after the slot's lock byte
 /// is held.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -139,13 +138,14 @@ pub struct Line {
     /// Nanoseconds of device time that completed operations take when they run alone, by estimate,
     /// all streams added. Only grows. The daemon reads it as a claim, not as a fact.
     pub service: AtomicU64,
-    /// Last epoch of a lease whose work the process has finished. Only shown: the daemon goes by
-    /// the message.
+    /// Last epoch of a lease whose work the process has finished. Only shown: the daemon uses the
+    /// message.
     pub drained: AtomicU64,
     /// Charges refused.
     pub refused: AtomicU64,
     /// Nanoseconds in which work was pending: submitted and not known to be complete, or a launch
-    /// waiting for the gate or for room. Only grows; what is pending now is counted when it ends.
+    /// waiting for the gate or for room. Only grows; currently pending work is counted when it
+    /// ends.
     pub busy: AtomicU64,
     /// Work submitted, in operations; published now and then, not with each.
     pub submitted: AtomicU64,
@@ -157,7 +157,7 @@ pub struct Line {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
-    /// What the page is.
+    /// The kind of page.
     pub header: Header,
     /// Columns.
     pub devices: [Device; MAX_DEVICES],
@@ -181,10 +181,10 @@ const _: () = {
     assert!(size_of::<Page>() == PAGE_BYTES && align_of::<Page>() == 64);
 };
 
-/// Byte of the file whose lock says that slot `slot` is alive.
+/// The byte of the file whose lock shows that slot `slot` is alive.
 ///
 /// The lock belongs to the open file description of the process that claimed the slot
-/// (`F_OFD_SETLK`). Byte 0 is the container lock.
+/// (`F_OFD_SETLK`). Byte 0 is the tenant lock.
 pub const fn lock_byte(slot: usize) -> u64 {
     1024 + slot as u64
 }
@@ -262,7 +262,7 @@ impl Page {
         Ok(())
     }
 
-    /// Makes an all-zero page a page of this version. For the container lock's holder.
+    /// Makes an all-zero page a page of this version. For the tenant lock's holder.
     pub fn found(&self, pid: u32, start: u64) {
         let header = &self.header;
         header
@@ -294,7 +294,7 @@ impl Header {
     /// Offset of the limits' text in the page.
     pub(super) const TEXT_AT: usize = 1024;
 
-    /// Stores the limits' text; cut at [`TEXT_MAX`], which the callers keep to. For the container
+    /// Stores the limits' text; cut at [`TEXT_MAX`], which the callers keep to. For the tenant
     /// lock's holder.
     pub fn set_text(&self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(TEXT_MAX)];
@@ -330,7 +330,7 @@ impl Device {
         })
     }
 
-    /// Gives the column to a device. For the container lock's holder.
+    /// Gives the column to a device. For the tenant lock's holder.
     pub fn claim(&self, uuid: &[u8; 16]) {
         let half = |range: Range<usize>| {
             let mut eight = [0; 8];
@@ -342,7 +342,7 @@ impl Device {
         self.claimed.store(1, Ordering::Release);
     }
 
-    /// Gives the column back: no process uses the device. For the container lock's holder.
+    /// Gives the column back: no process uses the device. For the tenant lock's holder.
     pub fn vacate(&self) {
         self.claimed.store(0, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! A container's turn on a device, as its processes read it from the control page.
+//! A tenant's turn on a device, as its processes read it from the control page.
 //!
 //! The daemon alone writes, in one order ([`ControlDevice::publish`]): what bounds the turn, then
 //! the word that names it, and afterwards, for all devices it touched,
@@ -11,8 +11,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::control::ControlDevice;
 
-/// Silence of the daemon, in nanoseconds, after which processes take it for gone: gates open, and
-/// each container keeps its own [`cap`](Turn::cap). The daemon beats once a second. One whose
+/// Silence of the daemon, in nanoseconds, after which processes consider it gone: gates open, and
+/// each tenant keeps its own [`cap`](Turn::cap). The daemon beats once a second. A process whose
 /// connection ended need not wait that long.
 pub const HEARTBEAT_STALE: u64 = 3_000_000_000;
 
@@ -27,15 +27,15 @@ pub const LEAD: u64 = 300_000;
 /// Times [`ControlDevice::turn`] reads again when the daemon wrote meanwhile.
 const RETRIES: usize = 8;
 
-/// The state of a container's lease on a device.
+/// The state of a tenant's lease on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LeaseState {
-    /// No other container is registered there and no cap binds: no bounds, no completion events.
+    /// No other tenant is registered there and no cap binds: no bounds, no completion events.
     Free = 0,
     /// It holds the device until the deadline, with bounded work in flight.
     Open = 1,
-    /// It closes, finishes what it submitted, and says so (`Drained` with this epoch).
+    /// It closes, finishes its submitted work, and reports it (`Drained` with this epoch).
     Closed = 2,
 }
 
@@ -99,12 +99,12 @@ pub struct Turn {
     /// Most work in flight, in nanoseconds by estimate; 0 leaves it to the library. Means nothing
     /// unless the state is `Open`.
     pub window: u64,
-    /// Exclusive turns: another container wants the device now. Shared device: work of another
-    /// container may run on it now, or did within the last 5 ms; one that is closed and has drained
-    /// does not count. It may change while the word stays, without
+    /// Exclusive turns: another tenant wants the device now. Shared device: work of another tenant
+    /// may run on it now, or did within the last 5 ms; a closed and drained tenant does not count.
+    /// It may change while the word stays, without
     /// [`changes`](super::control::ControlHeader::changes) rising.
     pub contended: bool,
-    /// The container's hard cap in thousandths of the device's time, 0 for none. The daemon keeps
+    /// The tenant's hard cap in thousandths of the device's time, 0 for none. The daemon keeps
     /// it by its leases; a process keeps it by itself when the daemon is silent for
     /// [`HEARTBEAT_STALE`].
     pub cap: u32,
@@ -129,7 +129,7 @@ impl Turn {
 }
 
 impl ControlDevice {
-    /// The container's turn now. The bounds belong to the word read with them, unless the daemon
+    /// The tenant's turn now. The bounds belong to the word read with them, unless the daemon
     /// kept writing throughout; then they belong to a turn next to it, which the wake-up that
     /// follows puts right.
     pub fn turn(&self) -> Turn {
@@ -161,7 +161,7 @@ impl ControlDevice {
     }
 
     /// Stores a turn: the bounds, then the word. For the daemon, which raises `changes` and wakes
-    /// afterwards. A `Closed` turn leaves deadline, window and slice as they are, so that nobody
+    /// afterwards. A `Closed` turn leaves deadline, window and slice unchanged, so that no reader
     /// takes a close for an extension.
     pub fn publish(&self, turn: &Turn) {
         if turn.word.state() != LeaseState::Closed {

@@ -1,4 +1,4 @@
-//! The usage page: one shared file a container, in which each process keeps what it has charged.
+//! The usage page: one shared file a tenant, in which each process records its charges.
 //!
 //! A page is a header, a table of devices, and 512 process slots. A slot has one cache line a
 //! device, so that two processes never write to one line, and the heart of a line is one word:
@@ -6,13 +6,13 @@
 //! asking. Three rules make the quota hold:
 //!
 //! 1. `charged <= credit` in every word, by compare-and-swap;
-//! 2. credit is raised only under the container lock, and then the sum of credit stays within the
+//! 2. credit is raised only under the tenant lock, and then the sum of credit stays within the
 //!    limit;
 //! 3. the holder of the lock may lower another's credit as far as its charged bytes, and no
 //!    further.
 //!
-//! So a container's charges stay within its limit whatever its processes race, and a process that
-//! dies leaves nothing to repair: its words say what it held. No lock lives in the page; see
+//! So a tenant's charges stay within its limit however its processes race, and a process that dies
+//! leaves nothing to repair: its words show its holdings. No lock lives in the page; see
 //! [`lock_byte`].
 //!
 //! The layout is append-only within a major version: fields are added in reserved space, never

@@ -20,7 +20,7 @@ impl Container {
         })
     }
 
-    /// What a process does for one charge.
+    /// The steps of a process for one charge.
     fn charge(&self, me: usize, units: u32, step: u64) -> bool {
         self.words[me].charge(units).is_ok() || {
             let _held = self.lock.lock().unwrap();
@@ -37,7 +37,7 @@ impl Container {
     }
 
     fn check(&self) {
-        // Credit only rises under the lock, so under the lock its sum is one that really is.
+        // Credit only rises under the lock, so a sum taken under the lock really existed.
         let _held = self.lock.lock().unwrap();
         let words = [self.words[0].load(), self.words[1].load()];
         assert!(

@@ -1,6 +1,6 @@
 //! Whether a process has work pending on a device, and since when, in one word of its usage line.
 
-/// Since when work is pending, and whether what it takes was measured.
+/// Since when work is pending, and whether its duration was measured.
 ///
 /// The time is `CLOCK_MONOTONIC` in nanoseconds without its lowest bit, 0 while nothing is pending.
 /// The lowest bit says that less than four fifths of the service completed lately was of measured
@@ -37,7 +37,7 @@ impl PendingWord {
         }
     }
 
-    /// Whether estimates of what was completed lately are mostly guesses.
+    /// Whether estimates of recently completed work are mostly guesses.
     pub const fn is_guessed(self) -> bool {
         self.0 & 1 != 0
     }

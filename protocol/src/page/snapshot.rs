@@ -6,9 +6,9 @@ use std::mem::{offset_of, size_of};
 /// The contents of a usage page. A process may be dead: ask its [`lock_byte`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The container's limits as it states them.
+    /// The tenant's limits as it states them.
     pub limits: String,
-    /// Process that founded the container.
+    /// Process that founded the tenant.
     pub founder_pid: u32,
     /// Devices claimed, by column.
     pub devices: Vec<SnapshotDevice>,
@@ -67,7 +67,7 @@ pub struct DeviceUse {
     pub refused: u64,
     /// Nanoseconds of device time that its completed work takes alone, by estimate.
     pub service: u64,
-    /// Nanoseconds in which it had work pending, but for what is pending now.
+    /// Nanoseconds in which it had work pending, without the currently pending work.
     pub busy: u64,
     /// Last epoch of a turn whose work the process has finished; 0 before the first.
     pub drained: u64,

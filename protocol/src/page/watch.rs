@@ -1,15 +1,15 @@
 //! Tells whether a sum over all processes' words may have changed since it was computed.
 //!
-//! The charges of a container are the sum of up to 512 words, each on a cache line of its own. A
+//! The charges of a tenant are the sum of up to 512 words, each on a cache line of its own. A
 //! process that computed the sum remembers it together with the value of this word, and marks in
 //! the word that it does. A process that changes its charges reads the word afterwards, and changes
 //! it where another process remembers a sum. No remembered sum has the right value then. While no
 //! process asks, that read is one load of a line that is not written.
 //!
 //! It works by the order of four steps: a charge changes its own word, then reads this one; a
-//! process that sums writes this one, then reads the words. So one of the two sees the other. What
-//! is remembered is only shown, never granted: a process that writes nonsense here misleads its own
-//! container's view of free memory.
+//! process that sums writes this one, then reads the words. So one of the two sees the other. A
+//! cached sum is only shown, never granted: a process that writes nonsense here misleads only its
+//! own tenant's view of free memory.
 
 use super::sync::{AtomicU64, Ordering, fence};
 
@@ -19,7 +19,7 @@ const SEVERAL: u64 = WHO;
 /// The word rises by this when the remembered sums become invalid.
 const STEP: u64 = WHO + 1;
 
-/// One for each device of a container. All zero is a valid one.
+/// One for each device of a tenant. All zero is a valid one.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Watch(AtomicU64);
@@ -65,8 +65,8 @@ impl Watch {
         Stamp(self.0.load(Ordering::Acquire))
     }
 
-    /// The word of this process has changed what is charged. Nothing is to be done while no other
-    /// process remembers.
+    /// The word of this process has changed its charges. No action is needed while no other process
+    /// caches a sum.
     #[inline]
     pub fn changed(&self, mark: Mark) {
         let now = self.0.load(Ordering::SeqCst);
@@ -134,7 +134,11 @@ mod tests {
         assert_ne!(watch.stamp(), stamp);
         let idle = watch.stamp();
         watch.changed(slot(4));
-        assert_eq!(watch.stamp(), idle, "nobody remembers, nothing is written");
+        assert_eq!(
+            watch.stamp(),
+            idle,
+            "no process caches a sum, so nothing is written"
+        );
     }
 
     #[test]
@@ -150,8 +154,8 @@ mod tests {
         assert_ne!(watch.stamp(), again);
     }
 
-    /// Two processes change their words as fast as they can while two others remember the sum. Each
-    /// change is told by an acknowledgement, after which no sum may be the old one.
+    /// Two processes change their words as fast as they can while two others cache the sum. An
+    /// acknowledgement follows each change, after which no cached sum may be the old one.
     #[test]
     fn no_remembered_sum_survives_a_change_that_was_told() {
         const ROUNDS: u32 = 100_000;

@@ -1,11 +1,11 @@
-//! The word {charged, credit}: what one process holds and may hold on one device, in units of 512
-//! bytes.
+//! The word {charged, credit}: the memory that one process holds and may hold on one device, in
+//! units of 512 bytes.
 //!
-//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, but for one. The
-//! process that owns the word charges and releases; the holder of the container lock may also
-//! [`Word::reclaim`] credit that is not used. A daemon that lowers a limit below what is charged
-//! may [`Word::bind`] a word: its credit is then less than its charges, so nothing can be charged
-//! without the lock, and what is released is no credit.
+//! Every operation is one compare-and-swap loop and keeps `charged <= credit`, with one exception.
+//! The process that owns the word charges and releases; the holder of the tenant lock may also
+//! [`Word::reclaim`] unused credit. A daemon that lowers a limit below the charges may
+//! [`Word::bind`] a word: its credit is then less than its charges. So nothing can be charged
+//! without the lock, and released memory does not become credit.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -46,8 +46,8 @@ impl Split {
         }
     }
 
-    /// The word's value in a sum that must not pass a limit: its credit, and in a bound word what
-    /// is charged above that.
+    /// The word's value in a sum that must not exceed a limit: its credit, and in a bound word the
+    /// charges above that.
     pub const fn held(self) -> u32 {
         if self.charged > self.credit {
             self.charged
@@ -83,10 +83,10 @@ impl Word {
         self.charge_taking(units, 0, 0).map(drop)
     }
 
-    /// Charges `units`; where the credit at hand does not suffice, takes up to `step` units of
-    /// credit out of `available`, and at least what is missing. Returns the credit taken.
+    /// Charges `units`. Where the available credit does not suffice, takes up to `step` units of
+    /// credit out of `available`, and at least the missing ones. Returns the credit taken.
     ///
-    /// Raising credit is the container lock's holder's right: without the lock `available` must be
+    /// Raising credit is the tenant lock's holder's right: without the lock `available` must be
     /// zero.
     ///
     /// # Errors
@@ -119,8 +119,8 @@ impl Word {
         })
     }
 
-    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns what
-    /// was charged: less than `units` only where the word is full.
+    /// Charges `units` whatever the credit, which rises with the charge where it must. Returns the
+    /// charged units: less than `units` only where the word is at its maximum.
     ///
     /// For devices without a limit, and for bytes the driver has already taken and cannot give
     /// back.
@@ -141,8 +141,8 @@ impl Word {
         }
     }
 
-    /// Gives back `units`; the credit stays, for the next charge. Never goes below zero. Returns
-    /// what was given back.
+    /// Releases `units`; the credit stays, for the next charge. Never goes below zero. Returns the
+    /// released units.
     #[inline]
     pub fn release(&self, units: u32) -> u32 {
         let given = self.update(|now| -> Result<_, std::convert::Infallible> {
@@ -161,7 +161,7 @@ impl Word {
         }
     }
 
-    /// Takes back up to `at_most` units of unused credit. Returns what was taken. For the container
+    /// Takes back up to `at_most` units of unused credit. Returns the units taken. For the tenant
     /// lock's holder.
     pub fn reclaim(&self, at_most: u64) -> u32 {
         self.update(|now| {
@@ -182,8 +182,8 @@ impl Word {
     }
 
     /// Takes all credit, also the credit under existing charges: nothing more can be charged before
-    /// credit is raised under the container lock, and what is released meanwhile is gone. For a
-    /// daemon whose tenant is above its limit.
+    /// credit is raised under the tenant lock, and released memory does not return as credit
+    /// meanwhile. For a daemon whose tenant is above its limit.
     pub fn bind(&self) {
         let bound = self.update(|now| {
             if now.credit == 0 {
@@ -196,8 +196,8 @@ impl Word {
         let _ = bound;
     }
 
-    /// Empties the word of a process that is gone, and returns what it held. For the container
-    /// lock's holder.
+    /// Empties the word of a process that is gone, and returns its value. For the tenant lock's
+    /// holder.
     pub fn clear(&self) -> Split {
         Split::unpack(self.0.swap(0, Ordering::SeqCst))
     }
@@ -210,7 +210,7 @@ impl Word {
             match self.0.compare_exchange_weak(
                 now,
                 next.pack(),
-                // In one order with the look at who remembers sums (`watch`) that follows it.
+                // In one order with the following check for cached sums (`watch`).
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             ) {

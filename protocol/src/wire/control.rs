@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Control {
-    /// Register a container that lives as long as this connection or a process of it does. Answered
+    /// Register a tenant that lives as long as this connection or a process of it does. Answered
     /// by [`ControlReply::Created`], after a [`ControlReply::Queued`] where it has to wait for
     /// room.
     Create {
@@ -21,14 +21,14 @@ pub enum Control {
         /// The devices it may use, in the order its programs see them; empty means all.
         devices: Vec<[u8; 16]>,
     },
-    /// All containers. Answered by [`ControlReply::Containers`].
+    /// All tenants. Answered by [`ControlReply::Containers`].
     List,
     /// The devices. Answered by [`ControlReply::Devices`].
     Devices,
-    /// Change a container's limits now: `(variable, value)` as in the environment; others keep
-    /// their value.
+    /// Change a tenant's limits now: `(variable, value)` as in the environment; the other variables
+    /// keep their values.
     Set {
-        /// The container's name.
+        /// The tenant's name.
         container: String,
         /// The changes.
         changes: Vec<(String, String)>,
@@ -36,18 +36,18 @@ pub enum Control {
     /// Send [`ControlReply::Event`] for everything from now on, under this request's id, until the
     /// connection ends.
     Follow {
-        /// How many past events to send first, at most what the daemon keeps.
+        /// How many past events to send first, at most those that the daemon keeps.
         past: u32,
     },
     /// How the devices' time is shared. Since minor 1. Answered by [`ControlReply::Shares`].
     Shares,
-    /// Keep a container that exists, as its creator does, and be told of its end: for `run` whose
-    /// daemon was followed by another. Since minor 1. Answered as [`Control::Create`].
+    /// Keep an existing tenant, as its creator does, and be told of its end: for a `run` that
+    /// reconnects to a new daemon. Since minor 1. Answered as [`Control::Create`].
     Attach {
-        /// The container's name.
+        /// The tenant's name.
         container: String,
     },
-    /// The containers that have an idle end or a run limit. Since minor 1. Answered by
+    /// The tenants that have an idle end or a run limit. Since minor 1. Answered by
     /// [`ControlReply::Ends`].
     Ends,
     /// A list of any length, a page at a time. Since minor 3. Answered by [`ControlReply::Page`].
@@ -65,21 +65,21 @@ pub enum Control {
 pub enum ControlReply {
     /// To [`Control::Create`].
     Created {
-        /// The container's name.
+        /// The tenant's name.
         name: String,
-        /// The folder that holds the container's socket, for `GPUSHARE_SOCKET`.
+        /// The folder that holds the tenant's socket, for `GPUSHARE_SOCKET`.
         folder: String,
     },
-    /// The container waits for admission; another reply to the same request follows.
+    /// The tenant waits for admission; another reply to the same request follows.
     Queued {
         /// The reason why it waits, with the numbers.
         why: String,
     },
-    /// The container of this connection is to end: pass the signal on to its processes.
+    /// The tenant of this connection is to end: pass the signal on to its processes.
     End {
         /// `SIGTERM` or `SIGKILL`.
         signal: i32,
-        /// Why, by whom, how many bytes.
+        /// The reason, the requester, and the bytes.
         why: String,
     },
     /// To [`Control::List`].
@@ -92,11 +92,11 @@ pub enum ControlReply {
     Done,
     /// The request failed.
     Error(WireError),
-    /// To [`Control::Shares`]: a row for each container and device.
+    /// To [`Control::Shares`]: a row for each tenant and device.
     Shares(Vec<ShareRow>),
     /// To [`Control::Ends`]. Since minor 1.
     Ends(Vec<EndRow>),
-    /// The container of this connection will be ended unless something changes. Since minor 1.
+    /// The tenant of this connection will be ended unless something changes. Since minor 1.
     EndsSoon {
         /// By what, and when.
         why: String,
@@ -111,7 +111,7 @@ pub enum ControlReply {
 }
 
 impl ControlReply {
-    /// The first minor whose commands know this reply: it is not sent to older ones.
+    /// The first minor of commands that know this reply: it is not sent to older ones.
     #[must_use]
     pub fn since(&self) -> u16 {
         match self {
@@ -122,7 +122,7 @@ impl ControlReply {
     }
 }
 
-/// A container as `ps` shows it: one row a device.
+/// A tenant as `ps` shows it: one row a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRow {
     /// Its name.
@@ -182,7 +182,7 @@ pub struct Want {
     pub since_ms: u64,
 }
 
-/// When a container will be ended, as things are.
+/// When a tenant will be ended, by the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndRow {
     /// Its name.
@@ -193,7 +193,7 @@ pub struct EndRow {
     pub by: EndsBy,
 }
 
-/// Limits that end a container in time.
+/// Limits that end a tenant in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum EndsBy {
@@ -203,12 +203,12 @@ pub enum EndsBy {
     RunLimit,
 }
 
-/// A container and the gang it belongs to. Since minor 4.
+/// A tenant and the gang it belongs to. Since minor 4.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangRow {
     /// Its name.
     pub name: String,
-    /// The gang's name, among those of the container's owner.
+    /// The gang's name, among those of the tenant's owner.
     pub gang: String,
 }
 
@@ -221,7 +221,7 @@ pub struct DeviceRow {
     pub name: String,
     /// Bytes in all.
     pub capacity: u64,
-    /// Bytes kept back from containers.
+    /// Bytes kept back from tenants.
     pub reserve: u64,
     /// Sum of the grants.
     pub granted: u64,
@@ -235,15 +235,15 @@ pub struct DeviceRow {
     pub capabilities: Vec<String>,
 }
 
-/// A container's part of a device's time, as `ps` shows it. Parts are in thousandths of the
+/// A tenant's part of a device's time, as `ps` shows it. Parts are in thousandths of the
 /// device's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
-    /// The container's name.
+    /// The tenant's name.
     pub name: String,
     /// The device's UUID.
     pub device: [u8; 16],
-    /// The part it gets while all containers of its priority or a higher one want the device; 0
+    /// The part it gets while all tenants of its priority or a higher one want the device; 0
     /// while it does not want it.
     pub weight: u32,
     /// The guarantee it asked for, if it asked for one.
@@ -265,7 +265,7 @@ pub struct ShareRow {
     pub ungated: u32,
 }
 
-/// The state of a container on a device. Times are in microseconds.
+/// The state of a tenant on a device. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ShareState {
@@ -278,7 +278,7 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
-    /// It was told to stop and has not finished what it submitted.
+    /// It was ordered to stop and has not finished its submitted work.
     Draining {
         /// For how long.
         for_us: u64,
@@ -288,17 +288,18 @@ pub enum ShareState {
         /// For how long.
         for_us: u64,
     },
-    /// It wants the device and has used up what its cap allows.
+    /// It wants the device and its cap is used up.
     Capped {
         /// For how long.
         for_us: u64,
     },
-    /// It works beside others and nothing holds it back.
+    /// It works beside other tenants unrestricted.
     Sharing {
         /// For how long.
         for_us: u64,
     },
-    /// It works beside others and submits in slices, because one of them is behind its share.
+    /// It works beside other tenants and submits in slices, because one of them is behind its
+    /// share.
     Yielding {
         /// For how long.
         for_us: u64,
@@ -317,7 +318,7 @@ pub struct EventRow {
     pub at_ms: u64,
     /// A stable short name, such as `refused` or `killed`.
     pub kind: String,
-    /// The container it is about, if one.
+    /// The tenant it is about, if one.
     pub container: Option<String>,
     /// The device it is about, if one.
     pub device: Option<[u8; 16]>,

@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 pub enum ErrorCode {
     /// The message is not known to this daemon's version.
     UnknownRequest,
-    /// The peer speaks another major version.
+    /// The peer's major version of the protocol differs.
     Version,
     /// The peer may not ask this (a client on a control request, or another user).
     Forbidden,
-    /// Limits that do not parse, contradict each other or differ from those the container already
+    /// Limits that do not parse, contradict each other or differ from those the tenant already
     /// has.
     BadLimits,
-    /// No container, process or device of that name.
+    /// No tenant, process or device of that name.
     NotFound,
     /// A request out of order: registered twice, asked before registering.
     OutOfOrder,
-    /// A page or descriptor that is not what it must be.
+    /// An invalid page or descriptor.
     BadPage,
-    /// A limit of the daemon itself (containers, processes, devices) is reached.
+    /// A limit of the daemon itself (tenants, processes, devices) is reached.
     Full,
     /// The daemon failed inside; its log says how.
     Internal,

@@ -1,7 +1,7 @@
 //! Messages between a client (a process with the interposer) and the daemon.
 //!
 //! A connection begins with [`Hello`] in both directions (request id 0). The socket a client came
-//! through names its container; nothing in a message does. Replies carry the id of their request
+//! through names its tenant; nothing in a message does. Replies carry the id of their request
 //! and may come in any order: an [`Request::Ask`] that waits is answered when it is settled, other
 //! requests meanwhile.
 
@@ -17,8 +17,8 @@ pub struct Hello {
     pub major: u16,
     /// The speaker's minor version.
     pub minor: u16,
-    /// Bits for what the speaker can do beyond its minor, such as [`Hello::GATED`]; unknown bits
-    /// are ignored.
+    /// Bits for capabilities beyond the minor version, such as [`Hello::GATED`]; unknown bits are
+    /// ignored.
     pub capabilities: u64,
     /// From the daemon: which instance it is, new at every start. From a client: the instance it
     /// knew before, or 0.
@@ -27,7 +27,8 @@ pub struct Hello {
 
 impl Hello {
     /// From a client: its GPU work passes a gate that follows the control page's lease, so it can
-    /// be told to wait for its turn. One without it runs whenever it likes and counts as drained.
+    /// be made to wait for its turn. A client without this bit runs at any time and counts as
+    /// drained.
     pub const GATED: u64 = 1;
     /// From a client without [`Self::GATED`]: it is an MPS client, whose compute MPS shares.
     pub const MPS: u64 = 1 << 1;
@@ -49,7 +50,7 @@ impl Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Request {
-    /// Be known as a process of this socket's container. Answered by [`Reply::Registered`] with two
+    /// Be known as a process of this socket's tenant. Answered by [`Reply::Registered`] with two
     /// descriptors: the control page, the usage page.
     Register(Register),
     /// The process is about to make a context on a device: what that takes is set aside first.
@@ -58,7 +59,7 @@ pub enum Request {
         /// The device column.
         column: u8,
     },
-    /// The container's grant on a device is too small by at least these bytes. Answered by
+    /// The tenant's grant on a device is too small by at least these bytes. Answered by
     /// [`Reply::Granted`] or [`Reply::Refused`], at once or after a wait.
     Ask(Ask),
     /// The asker gave up (a signal, its own deadline). The ask is answered [`Refusal::Cancelled`]
@@ -67,7 +68,7 @@ pub enum Request {
         /// The request id of the ask.
         ask: u32,
     },
-    /// Bytes were freed while the control page said that a container waits.
+    /// Bytes were freed while the control page said that a tenant waits.
     Freed {
         /// The device column.
         column: u8,
@@ -81,7 +82,7 @@ pub enum Request {
         instance: u64,
     },
     /// A call waits at the closed gate; sent once for each time it closes. Since minor 1, like all
-    /// that follows; none of the four is answered, and what is wrong about one is ignored.
+    /// that follows; none of the four is answered, and an invalid one is ignored.
     Wanted {
         /// The device column.
         column: u8,
@@ -110,8 +111,8 @@ pub enum Request {
         /// The epoch of the lease.
         epoch: u64,
     },
-    /// Reserved: earlier libraries foretold the end of a drain by it. Nothing follows from it; it is
-    /// not answered, and what is wrong about it is ignored. Since minor 2.
+    /// Reserved: earlier libraries predicted the end of a drain with it. It has no effect; it is
+    /// not answered, and an invalid one is ignored. Since minor 2.
     Ending {
         /// The device column.
         column: u8,
@@ -120,8 +121,8 @@ pub enum Request {
         /// In how many nanoseconds, by estimate.
         left: u32,
     },
-    /// The process's first context on a device is complete, so that a look at the device shows what
-    /// it takes. Since minor 3; not answered, and what is wrong about it is ignored.
+    /// The process's first context on a device is complete, so that a look at the device shows its
+    /// memory. Since minor 3; not answered, and an invalid one is ignored.
     ContextMade {
         /// The device column.
         column: u8,
@@ -142,7 +143,7 @@ pub struct Register {
 /// See [`Reply::Registered`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
-    /// The container's name, for messages.
+    /// The tenant's name, for messages.
     pub container: String,
     /// The process's slot in the usage page.
     pub slot: u16,
@@ -155,12 +156,12 @@ pub struct Registered {
 pub struct Ask {
     /// The device column.
     pub column: u8,
-    /// The charges of all processes of the container, as seen under the container's lock.
+    /// The charges of all processes of the tenant, as seen under the tenant's lock.
     pub held: u64,
     /// Bytes of the allocation.
     pub bytes: u64,
     /// The rest of the asker's time to wait, in milliseconds, if it waited before; at most the
-    /// container's own timeout.
+    /// tenant's own timeout.
     pub patience_ms: Option<u64>,
 }
 
@@ -172,7 +173,7 @@ pub enum Reply {
     Registered(Registered),
     /// To [`Request::Ask`]: the control page holds the new grant already.
     Granted {
-        /// The container's whole grant on the device in bytes.
+        /// The tenant's whole grant on the device in bytes.
         grant: u64,
     },
     /// To [`Request::Ask`]: the allocation gets an out-of-memory.
@@ -187,12 +188,12 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It would exceed the container's limit.
+    /// It would exceed the tenant's limit.
     OverLimit {
         /// The limit in bytes.
         limit: u64,
     },
-    /// No container could or may give way, and policy does not wait.
+    /// No tenant could or may give way, and policy does not wait.
     NoMemory,
     /// It waited as long as it may.
     TimedOut {
@@ -203,9 +204,9 @@ pub enum Refusal {
     BrokeCycle,
     /// The asker gave up.
     Cancelled,
-    /// The container may not use that device.
+    /// The tenant may not use that device.
     NoQuota,
-    /// The container is being ended.
+    /// The tenant is being ended.
     Ending,
     /// The process has too many asks waiting.
     TooMany,

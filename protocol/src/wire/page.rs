@@ -16,9 +16,9 @@ pub enum Listing {
     Shares,
     /// As [`super::Control::Ends`].
     Ends,
-    /// Containers with a process that is an MPS client. Since minor 4.
+    /// Tenants with a process that is an MPS client. Since minor 4.
     MpsClients,
-    /// Containers that belong to a named gang. Since minor 4.
+    /// Tenants that belong to a named gang. Since minor 4.
     Gangs,
     /// How each device's time is shared. Since minor 5.
     Sharing,
@@ -30,7 +30,7 @@ pub enum Listing {
 /// A row that exists throughout is listed once, whatever comes and goes between two pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The daemon's number of a container.
+    /// The daemon's number of a tenant.
     pub container: u64,
     /// A device's place.
     pub device: u32,
@@ -42,7 +42,7 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Rows {
-    /// Of [`Listing::Containers`]. A row whose processes do not fit goes on with the rest of them
+    /// Of [`Listing::Containers`]. A row whose processes do not fit continues with the rest of them
     /// at the beginning of the next page.
     Containers(Vec<ContainerRow>),
     /// Of [`Listing::Devices`].

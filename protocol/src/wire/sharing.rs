@@ -1,4 +1,4 @@
-//! How the time of devices is shared, since minor 5; and what commands of before are told instead.
+//! How the time of devices is shared, since minor 5, and the substitutes for older commands.
 
 use super::control::{ControlReply, ShareRow, ShareState};
 use super::page::Rows;
@@ -27,7 +27,7 @@ pub struct SharingRow {
 pub enum Regime {
     /// They have it one after the other.
     Turns,
-    /// All work at the same time and nothing holds anybody back.
+    /// All work at the same time, unrestricted.
     Together,
     /// Tenants ahead of one that is behind its share submit in slices.
     Yielding,

@@ -1,4 +1,4 @@
-//! The wire as bytes: what was released stays, hostile lengths cost nothing.
+//! The wire as bytes: released encodings stay, hostile lengths cost nothing.
 
 use super::*;
 use proptest::prelude::*;

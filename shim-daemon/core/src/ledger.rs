@@ -8,28 +8,30 @@
 
 mod account;
 mod looks;
+mod node;
 
 pub(crate) use account::{Account, Lowering};
 pub(crate) use looks::Looks;
+pub(crate) use node::Ledger;
 
-use crate::ids::{AskKey, ContainerId, ProcessId};
+use crate::ids::{ContainerId, CostClass, ProcessId};
 use crate::limbo::Limbo;
 use crate::room::Room;
 use crate::spec::DeviceSpec;
 use crate::time::Nanos;
 use gpushare_protocol::units::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// One device: its accounts and what else is on it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) spec: DeviceSpec,
+    spec: DeviceSpec,
     accounts: BTreeMap<ContainerId, Account>,
     /// The sum over all accounts, kept as they change.
     sum: Room,
     /// What all accounts were granted and do not use, kept as they change.
     unused: Bytes,
-    pub(crate) limbo: BTreeMap<ProcessId, Limbo>,
+    limbo: BTreeMap<ProcessId, Limbo>,
     /// What accounts freed that the device still showed in use, kept as they change.
     late: Bytes,
     /// When to look at the device again for a waiting ask.
@@ -37,15 +39,13 @@ pub(crate) struct Device {
     /// Limbo of tenants that have ended.
     orphaned: Bytes,
     /// Memory of processes that belong to no tenant.
-    pub(crate) unmanaged: Bytes,
+    unmanaged: Bytes,
     /// How far facts have pushed *taken* above the usable memory. Decisions never raise it.
     overdrawn: Bytes,
     /// When the last sample was taken, and how much memory the driver could still give.
-    pub(crate) sampled: Option<(Nanos, Bytes)>,
+    sampled: Option<(Nanos, Bytes)>,
     /// When a reclaim last found that the device still shows memory that its tenant has freed.
-    pub(crate) lagged: Option<Nanos>,
-    /// Asks that are not answered yet.
-    pub(crate) waiting: BTreeSet<AskKey>,
+    lagged: Option<Nanos>,
 }
 
 impl Device {
@@ -63,8 +63,75 @@ impl Device {
             overdrawn: Bytes::ZERO,
             sampled: None,
             lagged: None,
-            waiting: BTreeSet::new(),
         }
+    }
+
+    /// What may be given out of it.
+    pub(crate) fn usable(&self) -> Bytes {
+        self.spec.usable()
+    }
+
+    pub(crate) fn capacity(&self) -> Bytes {
+        self.spec.capacity
+    }
+
+    pub(crate) fn class(&self) -> CostClass {
+        self.spec.class
+    }
+
+    /// Memory of processes that belong to no tenant.
+    pub(crate) fn unmanaged(&self) -> Bytes {
+        self.unmanaged
+    }
+
+    pub(crate) fn set_unmanaged(&mut self, bytes: Bytes) {
+        self.unmanaged = bytes;
+    }
+
+    /// When the last sample was taken, and how much memory the driver could still give.
+    pub(crate) fn sampled(&self) -> Option<(Nanos, Bytes)> {
+        self.sampled
+    }
+
+    /// A sample was taken then. False: it is older than the last one.
+    pub(crate) fn sample(&mut self, taken: Nanos, free: Bytes) -> bool {
+        let old = self.sampled.is_some_and(|(last, _)| taken < last);
+        if !old {
+            self.sampled = Some((taken, free));
+        }
+        !old
+    }
+
+    /// Of what the last sample showed free, so much is promised.
+    pub(crate) fn spend(&mut self, bytes: Bytes) {
+        if let Some((_, free)) = &mut self.sampled {
+            *free -= bytes;
+        }
+    }
+
+    /// When a reclaim last found that the device still shows memory that its tenant has freed.
+    pub(crate) fn lagged(&self) -> Option<Nanos> {
+        self.lagged
+    }
+
+    pub(crate) fn lag(&mut self, now: Nanos) {
+        self.lagged = Some(now);
+    }
+
+    /// What dead processes still hold.
+    pub(crate) fn limbo(&self) -> impl Iterator<Item = (ProcessId, &Limbo)> {
+        let limbo = self.limbo.iter();
+        limbo.map(|(process, entry)| (*process, entry))
+    }
+
+    /// All of that.
+    pub(crate) fn in_limbo(&self) -> Bytes {
+        self.limbo.values().map(|entry| entry.bytes).sum()
+    }
+
+    /// Whether a dead process still holds anything.
+    pub(crate) fn holds(&self, process: ProcessId) -> bool {
+        self.limbo.contains_key(&process)
     }
 
     pub(crate) fn account(&self, container: ContainerId) -> Option<&Account> {
@@ -225,7 +292,7 @@ impl Device {
                 self.unused
             ));
         }
-        let limbo: Bytes = self.limbo.values().map(|entry| entry.bytes).sum();
+        let limbo = self.in_limbo();
         let booked = self.orphaned + self.accounts.values().map(|account| account.limbo).sum();
         if limbo != booked {
             return Err(format!("limbo is {limbo:?}, booked are {booked:?}"));

@@ -29,14 +29,25 @@ pub(crate) enum Timer {
     Turn(DeviceId),
 }
 
-/// The table of running timers.
+/// The table of running timers, and the time.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
+    now: Nanos,
     due: BTreeSet<(Nanos, Timer)>,
     at: BTreeMap<Timer, Nanos>,
 }
 
 impl Timers {
+    /// The time up to which everything has happened.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Time passes; it never goes back.
+    pub(crate) fn pass(&mut self, now: Nanos) {
+        self.now = now.max(self.now);
+    }
+
     /// Starts or moves a timer.
     pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
         self.stop(timer);
@@ -64,9 +75,9 @@ impl Timers {
     }
 
     /// Takes a due timer.
-    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<Timer> {
+    pub(crate) fn take_due(&mut self) -> Option<Timer> {
         let (at, timer) = *self.due.first()?;
-        if at > now {
+        if at > self.now {
             return None;
         }
         self.stop(timer);
@@ -83,9 +94,12 @@ mod tests {
         let mut timers = Timers::default();
         timers.set(Timer::Cycle, Nanos(5));
         timers.set(Timer::Cycle, Nanos(9));
-        assert_eq!(timers.take_due(Nanos(8)), None);
-        assert_eq!(timers.take_due(Nanos(9)), Some(Timer::Cycle));
-        assert_eq!(timers.take_due(Nanos(99)), None);
+        timers.pass(Nanos(8));
+        assert_eq!(timers.take_due(), None);
+        timers.pass(Nanos(9));
+        assert_eq!(timers.take_due(), Some(Timer::Cycle));
+        timers.pass(Nanos(99));
+        assert_eq!(timers.take_due(), None);
     }
 
     #[test]
@@ -93,7 +107,8 @@ mod tests {
         let mut timers = Timers::default();
         timers.set(Timer::Cycle, Nanos(5));
         timers.stop(Timer::Cycle);
-        assert_eq!((timers.next(), timers.take_due(Nanos::MAX)), (None, None));
+        timers.pass(Nanos::MAX);
+        assert_eq!((timers.next(), timers.take_due()), (None, None));
     }
 
     #[test]
@@ -102,5 +117,13 @@ mod tests {
         timers.set_no_later(Timer::Cycle, Nanos(5));
         timers.set_no_later(Timer::Cycle, Nanos(9));
         assert_eq!(timers.next(), Some(Nanos(5)));
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut timers = Timers::default();
+        timers.pass(Nanos(5));
+        timers.pass(Nanos(3));
+        assert_eq!(timers.now(), Nanos(5));
     }
 }

@@ -1,9 +1,11 @@
 //! The world: all devices, tenants, processes and asks of a node, and the loop that moves them.
 //!
-//! Each file below this one is one subject. They share the fields here and nothing else.
+//! Each file below this one is one subject. They share the parts of the world that are declared
+//! here, each a type of its own whose state only its methods touch.
 
 mod admission;
 mod ask;
+mod asks;
 mod bands;
 mod change;
 mod collision;
@@ -20,93 +22,38 @@ mod reclaim;
 mod registration;
 mod sample;
 mod settle;
+mod tenants;
 mod time_limits;
 pub(crate) mod view;
 
 use crate::decision::{Decision, Notice};
 use crate::event::Event;
-use crate::ids::{AskKey, ContainerId, DeviceId, ProcessId};
-use crate::lease::{Bands, DeviceTime, Input};
-use crate::ledger::Device;
+use crate::ids::{ContainerId, DeviceId};
+use crate::lease::{Input, Leases};
+use crate::ledger::Ledger;
 use crate::overhead::Costs;
-use crate::spec::{ContainerSpec, Policy};
+use crate::spec::Policy;
 use crate::time::Nanos;
 use crate::timers::{Timer, Timers};
-use admission::Place;
+use asks::Asks;
+use first_look::Pauses;
 use gpushare_protocol::units::Bytes;
-use ladder::Ending;
-use pending::Pending;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// A registered tenant.
-#[derive(Debug)]
-struct Container {
-    spec: ContainerSpec,
-    registered: Nanos,
-    /// `None` while it waits for admission.
-    admitted: Option<Nanos>,
-    processes: BTreeSet<ProcessId>,
-    /// When it was last seen doing GPU work.
-    worked: Nanos,
-    idle: bool,
-    /// The end it was warned of.
-    warned: Option<Nanos>,
-    /// When it was last spared: at that very instant it is not chosen again.
-    spared: Option<Nanos>,
-    /// The kill ladder it is on.
-    ending: Option<Ending>,
-}
-
-/// A connected process.
-#[derive(Debug)]
-struct Process {
-    container: ContainerId,
-    /// Whether it obeys this daemon's control page.
-    adopted: bool,
-    /// Whether its gate can be closed.
-    gated: bool,
-    opened: BTreeMap<DeviceId, Opened>,
-    /// Its asks that are not answered.
-    waiting: BTreeSet<AskKey>,
-}
-
-/// A process's memory on a device beside its charges.
-#[derive(Clone, Copy, Debug)]
-struct Opened {
-    overhead: Bytes,
-    measured: bool,
-    /// Whether the device ever showed it.
-    shown: bool,
-    /// When it was set aside for.
-    since: Nanos,
-    /// The credit that it presented after a restart.
-    presented: Option<Bytes>,
-}
+use std::collections::VecDeque;
+use tenants::Tenants;
 
 /// The brain. See the crate's page.
 #[derive(Debug)]
 pub struct World {
     policy: Policy,
-    now: Nanos,
-    devices: BTreeMap<DeviceId, Device>,
-    /// The compute schedule of each device.
-    schedules: BTreeMap<DeviceId, DeviceTime>,
-    /// Tenants whose turns on several devices go together: they are closed and opened together on
-    /// the devices they share.
-    bands: Bands,
-    containers: BTreeMap<ContainerId, Container>,
-    processes: BTreeMap<ProcessId, Process>,
-    asks: BTreeMap<AskKey, Pending>,
-    /// Tenants on a kill ladder.
-    ladders: BTreeSet<ContainerId>,
-    /// Tenants that wait for admission, best first.
-    queue: BTreeSet<Place>,
     timers: Timers,
-    /// Devices with a waiting look, and the pause before the next look.
-    pauses: BTreeMap<DeviceId, Nanos>,
+    ledger: Ledger,
+    /// The compute schedule of each device.
+    leases: Leases,
+    tenants: Tenants,
+    asks: Asks,
+    pauses: Pauses,
     decisions: VecDeque<Decision>,
     costs: Costs,
-    tickets: u64,
     /// After a restart: until then clients present their holdings and no new memory is granted.
     recovering: bool,
 }
@@ -115,21 +62,15 @@ impl World {
     /// An empty node.
     pub fn new(policy: Policy) -> Self {
         Self {
+            leases: Leases::new(policy.lease),
             policy,
-            now: Nanos::ZERO,
-            devices: BTreeMap::new(),
-            schedules: BTreeMap::new(),
-            bands: Bands::default(),
-            containers: BTreeMap::new(),
-            processes: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            ladders: BTreeSet::new(),
-            queue: BTreeSet::new(),
             timers: Timers::default(),
-            pauses: BTreeMap::new(),
+            ledger: Ledger::default(),
+            tenants: Tenants::default(),
+            asks: Asks::default(),
+            pauses: Pauses::default(),
             decisions: VecDeque::new(),
             costs: Costs::default(),
-            tickets: 0,
             recovering: false,
         }
     }
@@ -253,9 +194,8 @@ impl World {
 
     /// Lets time pass without an event: call it when [`Self::next_timeout`] has come.
     pub fn advance(&mut self, now: Nanos) {
-        let now = now.max(self.now);
-        while let Some(timer) = self.timers.take_due(now) {
-            self.now = now;
+        self.timers.pass(now);
+        while let Some(timer) = self.timers.take_due() {
             match timer {
                 Timer::Recovered => self.recovered(),
                 Timer::Patience(ask) => self.patience_over(ask),
@@ -269,7 +209,6 @@ impl World {
                 Timer::Turn(device) => self.device_due(device),
             }
         }
-        self.now = now;
     }
 
     /// When to call `advance` if no event comes before.
@@ -288,8 +227,9 @@ impl World {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
-        for device in self.devices.keys() {
-            self.check_device(*device)?;
+        self.tenants.check()?;
+        for device in self.ledger.devices() {
+            self.check_device(device)?;
         }
         Ok(())
     }
@@ -299,25 +239,13 @@ impl World {
     /// # Errors
     /// As there.
     pub fn check_device(&self, device: DeviceId) -> Result<(), String> {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Ok(());
         };
-        books
-            .check()
-            .map_err(|broken| format!("{device:?}: {broken}"))?;
-        if let Some(schedule) = self.schedules.get(&device) {
-            schedule
-                .check()
-                .map_err(|broken| format!("{device:?}: {broken}"))?;
-        }
-        match books
-            .waiting
-            .iter()
-            .find(|ask| !self.asks.contains_key(ask))
-        {
-            Some(ask) => Err(format!("{device:?}: {ask:?} waits and is not known")),
-            None => Ok(()),
-        }
+        let leases = || self.leases.check(device);
+        let both = books.check().and_then(|()| leases());
+        both.map_err(|broken| format!("{device:?}: {broken}"))?;
+        self.asks.check()
     }
 
     fn decide(&mut self, decision: Decision) {
@@ -331,10 +259,10 @@ impl World {
     /// Facts about a device changed: reports if its accounts broke or recovered, and serves the
     /// asks that fit.
     fn facts_changed(&mut self, device: DeviceId) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        let unmanaged = books.unmanaged;
+        let unmanaged = books.unmanaged();
         match books.facts_changed() {
             Some(Bytes::ZERO) => self.notice(Notice::Balanced { device }),
             Some(by) => self.notice(Notice::Overdrawn {
@@ -357,10 +285,8 @@ impl World {
 
     /// The devices a tenant has a quota on.
     fn devices_of(&self, container: ContainerId) -> Vec<DeviceId> {
-        let quotas = self
-            .containers
-            .get(&container)
-            .map(|known| &known.spec.quotas);
+        let known = self.tenants.get(container);
+        let quotas = known.map(|known| &known.spec().quotas);
         quotas
             .into_iter()
             .flatten()
@@ -368,12 +294,18 @@ impl World {
             .collect()
     }
 
+    /// Whether clients of a previous daemon may still present what they hold.
+    fn is_recovering(&self) -> bool {
+        self.recovering
+    }
+
     fn recovered(&mut self) {
         self.recovering = false;
-        for container in self.containers.keys().copied().collect::<Vec<_>>() {
+        let all = self.tenants.all().map(|(container, _)| container);
+        for container in all.collect::<Vec<_>>() {
             self.check_end(container);
         }
-        for device in self.devices.keys().copied().collect::<Vec<_>>() {
+        for device in self.ledger.devices() {
             self.settle(device);
         }
         self.admit_waiting();

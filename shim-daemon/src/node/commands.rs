@@ -54,7 +54,7 @@ impl Node {
             Ok(Some(reply)) => reply,
             Err(error) => ControlReply::Error(error),
         };
-        self.effects.push_back(Effect::Command {
+        self.effect(Effect::Command {
             to: from,
             id,
             reply,
@@ -178,13 +178,13 @@ impl Node {
         let pending = std::mem::take(&mut known.pending);
         let registration = known.registration.clone();
         let name = registration.name.clone();
-        self.effects.push_back(Effect::Listen {
+        self.effect(Effect::Listen {
             container,
             registration,
         });
         for (to, id) in pending {
             let reply = created(name.clone());
-            self.effects.push_back(Effect::Command { to, id, reply });
+            self.effect(Effect::Command { to, id, reply });
         }
         self.show_standing(container);
         self.event("admitted", Some(container), None, "may run".to_owned());
@@ -228,7 +228,7 @@ impl Node {
 
     /// Ends a tenant without keepers and without processes.
     pub(super) fn end_if_unused(&mut self, now: Nanos, container: ContainerId) {
-        let unused = |known: &Container| known.owners.is_empty() && known.members.is_empty();
+        let unused = |known: &Container| known.owners.is_empty() && !known.has_members();
         if !self.containers.get(&container).is_some_and(unused) {
             return;
         }
@@ -242,7 +242,7 @@ impl Node {
         self.remove_fences(container);
         if let Some(known) = self.containers.remove(&container) {
             let name = known.registration.name;
-            self.effects.push_back(Effect::Unlisten { container, name });
+            self.effect(Effect::Unlisten { container, name });
             self.let_go();
         }
     }
@@ -300,7 +300,7 @@ impl Node {
         };
         known.hold_to(&self.lowered(container, &columns, &before));
         let registration = known.registration.clone();
-        self.effects.push_back(Effect::Listen {
+        self.effect(Effect::Listen {
             container,
             registration,
         });
@@ -339,12 +339,12 @@ impl Node {
     pub(super) fn columns(&self, uuids: &[[u8; 16]]) -> Result<Vec<DeviceId>, WireError> {
         let id = |at: usize| DeviceId(at as u64);
         if uuids.is_empty() {
-            let there = (0..self.devices.len()).filter(|at| !self.lost.contains(at));
+            let there = (0..self.devices.len()).filter(|at| !self.looks.is_lost(*at));
             return Ok(there.map(id).collect());
         }
         let find = |uuid: &[u8; 16]| {
             let at = self.devices.iter().position(|device| device.uuid == *uuid);
-            if at.is_some_and(|at| self.lost.contains(&at)) {
+            if at.is_some_and(|at| self.looks.is_lost(at)) {
                 let text = format!(
                     "device {} is lost: it does not answer any more; use another, or restart the daemon once it is back",
                     gpushare_protocol::uuid::Uuid(*uuid)

@@ -65,8 +65,8 @@ pub(super) struct Container {
     pub(super) usage: UsagePage,
     pub(super) control: ControlPages,
     /// The process of each taken row of the usage page.
-    pub(super) slots: BTreeMap<usize, ProcessId>,
-    pub(super) members: BTreeSet<ProcessId>,
+    slots: BTreeMap<usize, ProcessId>,
+    members: BTreeSet<ProcessId>,
     /// Connections of commands that keep it.
     pub(super) owners: BTreeSet<ConnId>,
     /// Create requests that wait for its admission.
@@ -202,6 +202,36 @@ impl Container {
         dead
     }
 
+    /// A row of the page is this process's, which is one of the container's.
+    pub(super) fn seat(&mut self, slot: usize, process: ProcessId) {
+        self.slots.insert(slot, process);
+        self.members.insert(process);
+    }
+
+    /// A process is over: its row is emptied.
+    pub(super) fn unseat(&mut self, slot: usize, process: ProcessId) {
+        self.clear(slot);
+        self.members.remove(&process);
+    }
+
+    /// Whose a row of the page is.
+    pub(super) fn seated(&self, slot: usize) -> Option<ProcessId> {
+        self.slots.get(&slot).copied()
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = ProcessId> {
+        self.members.iter().copied()
+    }
+
+    /// Its processes from this on, in their order.
+    pub(super) fn members_from(&self, first: ProcessId) -> impl Iterator<Item = ProcessId> {
+        self.members.range(first..).copied()
+    }
+
+    pub(super) fn has_members(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Records the owner of a row in the page, in a form that the next daemon can check. Only this
     /// tenant could gain by a lie, and it would gain a free row.
     pub(super) fn occupy(&self, slot: usize, own_pid: u32, pid: u32) {
@@ -312,7 +342,7 @@ impl Container {
     }
 
     /// Empties the slot of a process that is gone.
-    pub(super) fn clear(&mut self, slot: usize) {
+    fn clear(&mut self, slot: usize) {
         let page = self.usage.view();
         for column in 0..self.columns.len() {
             if let Some(line) = page.line(slot, column) {

@@ -85,7 +85,7 @@ impl Node {
     }
 
     fn answer(&mut self, ask: AskKey, answer: Answer) {
-        let Some((to, id)) = self.asks.remove(&ask) else {
+        let Some((to, id)) = self.asks.take(ask) else {
             return;
         };
         let reply = match answer {
@@ -109,19 +109,18 @@ impl Node {
         };
         let owners: Vec<_> = known.owners.iter().copied().collect();
         for process in known
-            .members
-            .iter()
+            .members()
             .filter_map(|member| self.processes.get(member))
         {
             // A process that has already exited needs no signal.
-            let _ = crate::peer::signal(&process.peer.pidfd, posix);
+            let _ = crate::peer::signal(&process.peer().pidfd, posix);
         }
         for to in owners {
             let reply = ControlReply::End {
                 signal: posix as i32,
                 why: text.clone(),
             };
-            self.effects.push_back(Effect::Command { to, id: 0, reply });
+            self.effect(Effect::Command { to, id: 0, reply });
         }
     }
 
@@ -195,7 +194,7 @@ impl Node {
         }
         for (to, id) in pending {
             let reply = ControlReply::Error(WireError::new(ErrorCode::BadLimits, error));
-            self.effects.push_back(Effect::Command { to, id, reply });
+            self.effect(Effect::Command { to, id, reply });
         }
     }
 
@@ -209,7 +208,7 @@ impl Node {
             Notice::Waiting {
                 ask, device, short, ..
             } => {
-                let container = self.processes.get(&ask.0).map(|process| process.container);
+                let container = self.processes.get(ask.0).map(|process| process.container());
                 let text = format!("an allocation waits: {} are missing", short.human());
                 ("waiting", container, Some(*device), text)
             }
@@ -245,10 +244,7 @@ impl Node {
                 device,
                 bytes,
             } => {
-                let pid = self
-                    .processes
-                    .get(process)
-                    .map_or(0, |known| known.peer.pid);
+                let pid = self.processes.get(*process).map_or(0, |known| known.pid());
                 let text = format!(
                     "the device never showed process {pid}: {} reserved for its context are released",
                     bytes.human()
@@ -311,7 +307,7 @@ impl Node {
 
     /// Describes, with numbers, what a tenant waits for before its admission.
     fn waits_for(&self, container: ContainerId) -> String {
-        if self.recovering {
+        if self.is_recovering() {
             return "waits until programs of the previous daemon have reported their memory"
                 .to_owned();
         }
@@ -373,7 +369,7 @@ impl Node {
             let reply = ControlReply::EndsSoon {
                 why: why.to_owned(),
             };
-            self.effects.push_back(Effect::Command { to, id: 0, reply });
+            self.effect(Effect::Command { to, id: 0, reply });
         }
     }
 
@@ -386,7 +382,7 @@ impl Node {
             let reply = ControlReply::Queued {
                 why: why.to_owned(),
             };
-            self.effects.push_back(Effect::Command { to, id, reply });
+            self.effect(Effect::Command { to, id, reply });
         }
     }
 }

@@ -23,6 +23,15 @@ pub(super) struct Events {
     followers: Vec<(ConnId, u32)>,
 }
 
+impl Events {
+    /// As many of the last ones, oldest first, as there are.
+    fn last(&self, many: u32) -> Vec<Arc<EventRow>> {
+        let many = usize::try_from(many).unwrap_or(KEPT);
+        let skipped = self.past.len().saturating_sub(many);
+        self.past.iter().skip(skipped).cloned().collect()
+    }
+}
+
 impl Node {
     #[expect(
         clippy::disallowed_methods,
@@ -54,7 +63,7 @@ impl Node {
         });
         if !self.events.followers.is_empty() {
             let (to, row) = (self.events.followers.clone(), Arc::clone(&row));
-            self.effects.push_back(Effect::Event { to, row });
+            self.effect(Effect::Event { to, row });
         }
         self.events.past.push_back(row);
         if self.events.past.len() > KEPT {
@@ -63,12 +72,9 @@ impl Node {
     }
 
     pub(super) fn follow(&mut self, to: ConnId, id: u32, past: u32) {
-        let past = usize::try_from(past)
-            .unwrap_or(KEPT)
-            .min(self.events.past.len());
-        for row in self.events.past.iter().skip(self.events.past.len() - past) {
-            let (to, row) = (vec![(to, id)], Arc::clone(row));
-            self.effects.push_back(Effect::Event { to, row });
+        for row in self.events.last(past) {
+            let to = vec![(to, id)];
+            self.effect(Effect::Event { to, row });
         }
         // A connection gets each event once.
         self.unfollow(to);

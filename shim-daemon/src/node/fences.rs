@@ -129,7 +129,7 @@ impl Node {
     pub fn write_down(&mut self, container: ContainerId) {
         if let Some(known) = self.containers.get(&container) {
             let registration = known.registration.clone();
-            self.effects.push_back(Effect::Listen {
+            self.effect(Effect::Listen {
                 container,
                 registration,
             });
@@ -269,7 +269,7 @@ impl Node {
             return;
         };
         let path = mount.join(key.group.trim_start_matches('/'));
-        self.effects.push_back(Effect::Fence { key, path, order });
+        self.effect(Effect::Fence { key, path, order });
     }
 
     /// What became of an [`Effect::Fence`].

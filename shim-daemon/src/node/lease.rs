@@ -14,6 +14,7 @@ use gpushare_core::{
 use gpushare_protocol::page::lease::{LeaseState, LeaseWord, NO_DEADLINE, Turn};
 use gpushare_protocol::page::pending::PendingWord;
 use gpushare_protocol::wire::Request;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::Node;
@@ -32,12 +33,12 @@ const IDLE_AFTER_SHARED: Nanos = Nanos::millis(20);
 /// short, so all epochs are above those of the previous daemon, and a report about an old turn is
 /// never taken for one about a current turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Epochs {
+struct Epochs {
     first: u64,
 }
 
 impl Epochs {
-    pub(super) fn since(now: Nanos) -> Self {
+    fn since(now: Nanos) -> Self {
         Self {
             first: now.0 / 1_000,
         }
@@ -49,6 +50,25 @@ impl Epochs {
 
     fn told(self, shown: u64) -> Option<u64> {
         shown.checked_sub(self.first)
+    }
+}
+
+/// How turns are dealt and told.
+#[derive(Debug)]
+pub(super) struct Leases {
+    policy: LeasePolicy,
+    epochs: Epochs,
+    /// Tenants whose leases changed and whose gates are not woken yet, in this order.
+    to_wake: VecDeque<ContainerId>,
+}
+
+impl Leases {
+    pub(super) fn new(policy: LeasePolicy, now: Nanos) -> Self {
+        Self {
+            policy,
+            epochs: Epochs::since(now),
+            to_wake: VecDeque::new(),
+        }
     }
 }
 
@@ -89,7 +109,7 @@ impl Node {
         let column = usize::from(column);
         let device = *known.columns.get(column)?;
         let page = known.control.view().devices.get(column)?;
-        let epoch = self.epochs.told(shown)?;
+        let epoch = self.leases.epochs.told(shown)?;
         (shown <= page.turn().word.epoch()).then_some((device, epoch))
     }
 
@@ -102,7 +122,7 @@ impl Node {
             .column(device)
             .and_then(|column| known.control.view().devices.get(column));
         let Some(page) = page else { return };
-        let epoch = self.epochs.shown(lease.epoch);
+        let epoch = self.leases.epochs.shown(lease.epoch);
         let turn = Turn {
             // What holds whosever turn it is.
             deadline: NO_DEADLINE,
@@ -146,9 +166,9 @@ impl Node {
             return;
         }
         if lease.kind == LeaseKind::Closed {
-            self.to_wake.push_back(container);
+            self.leases.to_wake.push_back(container);
         } else {
-            self.to_wake.push_front(container);
+            self.leases.to_wake.push_front(container);
         }
     }
 
@@ -165,10 +185,10 @@ impl Node {
 
     /// The work of a process on a device, according to its page.
     fn work_of(&self, process: ProcessId, device: DeviceId) -> Option<Work> {
-        let known = self.processes.get(&process)?;
-        let container = self.containers.get(&known.container)?;
+        let known = self.processes.get(process)?;
+        let container = self.containers.get(&known.container())?;
         let column = container.column(device)?;
-        let line = container.usage.view().line(known.slot, column)?;
+        let line = container.usage.view().line(known.slot(), column)?;
         let pending = PendingWord::from_bits(line.pending.load(Ordering::Acquire));
         Some(Work {
             service: line.service.load(Ordering::Relaxed),
@@ -181,7 +201,7 @@ impl Node {
     /// Wakes the gates whose leases changed. Tenants that may start are woken first, because the
     /// device is idle until they run. Tenants that must stop know their deadline.
     pub(super) fn wake_gates(&mut self) {
-        for container in std::mem::take(&mut self.to_wake) {
+        for container in std::mem::take(&mut self.leases.to_wake) {
             if let Some(known) = self.containers.get(&container) {
                 known.control.announce();
             }
@@ -190,7 +210,7 @@ impl Node {
 
     /// Deals turns by another policy from now on.
     pub(super) fn deal(&mut self, now: Nanos, policy: LeasePolicy) {
-        self.lease = policy;
+        self.leases.policy = policy;
         for known in self.containers.values() {
             self.show_terms(known);
         }
@@ -215,7 +235,7 @@ impl Node {
         for (page, compute) in pages.zip(&known.compute) {
             page.publish(&Turn {
                 cap: compute.cap().map_or(0, |cap| u32::from(cap.get())),
-                quantum: self.lease.quantum.0,
+                quantum: self.leases.policy.quantum.0,
                 idle_after: IDLE_AFTER.0,
                 ..page.turn()
             });

@@ -112,13 +112,13 @@ impl Node {
             }
             let begun = (id.0, column) == (from.container, usize_of(from.device));
             let first = ProcessId(if begun { from.process } else { 0 });
-            for member in known.members.range(first..) {
+            for member in known.members_from(first) {
                 if !room.take(PROCESS) {
                     rows.push(row);
                     return (rows, Some(cursor(id, column, member.0)));
                 }
                 let shown: Option<ProcessRow> =
-                    self.process_row(now, known, &view, (*member, column));
+                    self.process_row(now, known, &view, (member, column));
                 row.processes.extend(shown);
             }
             rows.push(row);

@@ -3,6 +3,7 @@
 //! Every method takes the time and returns nothing. Messages to send and processes or devices to
 //! watch are collected as [`Effect`]s. This module touches no socket, so all of it runs in a test.
 
+mod asks;
 mod commands;
 mod container;
 mod decisions;
@@ -12,8 +13,10 @@ mod guarding;
 mod joining;
 mod lease;
 mod listing;
+mod looks;
 mod mps;
 mod pids;
+mod processes;
 mod reaped;
 mod registrations;
 mod requests;
@@ -26,24 +29,26 @@ mod users;
 mod vacated;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use gpushare_core::{
-    AskKey, ContainerId, CostClass, DeviceId, DeviceSpec, Event, LeasePolicy, Nanos, Policy,
-    ProcessId, World,
+    ContainerId, CostClass, DeviceId, DeviceSpec, Event, Nanos, Policy, ProcessId, World,
 };
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{ControlReply, EventRow, Reply};
 
+use asks::Asks;
 use container::Container;
 pub use container::Registration;
 use events::Events;
 use fences::Fences;
 pub use fences::{FenceKey, Remembered};
+use looks::Looks;
 pub use pids::in_first_namespace;
+use processes::Processes;
 pub use reaped::Reaped;
 pub use requests::Client;
 pub use unmanaged::Unmanaged;
@@ -51,7 +56,6 @@ use users::Users;
 
 use crate::devices::{Device, Order};
 use crate::guard::{Among, Guard};
-use crate::peer::Peer;
 
 /// A connection, by a number never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,22 +134,6 @@ pub enum Effect {
     },
 }
 
-/// A connected process.
-#[derive(Debug)]
-struct Process {
-    container: ContainerId,
-    slot: usize,
-    peer: Peer,
-    /// Where its replies go; `None` once its connection has ended.
-    connection: Option<ConnId>,
-    /// Whether it says when a context is made.
-    tells: bool,
-    /// Whether it is an MPS client.
-    mps: bool,
-    /// Columns on which it was let make a context and has not said that it is made, and since when.
-    opening: BTreeMap<usize, Nanos>,
-}
-
 /// The node's settings beside the brain's.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -203,15 +191,11 @@ pub struct Node {
     instance: u64,
     devices: Vec<Device>,
     containers: BTreeMap<ContainerId, Container>,
-    processes: BTreeMap<ProcessId, Process>,
-    /// Dead processes that the driver may still list, by pid.
-    graves: BTreeMap<u32, ProcessId>,
-    /// Where the answer to an ask goes.
-    asks: BTreeMap<AskKey, (ConnId, u32)>,
-    /// Charges of a device's processes when a look at it began.
-    looking: BTreeMap<usize, samples::Began>,
+    processes: Processes,
+    asks: Asks,
+    looks: Looks,
     /// How many wait on each device, as the control pages show it.
-    shown_waiters: Vec<u32>,
+    shown_waiters: samples::Waiters,
     events: Events,
     effects: VecDeque<Effect>,
     ids: u64,
@@ -221,15 +205,9 @@ pub struct Node {
     recovering: bool,
     defaults: Vec<(String, String)>,
     maxima: Vec<(String, String)>,
-    /// Indices of devices that are gone for good.
-    lost: BTreeSet<usize>,
     watch: strangers::Watch,
     guard: Option<Guard>,
-    /// How turns on devices are dealt.
-    lease: LeasePolicy,
-    epochs: lease::Epochs,
-    /// Tenants whose leases changed and whose gates are not woken yet, in this order.
-    to_wake: VecDeque<ContainerId>,
+    leases: lease::Leases,
     pids: pids::Pids,
     fences: Fences,
     users: Users,
@@ -272,13 +250,12 @@ impl Node {
         let mut node = Self {
             world,
             instance,
-            shown_waiters: vec![0; devices.len()],
+            shown_waiters: samples::Waiters::default(),
             devices,
             containers: BTreeMap::new(),
-            processes: BTreeMap::new(),
-            graves: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            looking: BTreeMap::new(),
+            processes: Processes::default(),
+            asks: Asks::default(),
+            looks: Looks::default(),
             events: Events::default(),
             effects: VecDeque::new(),
             ids: 0,
@@ -286,12 +263,9 @@ impl Node {
             recovering,
             defaults: settings.defaults.clone(),
             maxima: settings.maxima.clone(),
-            lost: BTreeSet::new(),
             guard: settings.guard.map(Guard::new),
             watch: strangers::Watch::new(settings.unmanaged, settings.policy.term_grace),
-            lease: settings.policy.lease,
-            epochs: lease::Epochs::since(now),
-            to_wake: VecDeque::new(),
+            leases: lease::Leases::new(settings.policy.lease, now),
             pids: pids::Pids::new(settings.own_pids),
             fences: Fences::new(settings.fences.clone()),
             users: Users::default(),
@@ -332,6 +306,20 @@ impl Node {
         self.defaults.clone_from(&settings.defaults);
         self.maxima.clone_from(&settings.maxima);
         self.deal(now, settings.policy.lease);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// Whether processes of the previous daemon may still present their memory.
+    fn is_recovering(&self) -> bool {
+        self.recovering
+    }
+
+    /// They may no longer.
+    fn end_recovery(&mut self) {
+        self.recovering = false;
     }
 
     fn happened(&mut self, now: Nanos, event: Event) {

@@ -6,6 +6,7 @@ use gpushare_protocol::wire::{ErrorCode, WireError};
 
 use super::Node;
 use super::container::Container;
+use super::processes::Process;
 
 /// How the variables begin that say a part of a device's time.
 const PARTS: &str = "GPUSHARE_SM_";
@@ -13,15 +14,18 @@ const PARTS: &str = "GPUSHARE_SM_";
 impl Node {
     /// A registered process says that it is an MPS client.
     pub fn is_mps_client(&mut self, process: ProcessId) {
-        if let Some(known) = self.processes.get_mut(&process) {
-            known.mps = true;
+        if let Some(known) = self.processes.get_mut(process) {
+            known.set_mps_client();
         }
     }
 
     /// Whether any of its processes is one.
     pub(super) fn has_mps_clients(&self, container: &Container) -> bool {
-        let mut members = container.members.iter();
-        members.any(|member| self.processes.get(member).is_some_and(|known| known.mps))
+        let mut members = container.members();
+        members.any(|member| {
+            let known = self.processes.get(member);
+            known.is_some_and(Process::is_mps_client)
+        })
     }
 
     /// Refuses a change without effect.

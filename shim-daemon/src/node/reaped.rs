@@ -46,11 +46,7 @@ fn is_taken(pid: u32) -> bool {
 impl Node {
     /// Stores the dead processes of all tenants whose set changed.
     pub(super) fn write_down_dead(&mut self) {
-        let pids: BTreeMap<ProcessId, u32> = self
-            .graves
-            .iter()
-            .map(|(pid, process)| (*process, *pid))
-            .collect();
+        let pids: BTreeMap<ProcessId, u32> = self.processes.dead().collect();
         let mut reaped: BTreeMap<ContainerId, Vec<Reaped>> = BTreeMap::new();
         for dead in self.world.dead() {
             let device = index(dead.device).and_then(|at| self.devices.get(at));
@@ -127,17 +123,9 @@ impl Node {
         if pid == 0 || is_taken(pid) {
             return;
         }
-        let process = match self.graves.get(&pid) {
-            Some(process) => *process,
-            None => {
-                let process = ProcessId(self.fresh_id());
-                self.graves.insert(pid, process);
-                process
-            }
-        };
-        // Until this device has been looked at, a look at another must not forget it.
-        let looked = self.looking.entry(device).or_default();
-        looked.shown.insert(process, bytes);
+        let fresh = ProcessId(self.fresh_id());
+        let process = self.processes.grave(pid, fresh);
+        self.looks.remember(device, process, bytes);
         let event = Event::Remembered {
             process,
             container,

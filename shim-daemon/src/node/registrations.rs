@@ -4,8 +4,9 @@ use gpushare_core::{ContainerId, Event, Nanos, ProcessId};
 use gpushare_protocol::units::Bytes;
 use gpushare_protocol::wire::{Ask, Request};
 
+use super::processes::Process;
 use super::{Effect, Node};
-use crate::peer::{Peer, is_dead};
+use crate::peer::Peer;
 
 /// How long a process may take to report a context as made. After that, the memory that the device
 /// shows for it counts anyway.
@@ -21,23 +22,23 @@ impl Node {
             return;
         }
         let known = self.processes.iter();
-        let known = known.filter(|(_, known)| known.peer.pid == peer.pid);
-        let before: Vec<ProcessId> = known.map(|(process, _)| *process).collect();
+        let known = known.filter(|(_, known)| known.peer().pid == peer.pid);
+        let before: Vec<ProcessId> = known.map(|(process, _)| process).collect();
         for process in before {
-            let lives = |known: &super::Process| matches!(is_dead(&known.peer.pidfd), Ok(false));
-            if !self.processes.get(&process).is_some_and(lives) {
+            let lives = |known: &Process| known.is_dead() == Some(false);
+            if !self.processes.get(process).is_some_and(lives) {
                 // Its pid is another's by now.
                 self.process_ended(now, process);
                 continue;
             }
             self.cancel_all(now, process, None);
-            let Some(known) = self.processes.remove(&process) else {
+            let Some(known) = self.processes.remove(process) else {
                 continue;
             };
             let charged = self.charged_by(&known);
             self.happened(now, Event::ProcessReplaced { process, charged });
             self.leave(now, process, &known);
-            self.effects.push_back(Effect::Unwatch { process });
+            self.effect(Effect::Unwatch { process });
         }
     }
 
@@ -53,12 +54,12 @@ impl Node {
         if account.is_none_or(|account| level <= account.quota.limit) {
             return *wanted;
         }
-        let members = known.into_iter().flat_map(|known| &known.members);
+        let members = known.into_iter().flat_map(|known| known.members());
         let dead = members.filter(|member| {
-            let known = self.processes.get(member);
-            known.is_some_and(|known| matches!(is_dead(&known.peer.pidfd), Ok(true)))
+            let known = self.processes.get(*member);
+            known.is_some_and(|known| known.is_dead() == Some(true))
         });
-        for process in dead.copied().collect::<Vec<_>>() {
+        for process in dead.collect::<Vec<_>>() {
             self.process_ended(now, process);
         }
         let held = self
@@ -74,16 +75,16 @@ impl Node {
     /// A process may now make a context. From now on the device may show memory of a half-made
     /// context.
     pub(super) fn is_opening(&mut self, now: Nanos, process: ProcessId, column: usize) {
-        if let Some(known) = self.processes.get_mut(&process).filter(|known| known.tells) {
-            known.opening.entry(column).or_insert(now);
+        if let Some(known) = self.processes.get_mut(process) {
+            known.opens(column, now);
         }
     }
 
     /// Whether the memory that the device shows for a process may belong to a half-made context.
     pub(super) fn is_half_made(&self, now: Nanos, process: ProcessId, column: usize) -> bool {
-        let known = self.processes.get(&process);
-        let since = known.and_then(|known| known.opening.get(&column));
-        since.is_some_and(|since| now - *since < OPENING)
+        let known = self.processes.get(process);
+        let since = known.and_then(|known| known.opening_since(column));
+        since.is_some_and(|since| now - since < OPENING)
     }
 
     /// A process's word that its context is made, if it is that. False for any other request.
@@ -100,10 +101,10 @@ impl Node {
         let column = usize::from(column);
         let known = self.containers.get(&container);
         let device = known.and_then(|known| known.columns.get(column).copied());
-        let opening = self.processes.get_mut(&process);
+        let opening = self.processes.get_mut(process);
         // Said once for each that was let be made: it costs a look at the device.
-        let opening = opening.and_then(|known| known.opening.remove(&column));
-        if let (Some(device), Some(_)) = (device, opening) {
+        let opened = opening.is_some_and(|known| known.opened(column));
+        if let Some(device) = device.filter(|_| opened) {
             self.happened(now, Event::ContextMade { process, device });
         }
         true

@@ -9,8 +9,9 @@ use gpushare_protocol::wire::{
     Ask, ErrorCode, Refusal, Register, Registered, Reply, Request, WireError,
 };
 
-use super::{ConnId, Effect, Node, Process};
-use crate::peer::{Peer, is_dead};
+use super::processes::Process;
+use super::{ConnId, Effect, Node};
+use crate::peer::Peer;
 
 /// A process that has joined: its id, its reply, and its pages.
 type Joined = (ProcessId, Registered, Vec<OwnedFd>);
@@ -47,7 +48,7 @@ impl Node {
                 None
             }
             Ok((process, registered, descriptors)) => {
-                self.effects.push_back(Effect::Client {
+                self.effect(Effect::Client {
                     to: client.connection,
                     id,
                     reply: Reply::Registered(registered),
@@ -76,7 +77,7 @@ impl Node {
         {
             return known;
         }
-        if presented.is_none() && self.recovering {
+        if presented.is_none() && self.is_recovering() {
             // Until then it is not known which rows of which page are taken.
             let text = "processes of the previous daemon are being counted; try again in a moment";
             return Err(WireError::retry(ErrorCode::Full, text));
@@ -104,30 +105,19 @@ impl Node {
             .pidfd
             .try_clone()
             .map_err(|error| no_descriptor(&error))?;
-        container.slots.insert(slot, process);
-        container.members.insert(process);
+        container.seat(slot, process);
         container.occupy(slot, register.pid, peer.pid.unsigned_abs());
         let registered = Registered {
             container: container.registration.name.clone(),
             slot: u16::try_from(slot).unwrap_or(u16::MAX),
             columns,
         };
-        self.graves.remove(&peer.pid.unsigned_abs());
         let cgroup = peer.cgroup.clone();
         self.away.joined(process, peer.pid);
-        self.processes.insert(
-            process,
-            Process {
-                container: client.container,
-                slot,
-                peer,
-                connection: Some(client.connection),
-                tells: client.tells,
-                mps: false,
-                opening: std::collections::BTreeMap::new(),
-            },
-        );
-        self.effects.push_back(Effect::Watch { process, pidfd });
+        let place = (client.container, slot);
+        let known = Process::new(place, peer, client.connection, client.tells);
+        self.processes.add(process, known);
+        self.effect(Effect::Watch { process, pidfd });
         self.happened(
             now,
             Event::ProcessStarted {
@@ -157,14 +147,14 @@ impl Node {
         let columns = self.uuids(client.container);
         let container = self.containers.get(&client.container)?;
         let slot = slot?;
-        let process = *container.slots.get(&usize::from(slot))?;
-        let known = self.processes.get_mut(&process)?;
+        let process = container.seated(usize::from(slot))?;
+        let known = self.processes.get_mut(process)?;
         // The pid cannot have been given to another process while this one's pidfd is not dead.
-        let same = known.peer.pid == peer.pid && matches!(is_dead(&known.peer.pidfd), Ok(false));
+        let same = known.peer().pid == peer.pid && known.is_dead() == Some(false);
         if !same || !container.usage.is(page) {
             return None;
         }
-        known.connection = Some(client.connection);
+        known.reconnected(client.connection);
         self.away.came(process);
         self.happened(
             now,
@@ -202,7 +192,7 @@ impl Node {
             let error = WireError::new(ErrorCode::OutOfOrder, "register first");
             return self.fail(client.connection, id, error);
         };
-        if !self.processes.contains_key(&process) {
+        if self.processes.get(process).is_none() {
             let text = "this process has registered anew, over another connection";
             return self.fail(
                 client.connection,
@@ -251,7 +241,7 @@ impl Node {
             }
             Request::Cancel { ask } => {
                 let key = (process, AskId(u64::from(*ask)));
-                if let Some((to, asked)) = self.asks.remove(&key) {
+                if let Some((to, asked)) = self.asks.take(key) {
                     self.reply(to, asked, Reply::Refused(Refusal::Cancelled));
                 }
                 self.happened(
@@ -306,11 +296,7 @@ impl Node {
             );
         };
         let ask = AskId(u64::from(id));
-        if self
-            .asks
-            .insert((process, ask), (client.connection, id))
-            .is_some()
-        {
+        if !self.asks.add((process, ask), client.connection, id) {
             let error = WireError::new(ErrorCode::OutOfOrder, "a request of that number is open");
             return self.fail(client.connection, id, error);
         }
@@ -368,10 +354,9 @@ impl Node {
         let Some(process) = client.process else {
             return;
         };
-        if let Some(known) = self.processes.get_mut(&process)
-            && known.connection == Some(client.connection)
+        if let Some(known) = self.processes.get_mut(process)
+            && known.disconnected(client.connection)
         {
-            known.connection = None;
             let away = true;
             self.happened(now, Event::Away { process, away });
             self.cancel_all(now, process, Some(client.connection));
@@ -383,16 +368,8 @@ impl Node {
 
     /// Cancels a process's open asks, or those that came over one connection.
     pub(super) fn cancel_all(&mut self, now: Nanos, process: ProcessId, over: Option<ConnId>) {
-        let open: Vec<_> = self
-            .asks
-            .iter()
-            .filter(|((asker, _), (to, _))| {
-                *asker == process && over.is_none_or(|over| *to == over)
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for key in open {
-            self.asks.remove(&key);
+        for key in self.asks.of(process, over) {
+            self.asks.take(key);
             self.happened(
                 now,
                 Event::Cancel {
@@ -405,13 +382,12 @@ impl Node {
 
     /// A process ended, by its pidfd.
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) {
-        let Some(known) = self.processes.remove(&process) else {
+        let Some(known) = self.processes.bury(process) else {
             return;
         };
-        self.asks.retain(|(asker, _), _| *asker != process);
+        self.asks.forget(process);
         self.away.ended(process);
         let charged = self.charged_by(&known);
-        self.graves.insert(known.peer.pid.unsigned_abs(), process);
         self.happened(now, Event::ProcessGone { process, charged });
         self.leave(now, process, &known);
     }
@@ -419,10 +395,10 @@ impl Node {
     /// The charges in a process's row, device by device.
     pub(super) fn charged_by(&self, known: &Process) -> Vec<(gpushare_core::DeviceId, Bytes)> {
         let mut charged = Vec::new();
-        if let Some(container) = self.containers.get(&known.container) {
+        if let Some(container) = self.containers.get(&known.container()) {
             let page = container.usage.view();
             for (column, device) in container.columns.iter().enumerate() {
-                if let Some(line) = page.line(known.slot, column) {
+                if let Some(line) = page.line(known.slot(), column) {
                     let units = u64::from(line.word.load().charged);
                     charged.push((*device, Bytes(units * gpushare_protocol::page::UNIT)));
                 }
@@ -433,11 +409,10 @@ impl Node {
 
     /// Frees the row of a process that is over.
     pub(super) fn leave(&mut self, now: Nanos, process: ProcessId, known: &Process) {
-        if let Some(container) = self.containers.get_mut(&known.container) {
-            container.clear(known.slot);
-            container.members.remove(&process);
+        if let Some(container) = self.containers.get_mut(&known.container()) {
+            container.unseat(known.slot(), process);
         }
-        self.end_if_unused(now, known.container);
+        self.end_if_unused(now, known.container());
     }
 
     fn uuids(&self, container: ContainerId) -> Vec<[u8; 16]> {
@@ -449,7 +424,7 @@ impl Node {
     }
 
     pub(super) fn reply(&mut self, to: ConnId, id: u32, reply: Reply) {
-        self.effects.push_back(Effect::Client {
+        self.effect(Effect::Client {
             to,
             id,
             reply,

@@ -47,7 +47,7 @@ impl Node {
     /// The recovery time for processes of the previous daemon has ended: new processes may
     /// register.
     pub fn recovered(&mut self, now: Nanos) {
-        self.recovering = false;
+        self.end_recovery();
         for container in self.containers.keys().copied().collect::<Vec<_>>() {
             self.clear_unclaimed(now, container);
         }
@@ -96,12 +96,12 @@ impl Node {
         }
         let slot = slot
             .map(usize::from)
-            .filter(|slot| *slot < MAX_SLOTS && !known.slots.contains_key(slot));
+            .filter(|slot| *slot < MAX_SLOTS && known.seated(*slot).is_none());
         let slot = slot.ok_or_else(|| refuse("the slot is not the presenter's to claim"))?;
         if known.usage.is(&presented) {
             return Ok(slot);
         }
-        if !known.members.is_empty() {
+        if known.has_members() {
             return Err(refuse("the container's processes share another page"));
         }
         let page = UsagePage::adopt(presented).map_err(|error| refuse(&error.to_string()))?;
@@ -112,15 +112,15 @@ impl Node {
 
     /// Tells the brain the holdings of a process of the previous daemon.
     pub(super) fn present(&mut self, now: Nanos, process: ProcessId) {
-        let Some(known) = self.processes.get(&process) else {
+        let Some(known) = self.processes.get(process) else {
             return;
         };
-        let Some(container) = self.containers.get(&known.container) else {
+        let Some(container) = self.containers.get(&known.container()) else {
             return;
         };
         let mut held = Vec::new();
         for (column, device) in container.columns.iter().enumerate() {
-            if let Some(line) = container.usage.view().line(known.slot, column) {
+            if let Some(line) = container.usage.view().line(known.slot(), column) {
                 let word = line.word.load();
                 let unused = word == Split::default() && line.overhead.load(Ordering::Relaxed) == 0;
                 if unused {

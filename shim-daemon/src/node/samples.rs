@@ -8,27 +8,26 @@ use gpushare_protocol::page::UNIT;
 use gpushare_protocol::units::Bytes;
 
 use super::container::index;
+use super::processes::Process;
 use super::{Effect, Node};
 use crate::devices::{Look, LookError};
 
-/// The charges of processes when a look began, and the result of the last look.
+/// How many wait on each device, as the control pages show it.
 #[derive(Debug, Default)]
-pub(super) struct Began {
-    at: Nanos,
-    under_way: bool,
-    /// Another look was requested while one was under way, which may have begun too early to answer
-    /// it.
-    again: bool,
-    charged: BTreeMap<ProcessId, Bytes>,
-    /// The memory of each process in the last look.
-    pub(super) shown: BTreeMap<ProcessId, Bytes>,
+pub(super) struct Waiters(BTreeMap<DeviceId, u32>);
+
+impl Waiters {
+    /// So many wait there now. Whether that is to be shown.
+    fn change(&mut self, device: DeviceId, waiting: u32) -> bool {
+        self.0.insert(device, waiting).unwrap_or(0) != waiting
+    }
 }
 
 impl Node {
     /// Once a second: reads the pages, says that the daemon lives, looks at every device.
     pub fn tick(&mut self, now: Nanos) {
         for device in 0..self.devices.len() {
-            if !self.lost.contains(&device) {
+            if !self.looks.is_lost(device) {
                 self.look(device);
             }
         }
@@ -43,7 +42,7 @@ impl Node {
     }
 
     fn beat(&mut self, now: Nanos, container: ContainerId) {
-        if !self.recovering {
+        if !self.is_recovering() {
             self.clear_unclaimed(now, container);
         }
         let Some(known) = self.containers.get_mut(&container) else {
@@ -95,9 +94,9 @@ impl Node {
     /// Shows all tenants of a device whether an ask waits for its memory, if that changed since it
     /// was last shown.
     pub(super) fn show_waiters(&mut self) {
-        for (device, shown) in (0..).map(DeviceId).zip(&mut self.shown_waiters) {
+        for device in (0..self.devices.len() as u64).map(DeviceId) {
             let waiting = waiting(&self.world, device);
-            if std::mem::replace(shown, waiting) == waiting {
+            if !self.shown_waiters.change(device, waiting) {
                 continue;
             }
             for known in self.containers.values() {
@@ -113,14 +112,9 @@ impl Node {
     /// Begins a look, unless one is under way.
     pub(super) fn look(&mut self, device: usize) {
         let charged = self.charges_on(device);
-        let began = self.looking.entry(device).or_default();
-        if began.under_way {
-            began.again = true;
-            return;
+        if self.looks.begin(device, charged) {
+            self.effect(Effect::Look { device });
         }
-        began.under_way = true;
-        began.charged = charged;
-        self.effects.push_back(Effect::Look { device });
     }
 
     /// A look that began under [`Effect::Look`] has ended; `taken` is when.
@@ -133,12 +127,9 @@ impl Node {
     ) {
         let after = self.charges_on(device);
         let id = DeviceId(device as u64);
-        let Some(began) = self.looking.get_mut(&device) else {
+        let Some((before, again)) = self.looks.end(device) else {
             return;
         };
-        began.under_way = false;
-        began.at = taken;
-        let again = std::mem::take(&mut began.again);
         let look = match look {
             Ok(look) => look,
             Err(LookError::Lost) => return self.lose(now, device),
@@ -150,22 +141,16 @@ impl Node {
                 return;
             }
         };
-        let before = std::mem::take(&mut began.charged);
-        let by_pid: BTreeMap<u32, ProcessId> = self
-            .processes
-            .iter()
-            .map(|(process, known)| (known.peer.pid.unsigned_abs(), *process))
-            .chain(self.graves.iter().map(|(pid, process)| (*pid, *process)))
-            .collect();
+        let by_pid = self.processes.by_pid();
         let half_made: BTreeSet<ProcessId> = self
             .processes
             .iter()
             .filter(|(process, known)| {
-                let container = self.containers.get(&known.container);
+                let container = self.containers.get(&known.container());
                 let column = container.and_then(|container| container.column(id));
-                column.is_some_and(|column| self.is_half_made(taken, **process, column))
+                column.is_some_and(|column| self.is_half_made(taken, *process, column))
             })
-            .map(|(process, _)| *process)
+            .map(|(process, _)| process)
             .collect();
         let ours = |(pid, used): &(u32, Bytes)| {
             let process = *by_pid.get(pid)?;
@@ -192,9 +177,7 @@ impl Node {
                 .iter()
                 .map(|sample| (sample.process, sample.used))
                 .collect();
-            if let Some(began) = self.looking.get_mut(&device) {
-                began.shown = shown;
-            }
+            self.looks.show(device, shown);
             let pids: Vec<u32> = listed.into_iter().flatten().map(|(pid, _)| *pid).collect();
             self.forget_graves(device, &pids);
             let mut strangers = BTreeMap::new();
@@ -230,7 +213,7 @@ impl Node {
     /// The device is lost: fails the asks that wait for it, and sends no new ones there.
     fn lose(&mut self, now: Nanos, device: usize) {
         let id = DeviceId(device as u64);
-        if self.lost.insert(device) {
+        if self.looks.lose(device) {
             let text = "the device does not answer any more; restart the daemon once it is back";
             self.event("lost", None, Some(id), text.to_owned());
         }
@@ -239,12 +222,9 @@ impl Node {
 
     /// Dead processes that no device lists any more are forgotten.
     fn forget_graves(&mut self, device: usize, listed: &[u32]) {
-        let looking = &self.looking;
-        self.graves.retain(|pid, process| {
-            listed.contains(pid)
-                || looking
-                    .iter()
-                    .any(|(other, began)| *other != device && began.shown.contains_key(process))
+        let looks = &self.looks;
+        self.processes.keep_dead(|pid, process| {
+            listed.contains(&pid) || looks.show_elsewhere(device, process)
         });
     }
 
@@ -254,13 +234,12 @@ impl Node {
         if !self.devices.get(at)?.capabilities.process_memory || !self.pids.are_ours() {
             return None;
         }
-        let shown = &self.looking.get(&at)?.shown;
-        let members = &self.containers.get(&container)?.members;
+        let shown = self.looks.shown(at)?;
+        let members = self.containers.get(&container)?.members();
         Some(Bytes(
             members
-                .iter()
-                .filter(|member| !self.away.has_vacated(**member, at))
-                .filter_map(|member| shown.get(member))
+                .filter(|member| !self.away.has_vacated(*member, at))
+                .filter_map(|member| shown.get(&member))
                 .map(|used| used.0)
                 .sum(),
         ))
@@ -268,13 +247,13 @@ impl Node {
 
     fn charges_on(&self, device: usize) -> BTreeMap<ProcessId, Bytes> {
         let id = DeviceId(device as u64);
-        let charge = |(process, known): (&ProcessId, &super::Process)| {
-            let container = self.containers.get(&known.container)?;
+        let charge = |(process, known): (ProcessId, &Process)| {
+            let container = self.containers.get(&known.container())?;
             let line = container
                 .usage
                 .view()
-                .line(known.slot, container.column(id)?)?;
-            Some((*process, Bytes(u64::from(line.word.load().charged) * UNIT)))
+                .line(known.slot(), container.column(id)?)?;
+            Some((process, Bytes(u64::from(line.word.load().charged) * UNIT)))
         };
         self.processes.iter().filter_map(charge).collect()
     }

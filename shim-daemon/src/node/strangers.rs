@@ -47,7 +47,7 @@ impl Node {
         device: usize,
         listed: &BTreeMap<u32, Bytes>,
     ) {
-        if self.recovering {
+        if self.is_recovering() {
             // Any of them may be a program of the previous daemon that has not come back yet.
             return;
         }
@@ -92,8 +92,8 @@ impl Node {
         let home = &self.watch.home;
         let containers: BTreeSet<&str> = self
             .processes
-            .values()
-            .map(|process| process.peer.cgroup.as_str())
+            .iter()
+            .map(|(_, process)| process.peer().cgroup.as_str())
             .filter(|cgroup| *cgroup != "/" && cgroup != home)
             .collect();
         match spared(&known, std::process::id(), &containers, &self.watch.rules) {

@@ -142,14 +142,14 @@ impl Node {
     /// that listed processes.
     pub(super) fn mind_away(&mut self, now: Nanos, device: usize, taken: Option<Nanos>) {
         for process in self.away.in_doubt(device) {
-            let Some(pid) = self.processes.get(&process).map(|known| known.peer.pid) else {
+            let Some(pid) = self.processes.get(process).map(|known| known.peer().pid) else {
                 continue;
             };
             self.away.ask(now, process, pid);
             let Some(absence) = self.away.absent.get(&process) else {
                 continue;
             };
-            let shown = self.looking.get(&device).map(|began| &began.shown);
+            let shown = self.looks.shown(device);
             let is_listed = shown.is_some_and(|shown| shown.contains_key(&process));
             let listed = taken.map(|taken| (taken, is_listed));
             if vacates(absence.since, absence.another, listed) {
@@ -163,10 +163,10 @@ impl Node {
             absence.vacated.insert(device);
         }
         let id = DeviceId(device as u64);
-        let Some(known) = self.processes.get(&process) else {
+        let Some(known) = self.processes.get(process) else {
             return;
         };
-        let (container, slot) = (known.container, known.slot);
+        let (container, slot) = (known.container(), known.slot());
         let line = || {
             let owner = self.containers.get(&container)?;
             owner.usage.view().line(slot, owner.column(id)?)

@@ -18,9 +18,9 @@ impl Node {
                 let Some((mut row, view)) = self.container_row((*id, known), column) else {
                     continue;
                 };
-                let members = known.members.iter();
+                let members = known.members();
                 row.processes = members
-                    .filter_map(|member| self.process_row(now, known, &view, (*member, column)))
+                    .filter_map(|member| self.process_row(now, known, &view, (member, column)))
                     .collect();
                 rows.push(row);
             }
@@ -78,11 +78,11 @@ impl Node {
         view: &ContainerView,
         (member, column): (ProcessId, usize),
     ) -> Option<ProcessRow> {
-        let process = self.processes.get(&member)?;
-        let line = known.usage.view().line(process.slot, column)?;
+        let process = self.processes.get(member)?;
+        let line = known.usage.view().line(process.slot(), column)?;
         let device = *known.columns.get(column)?;
         Some(ProcessRow {
-            pid: process.peer.pid.unsigned_abs(),
+            pid: process.pid(),
             charged: u64::from(line.word.load().charged) * UNIT,
             overhead: line.overhead.load(std::sync::atomic::Ordering::Relaxed),
             state: state_of(now, view, device, member),

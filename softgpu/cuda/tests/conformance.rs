@@ -1,4 +1,5 @@
-//! softgpu answers what the transcript of driver facts says; how much of that transcript a real driver has confirmed is printed.
+//! softgpu answers what the transcript of driver facts says; how much of that transcript a real
+//! driver has confirmed is printed.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
 
 use std::path::{Path, PathBuf};

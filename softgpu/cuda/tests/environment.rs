@@ -1,4 +1,5 @@
-//! What the environment does to the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected faults, the trace.
+//! What the environment does to the driver: SPEC, `CUDA_VISIBLE_DEVICES`, injected faults, the
+//! trace.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
 use crate::common;
@@ -20,7 +21,8 @@ fn run(rounds: u32, variables: &[(&str, &str)]) -> Output {
                 .with_file_name("libsoftgpu_cuda.so"),
         )
         .arg(rounds.to_string());
-    // One machine for every run of a test, so that UUIDs are the same; another for each test, as their values differ.
+    // One machine for every run of a test, so that UUIDs are the same; another for each test, as
+    // their values differ.
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     command.env("SOFTGPU_PRIVATE", format!("{test}-{}", std::process::id()));
     command.envs(variables.iter().copied()).output().unwrap()

@@ -1,5 +1,5 @@
-//! Random programs against a model: whatever is seen must be allowed by the order that streams, events and the legacy default
-//! stream establish.
+//! Random programs against a model: whatever is seen must be allowed by the order that streams,
+//! events and the legacy default stream establish.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
 use std::collections::{BTreeSet, HashMap};

@@ -71,7 +71,8 @@ fn two_contexts_of_one_process_share_the_device_too() {
             assert_eq!(cuEventRecord(end, short), OK);
             gate.open();
             assert_eq!(cuEventSynchronize(end), OK);
-            // Ten milliseconds in slices of two, with one of the other context's before each but the first or before all.
+            // Ten milliseconds in slices of two, with one of the other context's before each but
+            // the first or before all.
             let waited = get(0.0, |out| cuEventElapsedTime(out, begin, end));
             assert!((18.0..=22.5).contains(&waited), "{waited}");
         },

@@ -7,7 +7,8 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
 
-/// Milliseconds that the work took that `submit` puts into a stream, which does not begin before all is submitted.
+/// Milliseconds that the work took that `submit` puts into a stream, which does not begin before
+/// all is submitted.
 fn taken(submit: impl FnOnce(CUstream)) -> f32 {
     let (stream, begin, end) = (free_stream(), event(), event());
     let gate = Gate::close(stream);
@@ -123,7 +124,8 @@ fn a_row_of_short_kernels_keeps_its_turn_beside_a_kernel_without_end() {
                 assert_eq!(cuEventRecord(mark, stream), OK);
             }
         });
-        // Ten milliseconds in slices of two, with one of the other's before each but the first or before all.
+        // Ten milliseconds in slices of two, with one of the other's before each but the first or
+        // before all.
         assert!((18.0..=20.0).contains(&row), "{row}");
         let graph = captured(|stream| (0..200).for_each(|_| spin(stream, 50 * US)));
         let row = taken(|stream| assert_eq!(cuGraphLaunch(graph, stream), OK));

@@ -1,5 +1,6 @@
-//! `cuGetProcAddress` against the symbol table, resolved a second time by a plain reading of it: for every name, at every version
-//! where an answer may change, with every flag, on several drivers.
+//! `cuGetProcAddress` against the symbol table, resolved a second time by a plain reading of it:
+//! for every name, at every version where an answer may change, with every flag, on several
+//! drivers.
 
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be read fails it")]
 

@@ -1,4 +1,5 @@
-//! The driver's teardown when a process exits: what is called before it is answered, what is called after it ends the process.
+//! The driver's teardown when a process exits: what is called before it is answered, what is called
+//! after it ends the process.
 #![allow(clippy::unwrap_used, reason = "a test: what cannot be had fails it")]
 
 use crate::common;

@@ -52,7 +52,8 @@ unsafe extern "C" {
 /// One call of the C library.
 macro_rules! c {
     ($call:expr) => {{
-        // SAFETY: every pointer a test passes is NULL where that is allowed, or to a local with the room that the call is told of.
+        // SAFETY: every pointer a test passes is NULL where that is allowed, or to a local with the
+        // room that the call is told of.
         unsafe { $call }
     }};
 }
@@ -77,7 +78,8 @@ fn device(index: u32) -> nvmlDevice_t {
     device
 }
 
-/// Not a test: the body of a process that takes the pages of the second device that `SOFTGPU_TEST_PAGES` says and holds them.
+/// Not a test: the body of a process that takes the pages of the second device that
+/// `SOFTGPU_TEST_PAGES` says and holds them.
 #[test]
 #[ignore = "run by other tests as a process of its own"]
 fn tenant() {

@@ -17,7 +17,7 @@ const MEET: &str = concat!(include_str!("../meet.ptx"), "\0");
 const FOR_ALL: c_uint = 1 | 2;
 /// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`: for another device of the process.
 const REGISTERED: c_int = 712;
-/// A page, which is what is registered.
+/// A page, the unit of registration.
 const PAGE: usize = 4096;
 /// One word in each line of 64 bytes.
 const LINE: usize = 16;
@@ -86,7 +86,7 @@ pub struct Meeting<'gpu> {
 }
 
 impl Gpu {
-    /// Prepares kernels that speak at the place `own` of the board and wait for `peer`. Both lie
+    /// Prepares kernels that write to the place `own` of the board and wait for `peer`. Both lie
     /// below [`Board::PLACES`].
     ///
     /// # Errors

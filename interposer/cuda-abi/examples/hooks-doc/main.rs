@@ -1,4 +1,5 @@
-//! Prints docs/HOOKS.md from the symbol table: `cargo run -p gpushare-cuda-abi --example hooks-doc > docs/HOOKS.md`.
+//! Prints docs/HOOKS.md from the symbol table:
+//! `cargo run -p gpushare-cuda-abi --example hooks-doc > docs/HOOKS.md`.
 
 mod render;
 

@@ -18,7 +18,8 @@ c_enum! {
 c_enum! {
     /// When a batched copy may read its source.
     ///
-    /// Part of [`CUmemcpyAttributes_v1`](crate::cuda::CUmemcpyAttributes_v1), [`CUDA_MEMCPY3D_BATCH_OP_v1`](crate::cuda::CUDA_MEMCPY3D_BATCH_OP_v1).
+    /// Part of [`CUmemcpyAttributes_v1`](crate::cuda::CUmemcpyAttributes_v1),
+    /// [`CUDA_MEMCPY3D_BATCH_OP_v1`](crate::cuda::CUDA_MEMCPY3D_BATCH_OP_v1).
     pub struct CUmemcpySrcAccessOrder(u32);
     "CU_MEMCPY_SRC_ACCESS_ORDER_" {
         INVALID = 0,

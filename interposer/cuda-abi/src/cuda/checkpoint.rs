@@ -33,7 +33,8 @@ pub struct CUcheckpointCustomStoragePerDeviceData {
 
 /// The caller's own storage for saved memory.
 ///
-/// Part of [`CUcheckpointCheckpointArgs`](crate::cuda::CUcheckpointCheckpointArgs), [`CUcheckpointRestoreArgs`](crate::cuda::CUcheckpointRestoreArgs).
+/// Part of [`CUcheckpointCheckpointArgs`](crate::cuda::CUcheckpointCheckpointArgs),
+/// [`CUcheckpointRestoreArgs`](crate::cuda::CUcheckpointRestoreArgs).
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUcheckpointCustomStorageInfo {

@@ -38,7 +38,8 @@ pub struct CUasyncNotificationInfo {
 c_enum! {
     /// A setting of core dumps.
     ///
-    /// Argument of `cuCoredumpGetAttribute`, `cuCoredumpGetAttributeGlobal`, `cuCoredumpSetAttribute`, `cuCoredumpSetAttributeGlobal`.
+    /// Argument of `cuCoredumpGetAttribute`, `cuCoredumpGetAttributeGlobal`,
+    /// `cuCoredumpSetAttribute`, `cuCoredumpSetAttributeGlobal`.
     pub struct CUcoredumpSettings(u32);
     "CU_COREDUMP_" {
         ENABLE_ON_EXCEPTION = 1,

@@ -30,7 +30,8 @@ c_enum! {
 c_enum! {
     /// What kind of external memory handle.
     ///
-    /// Part of [`CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1).
+    /// Part of
+    /// [`CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_v1).
     pub struct CUexternalMemoryHandleType(u32);
     "CU_EXTERNAL_MEMORY_HANDLE_TYPE_" {
         OPAQUE_FD = 1,
@@ -112,7 +113,8 @@ pub type CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC = CUDA_EXTERNAL_MEMORY_MIPMAP
 c_enum! {
     /// What kind of external semaphore handle.
     ///
-    /// Part of [`CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1).
+    /// Part of
+    /// [`CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1`](crate::cuda::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_v1).
     pub struct CUexternalSemaphoreHandleType(u32);
     "CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_" {
         OPAQUE_FD = 1,

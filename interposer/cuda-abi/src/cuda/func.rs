@@ -16,7 +16,8 @@ c_enum! {
 c_enum! {
     /// What can be asked of a function, and set.
     ///
-    /// Argument of `cuKernelGetAttribute`, `cuKernelSetAttribute`, `cuFuncGetAttribute`, `cuFuncSetAttribute`.
+    /// Argument of `cuKernelGetAttribute`, `cuKernelSetAttribute`, `cuFuncGetAttribute`,
+    /// `cuFuncSetAttribute`.
     pub struct CUfunction_attribute(u32);
     "CU_FUNC_ATTRIBUTE_" {
         MAX_THREADS_PER_BLOCK = 0,
@@ -44,7 +45,8 @@ c_enum! {
 c_enum! {
     /// Whether a function prefers L1 cache or shared memory.
     ///
-    /// Argument of `cuCtxGetCacheConfig`, `cuCtxSetCacheConfig`, `cuKernelSetCacheConfig`, `cuFuncSetCacheConfig`.
+    /// Argument of `cuCtxGetCacheConfig`, `cuCtxSetCacheConfig`, `cuKernelSetCacheConfig`,
+    /// `cuFuncSetCacheConfig`.
     pub struct CUfunc_cache(u32);
     "CU_FUNC_CACHE_PREFER_" {
         NONE = 0,
@@ -57,7 +59,8 @@ c_enum! {
 c_enum! {
     /// How wide the banks of shared memory are.
     ///
-    /// Argument of `cuCtxGetSharedMemConfig`, `cuCtxSetSharedMemConfig`, `cuFuncSetSharedMemConfig`.
+    /// Argument of `cuCtxGetSharedMemConfig`, `cuCtxSetSharedMemConfig`,
+    /// `cuFuncSetSharedMemConfig`.
     pub struct CUsharedconfig(u32);
     "CU_SHARED_MEM_CONFIG_" {
         DEFAULT_BANK_SIZE = 0,
@@ -79,7 +82,8 @@ c_enum! {
 c_enum! {
     /// An option of the just-in-time compiler and linker.
     ///
-    /// Argument of `cuModuleLoadDataEx`, `cuLinkCreate`, `cuLinkAddData`, `cuLinkAddFile` and 2 more.
+    /// Argument of `cuModuleLoadDataEx`, `cuLinkCreate`, `cuLinkAddData`, `cuLinkAddFile` and 2
+    /// more.
     pub struct CUjit_option(u32);
     "CU_JIT_" {
         MAX_REGISTERS = 0,
@@ -123,7 +127,8 @@ c_enum! {
 }
 
 c_enum! {
-    /// The architecture to compile for: 10 * major + minor, with a bit for architecture-specific and family-specific code.
+    /// The architecture to compile for: 10 * major + minor, with a bit for architecture-specific
+    /// and family-specific code.
     pub struct CUjit_target(u32);
     "CU_TARGET_" {
         COMPUTE_30 = 30,

@@ -53,7 +53,8 @@ c_enum! {
 
 /// What an edge of a graph waits for.
 ///
-/// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`, `cuStreamUpdateCaptureDependencies`, `cuGraphGetEdges` and 5 more.
+/// Argument of `cuStreamBeginCaptureToGraph`, `cuStreamGetCaptureInfo`,
+/// `cuStreamUpdateCaptureDependencies`, `cuGraphGetEdges` and 5 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUgraphEdgeData {

@@ -18,7 +18,8 @@ use super::vmm::CUmemAccessDesc;
 
 /// A graph node that runs a batch of stream memory operations.
 ///
-/// Argument of `cuGraphAddBatchMemOpNode`, `cuGraphBatchMemOpNodeGetParams`, `cuGraphBatchMemOpNodeSetParams`, `cuGraphExecBatchMemOpNodeSetParams`.
+/// Argument of `cuGraphAddBatchMemOpNode`, `cuGraphBatchMemOpNodeGetParams`,
+/// `cuGraphBatchMemOpNodeSetParams`, `cuGraphExecBatchMemOpNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
@@ -45,7 +46,8 @@ pub struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 {
 
 /// A graph node that launches a kernel; shared memory in bytes.
 ///
-/// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`, `cuGraphExecKernelNodeSetParams`.
+/// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`,
+/// `cuGraphExecKernelNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
@@ -63,7 +65,8 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
 
 /// A kernel node that can name a `CUkernel` instead of a function, and its context.
 ///
-/// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`, `cuGraphExecKernelNodeSetParams`.
+/// Argument of `cuGraphAddKernelNode`, `cuGraphKernelNodeGetParams`, `cuGraphKernelNodeSetParams`,
+/// `cuGraphExecKernelNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_KERNEL_NODE_PARAMS_v2 {
@@ -104,9 +107,11 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v3 {
     pub ctx: CUcontext,
 }
 
-/// A graph node that sets memory; `elementSize` is 1, 2 or 4 bytes, `pitch` is in bytes and counts from two rows up.
+/// A graph node that sets memory; `elementSize` is 1, 2 or 4 bytes, `pitch` is in bytes and counts
+/// from two rows up.
 ///
-/// Argument of `cuGraphAddMemsetNode`, `cuGraphMemsetNodeGetParams`, `cuGraphMemsetNodeSetParams`, `cuGraphExecMemsetNodeSetParams`.
+/// Argument of `cuGraphAddMemsetNode`, `cuGraphMemsetNodeGetParams`, `cuGraphMemsetNodeSetParams`,
+/// `cuGraphExecMemsetNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_MEMSET_NODE_PARAMS_v1 {
@@ -138,7 +143,8 @@ pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
 
 /// A graph node that calls a function on the host.
 ///
-/// Argument of `cuGraphAddHostNode`, `cuGraphHostNodeGetParams`, `cuGraphHostNodeSetParams`, `cuGraphExecHostNodeSetParams`.
+/// Argument of `cuGraphAddHostNode`, `cuGraphHostNodeGetParams`, `cuGraphHostNodeSetParams`,
+/// `cuGraphExecHostNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_HOST_NODE_PARAMS_v1 {
@@ -197,7 +203,9 @@ pub struct CUDA_MEMCPY_NODE_PARAMS {
 
 /// A graph node that signals external semaphores.
 ///
-/// Argument of `cuGraphAddExternalSemaphoresSignalNode`, `cuGraphExternalSemaphoresSignalNodeGetParams`, `cuGraphExternalSemaphoresSignalNodeSetParams`, `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
+/// Argument of `cuGraphAddExternalSemaphoresSignalNode`,
+/// `cuGraphExternalSemaphoresSignalNodeGetParams`, `cuGraphExternalSemaphoresSignalNodeSetParams`,
+/// `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1 {
@@ -232,7 +240,9 @@ pub struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2 {
 
 /// A graph node that waits for external semaphores.
 ///
-/// Argument of `cuGraphAddExternalSemaphoresWaitNode`, `cuGraphExternalSemaphoresWaitNodeGetParams`, `cuGraphExternalSemaphoresWaitNodeSetParams`, `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
+/// Argument of `cuGraphAddExternalSemaphoresWaitNode`,
+/// `cuGraphExternalSemaphoresWaitNodeGetParams`, `cuGraphExternalSemaphoresWaitNodeSetParams`,
+/// `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_EXT_SEM_WAIT_NODE_PARAMS_v1 {
@@ -419,7 +429,8 @@ crate::abi::opaque_debug!(CUgraphNodeParams_anon);
 
 /// Any graph node; `type_` tells which member of `anon` is valid.
 ///
-/// Argument of `cuGraphAddNode`, `cuGraphNodeSetParams`, `cuGraphNodeGetParams`, `cuGraphExecNodeSetParams`.
+/// Argument of `cuGraphAddNode`, `cuGraphNodeSetParams`, `cuGraphNodeGetParams`,
+/// `cuGraphExecNodeSetParams`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUgraphNodeParams {

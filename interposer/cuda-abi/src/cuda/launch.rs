@@ -118,7 +118,8 @@ c_enum! {
 c_enum! {
     /// Which attribute of a launch, a kernel node or a stream.
     ///
-    /// Argument of `cuGraphKernelNodeGetAttribute`, `cuGraphKernelNodeSetAttribute`, `cuStreamGetAttribute`, `cuStreamSetAttribute`.
+    /// Argument of `cuGraphKernelNodeGetAttribute`, `cuGraphKernelNodeSetAttribute`,
+    /// `cuStreamGetAttribute`, `cuStreamSetAttribute`.
     pub struct CUlaunchAttributeID(u32);
     "CU_LAUNCH_ATTRIBUTE_" {
         IGNORE = 0,
@@ -232,7 +233,8 @@ pub struct CUlaunchAttribute {
 
 /// Grid, block, shared memory in bytes, stream and attributes of a launch.
 ///
-/// Argument of `cuLaunchKernelEx`, `cuOccupancyMaxPotentialClusterSize`, `cuOccupancyMaxActiveClusters`.
+/// Argument of `cuLaunchKernelEx`, `cuOccupancyMaxPotentialClusterSize`,
+/// `cuOccupancyMaxActiveClusters`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUlaunchConfig {

@@ -49,7 +49,9 @@ c_enum! {
 c_enum! {
     /// What kind of memory.
     ///
-    /// Part of [`CUDA_MEMCPY2D_v2`](crate::cuda::CUDA_MEMCPY2D_v2), [`CUDA_MEMCPY3D_v2`](crate::cuda::CUDA_MEMCPY3D_v2), [`CUDA_MEMCPY3D_PEER_v1`](crate::cuda::CUDA_MEMCPY3D_PEER_v1).
+    /// Part of [`CUDA_MEMCPY2D_v2`](crate::cuda::CUDA_MEMCPY2D_v2),
+    /// [`CUDA_MEMCPY3D_v2`](crate::cuda::CUDA_MEMCPY3D_v2),
+    /// [`CUDA_MEMCPY3D_PEER_v1`](crate::cuda::CUDA_MEMCPY3D_PEER_v1).
     pub struct CUmemorytype(u32);
     "CU_MEMORYTYPE_" {
         HOST = 1,
@@ -91,7 +93,8 @@ c_enum! {
     }
 }
 
-/// A copy of a rectangle; everything is counted in bytes and rows, and the memory types tell which of host, device and array is valid.
+/// A copy of a rectangle; everything is counted in bytes and rows, and the memory types tell which
+/// of host, device and array is valid.
 ///
 /// Argument of `cuMemcpy2D`, `cuMemcpy2DUnaligned`, `cuMemcpy2DAsync`.
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +123,8 @@ pub type CUDA_MEMCPY2D = CUDA_MEMCPY2D_v2;
 
 /// A copy of a box; bytes, rows and slices.
 ///
-/// Argument of `cuMemcpy3D`, `cuMemcpy3DAsync`, `cuGraphAddMemcpyNode`, `cuGraphMemcpyNodeGetParams` and 2 more.
+/// Argument of `cuMemcpy3D`, `cuMemcpy3DAsync`, `cuGraphAddMemcpyNode`,
+/// `cuGraphMemcpyNodeGetParams` and 2 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_MEMCPY3D_v2 {
@@ -229,9 +233,11 @@ c_enum! {
     }
 }
 
-/// Where memory is. `id` is a device ordinal or a host NUMA node as `type_` says; for the types of CUDA 13.5 that name a part of a device, its low byte is the device and the next byte the part.
+/// Where memory is. `id` is a device ordinal or a host NUMA node as `type_` says; for the types of
+/// CUDA 13.5 that name a part of a device, its low byte is the device and the next byte the part.
 ///
-/// Argument of `cuMemGetAccess`, `cuMemPoolGetAccess`, `cuMemGetDefaultMemPool`, `cuMemGetMemPool` and 6 more.
+/// Argument of `cuMemGetAccess`, `cuMemPoolGetAccess`, `cuMemGetDefaultMemPool`, `cuMemGetMemPool`
+/// and 6 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUmemLocation_v1 {

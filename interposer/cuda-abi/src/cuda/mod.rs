@@ -1,8 +1,9 @@
 //! The types of `cuda.h` (CUDA 13.5), one file per subject, under the header's own names.
 //!
-//! Enumerations are integers with named constants (`c_enum` in `abi.rs`), never Rust enums: a driver newer than this file may
-//! answer a value that is not listed. A member that has no name in C is called `anon`; `type` and `fn` are `type_` and `fn_`.
-//! Where the header has several versions of a struct, the plain name is the header's default, as in C.
+//! Enumerations are integers with named constants (`c_enum` in `abi.rs`), never Rust enums: a
+//! driver newer than this file may answer a value that is not listed. A member that has no name in
+//! C is called `anon`; `type` and `fn` are `type_` and `fn_`. Where the header has several versions
+//! of a struct, the plain name is the header's default, as in C.
 #![allow(
     non_camel_case_types,
     non_snake_case,

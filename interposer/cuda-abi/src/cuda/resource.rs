@@ -35,7 +35,8 @@ c_enum! {
 c_enum! {
     /// What kind of part.
     ///
-    /// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`, `cuStreamGetDevResource`.
+    /// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`,
+    /// `cuStreamGetDevResource`.
     pub struct CUdevResourceType(u32);
     "CU_DEV_RESOURCE_TYPE_" {
         INVALID = 0,
@@ -116,7 +117,8 @@ crate::abi::opaque_debug!(CUdevResource_v1_anon);
 
 /// A part of a device; `type_` tells which member of `anon` is valid.
 ///
-/// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`, `cuDevSmResourceSplitByCount` and 3 more.
+/// Argument of `cuDeviceGetDevResource`, `cuCtxGetDevResource`, `cuGreenCtxGetDevResource`,
+/// `cuDevSmResourceSplitByCount` and 3 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUdevResource_v1 {

@@ -3,7 +3,8 @@
 use crate::abi::c_enum;
 
 c_enum! {
-    /// What every driver call returns; 0 is success, everything else an error (a few of them sticky: the context is lost).
+    /// What every driver call returns; 0 is success, everything else an error (a few of them
+    /// sticky: the context is lost).
     pub struct CUresult(u32);
     "CUDA_" {
         SUCCESS = 0,
@@ -123,7 +124,8 @@ impl CUresult {
         self.0 == 0
     }
 
-    /// `Ok(())` for `CUDA_SUCCESS`, the code itself otherwise, so that `?` can be used between driver calls.
+    /// `Ok(())` for `CUDA_SUCCESS`, the code itself otherwise, so that `?` can be used between
+    /// driver calls.
     ///
     /// # Errors
     /// Any code but `CUDA_SUCCESS`.

@@ -78,7 +78,10 @@ c_enum! {
 c_enum! {
     /// What a stream memory operation does.
     ///
-    /// Part of [`CUstreamBatchMemOpParams_v1_waitValue`](crate::cuda::CUstreamBatchMemOpParams_v1_waitValue), [`CUstreamBatchMemOpParams_v1_writeValue`](crate::cuda::CUstreamBatchMemOpParams_v1_writeValue), [`CUstreamBatchMemOpParams_v1_flushRemoteWrites`](crate::cuda::CUstreamBatchMemOpParams_v1_flushRemoteWrites).
+    /// Part of
+    /// [`CUstreamBatchMemOpParams_v1_waitValue`](crate::cuda::CUstreamBatchMemOpParams_v1_waitValue),
+    /// [`CUstreamBatchMemOpParams_v1_writeValue`](crate::cuda::CUstreamBatchMemOpParams_v1_writeValue),
+    /// [`CUstreamBatchMemOpParams_v1_flushRemoteWrites`](crate::cuda::CUstreamBatchMemOpParams_v1_flushRemoteWrites).
     pub struct CUstreamBatchMemOpType(u32);
     "CU_STREAM_MEM_OP_" {
         WAIT_VALUE_32 = 1,
@@ -103,7 +106,8 @@ c_enum! {
 c_enum! {
     /// What an atomic reduction does.
     ///
-    /// Part of [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
+    /// Part of
+    /// [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
     pub struct CUstreamAtomicReductionOpType(u32);
     "CU_STREAM_ATOMIC_REDUCTION_OP_" {
         OR = 6,
@@ -115,7 +119,8 @@ c_enum! {
 c_enum! {
     /// What an atomic reduction works on.
     ///
-    /// Part of [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
+    /// Part of
+    /// [`CUstreamBatchMemOpParams_v1_atomicReduction`](crate::cuda::CUstreamBatchMemOpParams_v1_atomicReduction).
     pub struct CUstreamAtomicReductionDataType(u32);
     "CU_STREAM_ATOMIC_REDUCTION_" {
         UNSIGNED_32 = 14,
@@ -235,7 +240,8 @@ c_enum! {
 c_enum! {
     /// Which calls a capture forbids other threads.
     ///
-    /// Argument of `cuStreamBeginCapture`, `cuStreamBeginRecaptureToGraph`, `cuStreamBeginCaptureToGraph`, `cuThreadExchangeStreamCaptureMode`.
+    /// Argument of `cuStreamBeginCapture`, `cuStreamBeginRecaptureToGraph`,
+    /// `cuStreamBeginCaptureToGraph`, `cuThreadExchangeStreamCaptureMode`.
     pub struct CUstreamCaptureMode(u32);
     "CU_STREAM_CAPTURE_MODE_" {
         GLOBAL = 0,

@@ -20,7 +20,8 @@ c_enum! {
 c_enum! {
     /// How a texture is read between elements.
     ///
-    /// Argument of `cuTexRefSetFilterMode`, `cuTexRefSetMipmapFilterMode`, `cuTexRefGetFilterMode`, `cuTexRefGetMipmapFilterMode`.
+    /// Argument of `cuTexRefSetFilterMode`, `cuTexRefSetMipmapFilterMode`, `cuTexRefGetFilterMode`,
+    /// `cuTexRefGetMipmapFilterMode`.
     pub struct CUfilter_mode(u32);
     "CU_TR_FILTER_MODE_" {
         POINT = 0,
@@ -31,7 +32,8 @@ c_enum! {
 c_enum! {
     /// What kind of resource.
     ///
-    /// Part of [`CUDA_RESOURCE_DESC_v1`](crate::cuda::CUDA_RESOURCE_DESC_v1), [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
+    /// Part of [`CUDA_RESOURCE_DESC_v1`](crate::cuda::CUDA_RESOURCE_DESC_v1),
+    /// [`CUarrayMapInfo_v1`](crate::cuda::CUarrayMapInfo_v1).
     pub struct CUresourcetype(u32);
     "CU_RESOURCE_TYPE_" {
         ARRAY = 0,
@@ -98,7 +100,8 @@ crate::abi::opaque_debug!(CUDA_RESOURCE_DESC_v1_res);
 
 /// What a texture or surface object reads; `resType` tells which member is valid.
 ///
-/// Argument of `cuTexObjectCreate`, `cuTexObjectGetResourceDesc`, `cuSurfObjectCreate`, `cuSurfObjectGetResourceDesc`.
+/// Argument of `cuTexObjectCreate`, `cuTexObjectGetResourceDesc`, `cuSurfObjectCreate`,
+/// `cuSurfObjectGetResourceDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUDA_RESOURCE_DESC_v1 {
@@ -195,9 +198,11 @@ pub struct CUDA_RESOURCE_VIEW_DESC_v1 {
 /// The plain name of [`CUDA_RESOURCE_VIEW_DESC_v1`].
 pub type CUDA_RESOURCE_VIEW_DESC = CUDA_RESOURCE_VIEW_DESC_v1;
 
-/// A tensor's layout as the copy engine of the multiprocessors takes it; opaque, 128-byte aligned since CUDA 13 (64 before).
+/// A tensor's layout as the copy engine of the multiprocessors takes it; opaque, 128-byte aligned
+/// since CUDA 13 (64 before).
 ///
-/// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`, `cuTensorMapReplaceAddress` and 1 more.
+/// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`,
+/// `cuTensorMapReplaceAddress` and 1 more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 pub struct CUtensorMap {
@@ -207,7 +212,8 @@ pub struct CUtensorMap {
 c_enum! {
     /// The elements of a tensor.
     ///
-    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
+    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
+    /// `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapDataType(u32);
     "CU_TENSOR_MAP_DATA_TYPE_" {
         UINT8 = 0,
@@ -234,7 +240,8 @@ c_enum! {
 c_enum! {
     /// How a tensor is interleaved.
     ///
-    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
+    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
+    /// `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapInterleave(u32);
     "CU_TENSOR_MAP_INTERLEAVE_" {
         NONE = 0,
@@ -248,7 +255,8 @@ c_enum! {
 c_enum! {
     /// How a tensor is spread over the banks of shared memory.
     ///
-    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
+    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
+    /// `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapSwizzle(u32);
     "CU_TENSOR_MAP_SWIZZLE_" {
         NONE = 0,
@@ -266,7 +274,8 @@ c_enum! {
 c_enum! {
     /// How much is fetched into the L2 cache.
     ///
-    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
+    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
+    /// `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapL2promotion(u32);
     "CU_TENSOR_MAP_L2_PROMOTION_" {
         NONE = 0,
@@ -279,7 +288,8 @@ c_enum! {
 c_enum! {
     /// What is read outside a tensor.
     ///
-    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`, `cuTensorMapEncodeIm2colWide`.
+    /// Argument of `cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`,
+    /// `cuTensorMapEncodeIm2colWide`.
     pub struct CUtensorMapFloatOOBfill(u32);
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_" {
         NONE = 0,

@@ -10,7 +10,8 @@ use crate::abi::c_enum;
 c_enum! {
     /// How an allocation can be passed to another process; bits, where several are asked for.
     ///
-    /// Argument of `cuMemExportToShareableHandle`, `cuMemImportFromShareableHandle`, `cuMemPoolExportToShareableHandle`, `cuMemPoolImportFromShareableHandle`.
+    /// Argument of `cuMemExportToShareableHandle`, `cuMemImportFromShareableHandle`,
+    /// `cuMemPoolExportToShareableHandle`, `cuMemPoolImportFromShareableHandle`.
     pub struct CUmemAllocationHandleType(u32);
     "CU_MEM_HANDLE_TYPE_" {
         NONE = 0,
@@ -202,7 +203,8 @@ pub struct CUmemAllocationProp_v1_allocFlags {
 
 /// What kind of physical memory `cuMemCreate` makes, and where.
 ///
-/// Argument of `cuMemCreate`, `cuMemGetAllocationGranularity`, `cuMemGetAllocationPropertiesFromHandle`.
+/// Argument of `cuMemCreate`, `cuMemGetAllocationGranularity`,
+/// `cuMemGetAllocationPropertiesFromHandle`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CUmemAllocationProp_v1 {

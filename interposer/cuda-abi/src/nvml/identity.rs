@@ -4,7 +4,8 @@ use core::ffi::c_char;
 
 use crate::abi::c_enum;
 
-/// Where a device sits on the PCI bus (`nvmlDeviceGetPciInfo_v3`); `busIdLegacy` is the 16-byte form of `_v2`.
+/// Where a device sits on the PCI bus (`nvmlDeviceGetPciInfo_v3`); `busIdLegacy` is the 16-byte
+/// form of `_v2`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlPciInfo_t {

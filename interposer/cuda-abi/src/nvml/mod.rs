@@ -1,7 +1,7 @@
 //! The types of `nvml.h` (CUDA 13.5) that monitoring tools use, under the header's own names.
 //!
-//! The functions of [`symbols::NVML`](crate::symbols::NVML) whose types are not here are about virtual GPUs, links, power and
-//! confidential computing; nothing of ours looks into those.
+//! The functions of [`symbols::NVML`](crate::symbols::NVML) whose types are not here are about
+//! virtual GPUs, links, power and confidential computing; nothing of ours looks into those.
 #![allow(
     non_camel_case_types,
     non_snake_case,
@@ -24,7 +24,8 @@ pub use process::*;
 pub use result::*;
 pub use state::*;
 
-/// The `version` member of a struct whose first member is one: the struct's size in the low 24 bits, its number above.
+/// The `version` member of a struct whose first member is one: the struct's size in the low 24
+/// bits, its number above.
 ///
 /// `struct_version::<nvmlMemory_v2_t>(2)` is 0x0200_0028. A library must answer anything else with
 /// [`nvmlReturn_t::ARGUMENT_VERSION_MISMATCH`].

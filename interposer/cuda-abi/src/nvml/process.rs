@@ -10,7 +10,8 @@ pub struct nvmlProcessInfo_v1_t {
     pub usedGpuMemory: u64,
 }
 
-/// A process on a device, 24 bytes: the entries of the `_v2` and `_v3` process lists. Memory in bytes, or all ones where unknown.
+/// A process on a device, 24 bytes: the entries of the `_v2` and `_v3` process lists. Memory in
+/// bytes, or all ones where unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlProcessInfo_v2_t {
@@ -46,7 +47,8 @@ pub struct nvmlProcessDetail_v1_t {
     pub usedGpuCcProtectedMemory: u64,
 }
 
-/// The list `nvmlDeviceGetRunningProcessDetailList` fills: `numProcArrayEntries` is the room on the way in, the count on the way out.
+/// The list `nvmlDeviceGetRunningProcessDetailList` fills: `numProcArrayEntries` is the room on the
+/// way in, the count on the way out.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlProcessDetailList_v1_t {
@@ -98,7 +100,8 @@ pub struct nvmlProcessesUtilizationInfo_v1_t {
 /// The plain name of [`nvmlProcessesUtilizationInfo_v1_t`].
 pub type nvmlProcessesUtilizationInfo_t = nvmlProcessesUtilizationInfo_v1_t;
 
-/// What one process used while accounting was on; bytes, milliseconds, microseconds since the epoch.
+/// What one process used while accounting was on; bytes, milliseconds, microseconds since the
+/// epoch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlAccountingStats_t {

@@ -4,7 +4,8 @@ use super::handles::nvmlDevice_t;
 use super::result::nvmlReturn_t;
 use crate::abi::c_enum;
 
-/// Percent of the last sample period in which a kernel ran, and in which memory was read or written.
+/// Percent of the last sample period in which a kernel ran, and in which memory was read or
+/// written.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct nvmlUtilization_t {

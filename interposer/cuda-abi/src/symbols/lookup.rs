@@ -4,7 +4,8 @@ use super::{CUDA, CudaSymbol, NVML, NvmlSymbol, REASONS, Reason, packed};
 
 /// The row of an exported name, as `dlsym` sees it, with its index in [`CUDA`].
 ///
-/// Names are exact: `cuMemAlloc` is the function of CUDA 2 with 32-bit addresses, today's is `cuMemAlloc_v2`.
+/// Names are exact: `cuMemAlloc` is the function of CUDA 2 with 32-bit addresses, today's is
+/// `cuMemAlloc_v2`.
 pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
     let index = packed::by_name(name)?;
     Some((index, &CUDA[index]))
@@ -12,16 +13,19 @@ pub fn cuda_by_name(name: &str) -> Option<(usize, &'static CudaSymbol)> {
 
 /// The row `cuGetProcAddress(base, …, version, flags)` means, with its index in [`CUDA`].
 ///
-/// Of the variants of `base` it is the newest one that `version` (1000 * major + 10 * minor) reaches; `None` where `version`
-/// reaches none, or the name is not in the table. With [`CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM`] it is that
-/// variant's twin, where there is one that `version` reaches; twins appeared with CUDA 7, later than some of their functions.
+/// Of the variants of `base` it is the newest one that `version` (1000 * major + 10 * minor)
+/// reaches; `None` where `version` reaches none, or the name is not in the table. With
+/// [`CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM`] it is that variant's twin, where there
+/// is one that `version` reaches; twins appeared with CUDA 7, later than some of their functions.
 ///
-/// The same string can mean another function than by [`cuda_by_name`]: `cuMemAlloc` from version 3020 on is `cuMemAlloc_v2`.
-/// A base name never carries a version: for `cuMemAlloc_v2` the answer is `None`, as the driver documents. Should a driver
-/// answer such a name all the same, it can only mean the export of that name, which [`cuda_by_name`] finds.
+/// The same string can mean another function than by [`cuda_by_name`]: `cuMemAlloc` from version
+/// 3020 on is `cuMemAlloc_v2`. A base name never carries a version: for `cuMemAlloc_v2` the answer
+/// is `None`, as the driver documents. Should a driver answer such a name all the same, it can only
+/// mean the export of that name, which [`cuda_by_name`] finds.
 ///
-/// A version above [`newest_version`] may, on a newer driver, select a variant this table does not know. The row given here is
-/// then an older variant of the function, which need not have the same parameters.
+/// A version above [`newest_version`] may, on a newer driver, select a variant this table does not
+/// know. The row given here is then an older variant of the function, which need not have the same
+/// parameters.
 pub fn cuda_by_version(
     base: &str,
     version: u32,

@@ -1,7 +1,9 @@
-//! The one symbol table: every function of the driver and of NVML, and what gpushare does about each.
+//! The one symbol table: every function of the driver and of NVML, and what gpushare does about
+//! each.
 //!
-//! The rows come from `symbols/*.tsv` in this crate. A function is hooked when its [`charge`](CudaSymbol::charge) or its
-//! [`view`](CudaSymbol::view) is not `No`, or the [`gate`](CudaSymbol::gate) acts on it ([`Gate::acts`]).
+//! The rows come from `symbols/*.tsv` in this crate. A function is hooked when its
+//! [`charge`](CudaSymbol::charge) or its [`view`](CudaSymbol::view) is not `No`, or the
+//! [`gate`](CudaSymbol::gate) acts on it ([`Gate::acts`]).
 
 mod lookup;
 pub mod packed;
@@ -62,7 +64,8 @@ impl NvmlSymbol {
     }
 }
 
-/// A function's relation to the per-thread default stream: stream 0 is the calling thread's own stream in a twin.
+/// A function's relation to the per-thread default stream: stream 0 is the calling thread's own
+/// stream in a twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerThread {
     /// There is one function only.
@@ -138,7 +141,8 @@ pub enum Charge {
     Import,
     /// Lets another process refer to memory: it may outlive this process's own free.
     Export,
-    /// Changes what the driver itself takes (contexts, modules, heaps): measured and shown, not booked against the limit.
+    /// Changes what the driver itself takes (contexts, modules, heaps): measured and shown, not
+    /// booked against the limit.
     Overhead,
     /// A synchronisation, where the driver may give pool memory back: pools are read again.
     Sync,

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use super::{Layout, Value};
 
-/// The lines the program prints; fails where the compiler does, which names what the header does not have.
+/// The lines the program prints; fails where the compiler does, which names what the header does
+/// not have.
 pub(crate) fn compile(folders: &OsStr, layouts: &[Layout], values: &[Value]) -> BTreeSet<String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (source, program) = (folder.path().join("abi.c"), folder.path().join("abi"));
@@ -36,7 +37,8 @@ pub(crate) fn compile(folders: &OsStr, layouts: &[Layout], values: &[Value]) -> 
         .collect()
 }
 
-/// The program: one `printf` a line of the record. The first macro makes the header show the types of CUDA 2 as well.
+/// The program: one `printf` a line of the record. The first macro makes the header show the types
+/// of CUDA 2 as well.
 fn text(layouts: &[Layout], values: &[Value]) -> String {
     let mut out = "#define __CUDA_API_VERSION_INTERNAL\n#include <stddef.h>\n#include <stdio.h>\n#include <cuda.h>\n#include <nvml.h>\n\
                    #define TYPE(t) printf(\"type\\t%s\\t%zu\\t%zu\\n\", #t, sizeof(t), _Alignof(t));\n\

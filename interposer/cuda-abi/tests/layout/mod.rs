@@ -1,9 +1,11 @@
-//! The types of this crate lie in memory as the public headers say, and their values are the headers' values.
+//! The types of this crate lie in memory as the public headers say, and their values are the
+//! headers' values.
 //!
-//! Three witnesses: bindings that cudarc made from the header; `tests/data/abi-13.5.tsv`, recorded by compiling a C program
-//! against the header; and that program again, where `GPUSHARE_CUDA_INCLUDE` names the folders of `cuda.h` and `nvml.h`
-//! (separated by colons, as the wheels nvidia-cuda-runtime and nvidia-nvml-dev install them).
-//! `GPUSHARE_RECORD=1` writes the record anew.
+//! Three witnesses: bindings that cudarc made from the header; `tests/data/abi-13.5.tsv`, recorded
+//! by compiling a C program against the header; and that program again, where
+//! `GPUSHARE_CUDA_INCLUDE` names the folders of `cuda.h` and `nvml.h` (separated by colons, as the
+//! wheels nvidia-cuda-runtime and nvidia-nvml-dev install them). `GPUSHARE_RECORD=1` writes the
+//! record anew.
 
 mod header;
 mod types;
@@ -12,7 +14,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One struct or union: its size, alignment and the offset of every field, those of members included.
+/// One struct or union: its size, alignment and the offset of every field, those of members
+/// included.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
     name: &'static str,
@@ -58,7 +61,8 @@ macro_rules! values {
     };
 }
 
-/// A field's path as C writes it: without the unnamed members, and `type`, `fn` without the underscore.
+/// A field's path as C writes it: without the unnamed members, and `type`, `fn` without the
+/// underscore.
 fn path(rust: &str) -> String {
     let parts = rust
         .split('.')

@@ -1,4 +1,5 @@
-//! Every type of the crate that crosses the ABI, with its fields: the list the comparisons run over.
+//! Every type of the crate that crosses the ABI, with its fields: the list the comparisons run
+//! over.
 //!
 //! `+ { … }` holds the members of unnamed unions, which every binding names in its own way.
 
@@ -152,7 +153,8 @@ macro_rules! in_cudarc {
     };
 }
 
-/// Structs and unions that only the header has: the functions of CUDA 2, and what is newer than cudarc.
+/// Structs and unions that only the header has: the functions of CUDA 2, and what is newer than
+/// cudarc.
 macro_rules! header_only {
     ($with:ident) => {
         $with! {

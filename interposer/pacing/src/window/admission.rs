@@ -1,4 +1,4 @@
-//! Whether one more operation may be submitted now, and what is set aside for it meanwhile.
+//! Whether one more operation may be submitted now, and the reservation for it meanwhile.
 
 use super::{Answer, Bounds, Window};
 use crate::estimate::Expected;
@@ -9,7 +9,7 @@ const SHORTEST_WAIT: u64 = 50_000;
 const LONGEST_WAIT: u64 = 2_000_000;
 
 impl<M> Window<M> {
-    /// What one operation of `key` is expected to take.
+    /// The expected duration of one operation of `key`.
     pub fn expected(&self, bounds: Bounds, key: u64) -> Expected {
         self.estimates.of(key, bounds.window / 4)
     }
@@ -27,14 +27,13 @@ impl<M> Window<M> {
         }
         let left = self.remaining(now);
         let end = now.saturating_add(left).saturating_add(expected);
-        // The first operation of a turn is always one that fits, however long: otherwise it would
-        // never run.
+        // The first operation of a turn always fits, however long: otherwise it would never run.
         let enough = bounds.is_step() || end > bounds.deadline;
         if now >= bounds.deadline || (self.began && enough) {
             return Answer::Over;
         }
-        // What is under way when the gate closes is a window and one operation, or a long operation
-        // and half a window: enough for the device not to run dry while a thread wakes.
+        // The work in flight when the gate closes is a window and one operation, or a long
+        // operation and half a window: enough to keep the device busy while a thread wakes.
         let room = if expected <= bounds.window && !self.full {
             bounds.window
         } else {

@@ -17,7 +17,7 @@ const LANE: Lane = Lane {
     thread: 0,
 };
 
-/// Asks for one operation of `key`. What it counts for, if it goes.
+/// Asks for one operation of `key`. Returns its expected duration, if it may go.
 fn admit(window: &mut Window<u64>, now: u64, bounds: Bounds, key: u64) -> Result<u64, Answer> {
     let ns = window.expected(bounds, key).ns;
     match window.admit(now, bounds, ns, false) {
@@ -45,7 +45,7 @@ fn submit(
     window.submitted(now, bounds, lane, op)
 }
 
-/// A window and a device that does one thing after another.
+/// A window and a device that executes one operation after another.
 struct Bench {
     window: Window<u64>,
     now: u64,
@@ -266,8 +266,11 @@ fn an_operation_longer_than_the_turn_runs_at_its_beginning() {
     };
     assert!(bench.launch(2, MS, bounds));
     bench.drain();
-    assert!(!bench.launch(1, 30 * MS, bounds), "not in what is left");
-    assert!(bench.launch(2, MS, bounds), "others fit");
+    assert!(
+        !bench.launch(1, 30 * MS, bounds),
+        "not in the rest of the turn"
+    );
+    assert!(bench.launch(2, MS, bounds), "a shorter one fits");
 }
 
 #[test]
@@ -526,5 +529,5 @@ fn a_stopped_process_did_not_hold_the_device_meanwhile() {
     bench.launch(1, 100 * US, BOUNDS);
     bench.now += 5_000 * MS;
     let (_, until) = bench.window.take_busy(bench.now).unwrap();
-    assert!(until <= began + MS, "no mark was made and nobody looked");
+    assert!(until <= began + MS, "no mark was made and no check came");
 }

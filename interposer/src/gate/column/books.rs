@@ -1,6 +1,6 @@
-//! The device's books while somebody has their lock: what was launched without it is entered when
-//! the lock is taken, and how much may be launched without it again is worked out when it is given
-//! back. Why: ADR 76.
+//! The device's accounts while a thread has their lock. Launches made without it are entered when
+//! the lock is taken. When it is released, the allowance for further such launches is computed.
+//! Why: ADR 76.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
@@ -42,7 +42,7 @@ impl Drop for Books<'_> {
 }
 
 impl Inner {
-    /// Enters what was launched without the lock.
+    /// Enters the launches made without the lock.
     pub(super) fn gather(&mut self) {
         let (count, ns) = core::mem::take(&mut self.launching);
         self.window.put_back(count, ns);
@@ -72,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// Nobody is inside: what was admitted and never heard of again does not count.
+    /// No launch is inside: admissions without a later report are dropped.
     pub(super) fn nobody_inside(&mut self) {
         self.ledgers.iter().for_each(|ledger| ledger.abandon());
         self.gather();
@@ -80,8 +80,8 @@ impl Inner {
     }
 
     /// How much may be launched without the lock (ns), and until when (ticks): as long as a launch
-    /// would be admitted, would change nothing that others are told of, and no mark is due. Only
-    /// where tenants share the device.
+    /// would be admitted, would change nothing that is reported, and no mark is due. Only where
+    /// tenants share the device.
     fn allowance(&self) -> Option<(u64, u64, &'static ControlDevice)> {
         let page = self.page?;
         let is_shared = self.bounds.deadline == NO_DEADLINE && !self.bounds.is_step();

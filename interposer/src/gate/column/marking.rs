@@ -1,4 +1,5 @@
-//! Marks behind a device's work: which streams get one when, and what is known of those that could not.
+//! Marks behind a device's work: which streams get one and when, and the facts about streams that
+//! could not.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,12 +32,12 @@ struct Making {
     gone: u64,
 }
 
-/// What is known of work after an attempt to put a mark behind it.
+/// The state of work after an attempt to put a mark behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// It has a mark behind it, or there is none any more.
     All,
-    /// Its stream captures: what is under way there was submitted before.
+    /// Its stream captures: its work in flight was submitted before.
     ItCaptures,
     /// It has no mark.
     Nothing,
@@ -74,13 +75,13 @@ impl Making {
 }
 
 impl Column {
-    /// Puts a mark behind the work of `lane`. `true` if none of it is left without one.
+    /// Puts a mark behind the work of `lane`. `true` if all of its work is marked.
     pub(in crate::gate) fn mark(&self, lane: Lane) -> bool {
         let making = self.lock().close_batch(lane, false);
         making.is_none_or(|making| matches!(self.was_put(&making, making.put()), Known::All))
     }
 
-    /// Puts a mark behind work in `lane` that nobody noted.
+    /// Puts a mark behind untracked work in `lane`.
     fn mark_blindly(&self, lane: Lane) -> Known {
         let making = {
             let mut inner = self.lock();
@@ -164,8 +165,9 @@ impl Column {
         known
     }
 
-    /// Puts marks behind all work that has none. `thread` is the calling one's number; what it cannot mark, other threads' own streams
-    /// above all, is marked with its whole context once it is older than `age`.
+    /// Puts marks behind all unmarked work. `thread` is the calling thread's number. Work that it
+    /// cannot mark, mostly in other threads' default streams, is marked with its whole context once
+    /// it is older than `age`.
     pub(in crate::gate) fn mark_rest(&self, thread: usize, age: u64) {
         let now = clock::now();
         let lanes: Vec<(Lane, u64)> = self.lock().window.unmarked_lanes().collect();
@@ -182,15 +184,16 @@ impl Column {
         }
     }
 
-    /// Makes room for a launching thread outside the gate: marks what nobody marked, and looks at the marks.
+    /// Makes room for a launching thread outside the gate: marks unmarked work, and checks the
+    /// marks.
     pub(in crate::gate) fn make_room(&self, thread: usize) {
         let _relaxed = Relaxed::enter();
         self.mark_rest(thread, BATCH_AGE);
         self.lock().look(clock::now());
     }
 
-    /// The gate had been closed when the mirror said `stands`, and nobody was inside: puts a mark
-    /// behind everything that may be under way.
+    /// The gate had been closed when the mirror returned `stands`, and no launch was inside: puts a
+    /// mark behind all work that may be in flight.
     pub(super) fn mark_all(&self, stands: u64) {
         let unseen = {
             let mut inner = self.lock();
@@ -198,7 +201,8 @@ impl Column {
             if inner.mirror.stands() == stands {
                 inner.nobody_inside();
             }
-            // What could not be marked is tried again, but not while marks are on their way already.
+            // What could not be marked is tried again, but not while marks are on their way
+            // already.
             let due = !core::mem::replace(&mut inner.swept, true) || inner.window.is_drained();
             inner.unseen && due
         };
@@ -208,8 +212,8 @@ impl Column {
         self.mark_rest(0, 0);
     }
 
-    /// Puts marks behind everything that may be under way without anybody having noted it. `true` if that was done. What a stream
-    /// holds that captures now was marked before it began to.
+    /// Puts marks behind all untracked work that may be in flight. `true` if that was done. The
+    /// work of a stream that captures now was marked before its capture began.
     pub(super) fn mark_unseen(&self) -> bool {
         let mut done = true;
         for (context, going) in streams::contexts_on(self.index) {
@@ -218,7 +222,8 @@ impl Column {
         done
     }
 
-    /// The same for one context where that cannot be done at once. Threads' own streams are left out: nobody can name them.
+    /// The same for one context where that cannot be done at once. Per-thread default streams are
+    /// left out: other threads cannot name them.
     fn mark_streams(&self, context: CUcontext) -> bool {
         let mut done = true;
         let all = streams::streams_of(context).into_iter();
@@ -239,7 +244,8 @@ impl Column {
         done
     }
 
-    /// A stream is about to capture, by the calling thread: what it holds is marked while it can be.
+    /// A stream is about to capture, by the calling thread: its work is marked while that is
+    /// possible.
     pub(in crate::gate) fn capture_begins(&self, lane: Lane) {
         let _relaxed = Relaxed::enter();
         if !self.is_unseen() {
@@ -259,7 +265,8 @@ impl Column {
         }
     }
 
-    /// Whether work may be under way that nobody noted. Marks that are passed are forgotten: while the gate is free nobody else looks.
+    /// Whether untracked work may be in flight. Passed marks are dropped here: while the gate is
+    /// free no other code checks them.
     fn is_unseen(&self) -> bool {
         let mut inner = self.lock();
         if inner.mirror.stand() == Stand::Free {
@@ -269,7 +276,7 @@ impl Column {
         inner.unseen
     }
 
-    /// A stream is about to be destroyed: what it holds is marked while it can be.
+    /// A stream is about to be destroyed: its work is marked while that is possible.
     pub(in crate::gate) fn stream_going(&self, lane: Lane) {
         let _relaxed = Relaxed::enter();
         let noted = self

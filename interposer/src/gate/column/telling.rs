@@ -1,5 +1,5 @@
-//! What the daemon is shown of a device's work, and what the page says of it since the gate thread
-//! last looked.
+//! The reports on a device's work to the daemon, and the page's changes since the gate thread last
+//! looked.
 
 use gpushare_protocol::page::lease::{NO_DEADLINE, Turn};
 
@@ -19,25 +19,25 @@ pub(super) fn is_shared(turn: &Turn) -> bool {
 }
 
 impl Column {
-    /// The daemon's page says what holds, or nobody does. What was held until now is not paid here:
-    /// the daemon charges for it.
+    /// The daemon's page gives the turns, or no page does. The time held until now is not paid
+    /// here: the daemon bills it.
     pub(in crate::gate) fn is_led_by(&self, page: Option<&'static ControlDevice>, now: u64) {
         let mut inner = self.lock();
         if page.is_some() {
-            // Should the daemon go, the bucket begins with what comes then.
+            // If the daemon exits, the bucket begins with the time after that.
             let _ = inner.window.take_busy(now);
         }
         inner.page = page;
     }
 
-    /// A launch waits at the closed gate. The epoch if nobody has said so in it yet.
+    /// A launch waits at the closed gate. The epoch, if that was not reported in it yet.
     pub(in crate::gate) fn waits(&self) -> Option<u64> {
         let mut inner = self.lock();
         self.settle(&mut inner, crate::gate::now());
         inner.mirror.want()
     }
 
-    /// After anything that may have ended or begun something: tells the daemon, and those who wait
+    /// Called when work may have begun or ended: reports to the daemon, and wakes threads that wait
     /// for an empty device.
     pub(super) fn settle(&self, inner: &mut Inner, now: u64) {
         let service = inner.window.take_service();
@@ -48,7 +48,8 @@ impl Column {
             inner.slices.emptied();
             self.wake_sleeper(inner);
         }
-        // While nothing binds nobody looks: what may be under way then is not counted.
+        // While the device is unbound no thread looks: work that may be in flight then is not
+        // counted.
         let ended = if is_free {
             now
         } else {
@@ -67,9 +68,8 @@ impl Column {
         }
     }
 
-    /// The gate has opened for the first time: work that nobody noted gets marks, so that it is
-    /// known when it ends. Launches that are still inside may come behind them; a close marks
-    /// again.
+    /// The gate has opened for the first time: untracked work gets marks, so that its end is
+    /// noticed. Launches that are still inside may come behind them; a close marks again.
     pub(super) fn glance(&self, turn: &Turn) {
         if !is_shared(turn) || !self.lock().wants_glance() {
             return;
@@ -81,14 +81,13 @@ impl Column {
 }
 
 impl Inner {
-    /// Whether work may be under way that nobody noted, and marks behind it were not tried for in
-    /// vain for long.
+    /// Whether untracked work may be in flight, and attempts to mark it have not failed for long.
     pub(super) fn wants_glance(&self) -> bool {
         self.unseen && self.glances < GLANCES
     }
 
-    /// Reads what the page may have changed in the same epoch. A turn with a deadline keeps what it
-    /// was opened with.
+    /// Reads changes of the page within the same epoch. A turn with a deadline keeps its initial
+    /// values.
     pub(super) fn refresh(&mut self, now: u64) {
         let shared = self.page.filter(|_| self.bounds.deadline == NO_DEADLINE);
         let Some(page) = shared else {
@@ -104,7 +103,7 @@ impl Inner {
         self.bounds.window = if window == 0 { WINDOW } else { window };
     }
 
-    /// Whether everything should be complete, and there are marks to ask: what comes now may come
+    /// Whether all work should be complete, and there are marks to query: the next work may come
     /// after a pause.
     pub(super) fn may_have_paused(&self, now: u64) -> bool {
         self.page.is_some()

@@ -1,9 +1,9 @@
 //! Waiting until a device has nothing of this process's under way: short, exact and at little cost.
 //!
-//! Of the threads that wait, one looks at the marks; it sleeps until they should be passed. The
-//! others sleep until it is done, and are woken one after another: whoever is admitted wakes the
-//! next one, who is admitted too or looks from then on. A looker may never come back, by a jump: so
-//! it is believed only until shortly after its next look is due. Why: ADR 66.
+//! One of the waiting threads checks the marks; it sleeps until they should be passed. The others
+//! sleep until it is done, and are woken one after another: each admitted thread wakes the next
+//! one, which is admitted too or checks from then on. A checking thread may never return, by a
+//! jump: so it counts only until shortly after its next check is due. Why: ADR 66.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::guest::futex;
 use crate::guest::nap::Exact;
 use gpushare_pacing::slices::Full;
 
-/// How long after the expected end the first look is (ns): marks are passed a little later than
-/// what is before them.
+/// How long after the expected end the first check is (ns): marks are passed a little later than
+/// the work before them.
 const BEHIND: u64 = 12_000;
 /// The shortest and the longest time between two looks at work that should be complete (ns).
 const LOOKS: (u64, u64) = (20_000, 100_000);
@@ -25,8 +25,8 @@ const SHORTEST: u64 = 5_000;
 /// A sleep that ends later than that (ns) does so because the machine is busy, and teaches no more
 /// than this.
 const MOST_LATE: u64 = 50_000;
-/// The longest sleep (ns): so often it is seen whether the gate closes, or nobody needs the wait
-/// any more.
+/// The longest sleep (ns): how often to check whether the gate closes, or whether the wait is still
+/// needed.
 const LONGEST: u64 = 5_000_000;
 /// Looks become rarer as it takes longer: one part in so many of the time that it has taken too
 /// long.
@@ -37,10 +37,9 @@ const LOST: u64 = 1_000_000;
 /// The threads that wait for an empty device.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
-    /// Until when somebody is known to look.
+    /// Until when the checking thread counts.
     looker_until: u64,
-    /// Times that somebody went to sleep without looking, and how many of these are known to be
-    /// over.
+    /// Number of sleeps without checking, and how many of these are known to be over.
     slept: u64,
     awake: u64,
     /// By how much sleeps lately ended too late (ns): they are made so much shorter.
@@ -48,14 +47,14 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    /// Whether somebody may sleep without looking.
+    /// Whether a thread may sleep without checking.
     pub(super) fn any(&self) -> bool {
         self.slept != self.awake
     }
 
     /// A sleep that should have ended at `planned` ended at `now`.
     fn woke(&mut self, planned: u64, now: u64) {
-        // One that was woken, or began so late that it never slept, says nothing.
+        // A thread that was woken, or began so late that it never slept, is no evidence.
         if now >= planned {
             let late = (now - planned).min(MOST_LATE);
             self.late = (7 * self.late + late) / 8;
@@ -68,13 +67,13 @@ impl Sleepers {
     }
 }
 
-/// What a thread does next that waits.
+/// The next step of a waiting thread.
 enum Next {
     /// It asks again.
     Ask,
     /// It sleeps, and looks then.
     Look(u64),
-    /// It sleeps; somebody else looks.
+    /// It sleeps; another thread checks.
     Sleep(u64),
 }
 
@@ -100,11 +99,11 @@ impl Column {
         inner.slices.ask(now, inner.slice, expected, left)
     }
 
-    /// Waits outside the gate until nothing is under way, or nobody needs it any more. `thread` is
-    /// the calling one's number.
+    /// Waits outside the gate until no work is in flight, or the wait is not needed any more.
+    /// `thread` is the calling thread's number.
     pub(in crate::gate) fn rest(&self, full: Full, thread: usize) {
         if !self.mark_touched(thread) {
-            // A capture is in the way, perhaps: nobody would know when it is over.
+            // A capture may be in the way: its end would go unnoticed.
             self.lock().slices.overran(clock::now());
             return;
         }
@@ -178,7 +177,7 @@ impl Column {
         is_marked()
     }
 
-    /// Wakes one of those who sleep while another one looks, if there are any. It is called with
+    /// Wakes one thread that sleeps while another one checks, if there are any. It is called with
     /// the lock held, but few wait for it.
     pub(super) fn wake_sleeper(&self, inner: &mut Inner) {
         let sleepers = &mut inner.sleepers;

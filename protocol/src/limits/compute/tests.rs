@@ -1,4 +1,4 @@
-//! Shares of time: how they are written, which wins, what tells two containers apart.
+//! Shares of time: how they are written, which wins, what tells two tenants apart.
 
 use super::super::Limits;
 use super::super::{Kind, flag};

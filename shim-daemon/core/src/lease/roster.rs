@@ -44,12 +44,22 @@ impl<T: Tenant> Roster<T> {
         self.tenants.get_mut(&container)
     }
 
-    pub(super) fn all(&self) -> &BTreeMap<ContainerId, T> {
-        &self.tenants
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ContainerId, &T)> {
+        let all = self.tenants.iter();
+        all.map(|(container, tenant)| (*container, tenant))
     }
 
-    pub(super) fn all_mut(&mut self) -> &mut BTreeMap<ContainerId, T> {
-        &mut self.tenants
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ContainerId, &mut T)> {
+        let all = self.tenants.iter_mut();
+        all.map(|(container, tenant)| (*container, tenant))
+    }
+
+    pub(super) fn tenants(&self) -> impl Iterator<Item = &T> {
+        self.tenants.values()
+    }
+
+    pub(super) fn tenants_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.tenants.values_mut()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -13,45 +13,20 @@ use crate::room::Room;
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// A place in the queue: higher priority first, then earlier arrival.
-pub(super) type Place = (Reverse<u16>, Nanos, ContainerId);
-
 impl World {
-    fn place(&self, container: ContainerId) -> Option<Place> {
-        let known = self.containers.get(&container)?;
-        Some((Reverse(known.spec.priority), known.registered, container))
-    }
-
-    pub(super) fn enqueue(&mut self, container: ContainerId) {
-        if let Some(place) = self.place(container) {
-            self.queue.insert(place);
-        }
-    }
-
-    pub(super) fn dequeue(&mut self, container: ContainerId) {
-        if let Some(place) = self.place(container) {
-            self.queue.remove(&place);
-        }
-    }
-
     /// Whether memory freed on this device can have admitted a tenant. Only the first that waits
     /// for it is checked, because all others there are behind it.
     pub(super) fn may_admit(&mut self, device: DeviceId) -> bool {
         let wants = |container: &ContainerId| {
             let quota = self
-                .containers
-                .get(container)
-                .and_then(|known| known.spec.quota(device));
+                .tenants
+                .get(*container)
+                .and_then(|known| known.spec().quota(device));
             quota.is_some_and(|quota| !quota.request.is_zero())
         };
-        let first = self
-            .queue
-            .iter()
-            .map(|(_, _, container)| *container)
-            .find(wants);
+        let first = self.tenants.queued().find(wants);
         first.is_some_and(|container| {
             self.resolve_queued(container);
             let needs = self.admission_needs(container);
@@ -61,16 +36,16 @@ impl World {
 
     /// Admits the tenants whose turn has come.
     pub(super) fn admit_waiting(&mut self) {
-        if self.recovering || self.queue.is_empty() {
+        if self.is_recovering() {
             return;
         }
         let mut taken: BTreeSet<DeviceId> = BTreeSet::new();
-        for (_, _, container) in self.queue.clone() {
+        for container in self.tenants.queued().collect::<Vec<_>>() {
             self.resolve_queued(container);
             let needs = self.admission_needs(container);
             let blocked = needs.iter().any(|(device, _)| taken.contains(device));
             if !blocked && self.fits_all(&needs) {
-                self.admit(container, self.now);
+                self.admit(container, self.timers.now());
                 continue;
             }
             taken.extend(needs.into_iter().map(|(device, _)| device));
@@ -79,11 +54,11 @@ impl World {
 
     /// What must be firm for this tenant, per device.
     pub(super) fn admission_needs(&self, container: ContainerId) -> Vec<(DeviceId, Bytes)> {
-        let Some(known) = self.containers.get(&container) else {
+        let Some(known) = self.tenants.get(container) else {
             return Vec::new();
         };
         let guaranteed = known
-            .spec
+            .spec()
             .quotas
             .iter()
             .filter(|(_, quota)| !quota.request.is_zero());
@@ -97,10 +72,10 @@ impl World {
     fn fits_all(&mut self, needs: &[(DeviceId, Bytes)]) -> bool {
         let mut fits = true;
         for (device, firm) in needs {
-            let Some(books) = self.devices.get(device) else {
+            let Some(books) = self.ledger.get(*device) else {
                 return false;
             };
-            let short = books.total().firm + *firm - books.spec.usable();
+            let short = books.total().firm + *firm - books.usable();
             if !short.is_zero() {
                 fits = false;
                 let coming = self.lowering(*device).firm;
@@ -119,18 +94,16 @@ impl World {
 
     /// Admits it, however little room there is; it has run `since`.
     pub(super) fn admit(&mut self, container: ContainerId, since: Nanos) {
-        self.dequeue(container);
-        let now = self.now;
-        let Some(known) = self.containers.get_mut(&container) else {
+        let now = self.timers.now();
+        let Some(known) = self.tenants.admit(container, since, now) else {
             return;
         };
-        (known.admitted, known.worked) = (Some(since), now);
-        let (quotas, preemptible) = (known.spec.quotas.clone(), known.spec.preemptible);
-        let idle_at = now + known.spec.idle_after;
+        let (quotas, preemptible) = (known.spec().quotas.clone(), known.spec().preemptible);
+        let idle_at = known.idle_at();
         for (device, quota) in quotas {
             let cost = self.context_cost(device);
-            if let Some(books) = self.devices.get_mut(&device) {
-                let capacity = books.spec.capacity;
+            if let Some(books) = self.ledger.get_mut(device) {
+                let capacity = books.capacity();
                 books.open(container, Account::new(quota, preemptible, cost, capacity));
             }
         }
@@ -145,11 +118,8 @@ impl World {
     /// Firm memory that a better tenant waits for on this device: bursts of lower ones leave it
     /// alone.
     pub(super) fn kept_for_admission(&self, device: DeviceId, priority: u16) -> Bytes {
-        let better = self
-            .queue
-            .iter()
-            .take_while(|(Reverse(theirs), ..)| *theirs > priority);
-        let needs = better.flat_map(|(_, _, container)| self.admission_needs(*container));
+        let better = self.tenants.queued_above(priority);
+        let needs = better.flat_map(|container| self.admission_needs(container));
         needs
             .filter(|(wanted, _)| *wanted == device)
             .map(|(_, firm)| firm)

@@ -3,10 +3,10 @@
 //! The fast path: no ask waits on the device and the memory fits, so it is granted at once, rounded
 //! up to a step while memory is plenty. Everything else waits its turn in `settle`.
 
+use super::World;
 use super::pending::{Pending, Said, Want};
-use super::{Container, Opened, World};
 use crate::decision::{Answer, Decision, Denial};
-use crate::ids::{AskId, AskKey, DeviceId, ProcessId};
+use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
 use crate::ledger::Account;
 use crate::room::Room;
 use crate::time::Nanos;
@@ -46,8 +46,8 @@ impl World {
         (held, bytes): (Bytes, Bytes),
         patience: Option<Nanos>,
     ) {
-        let container = self.processes.get(&process).map(|known| known.container);
-        let account = container.and_then(|container| self.devices.get(&device)?.account(container));
+        let container = self.tenants.process(process).map(|known| known.container());
+        let account = container.and_then(|container| self.ledger.account(device, container));
         let want = match account {
             Some(account) if held <= account.grant => Want::Physical {
                 held,
@@ -65,17 +65,14 @@ impl World {
     }
 
     fn ask(&mut self, key: AskKey, device: DeviceId, want: Want, patience: Option<Nanos>) {
-        let Some(process) = self.processes.get(&key.0) else {
+        let Some(process) = self.tenants.process(key.0) else {
             return;
         };
-        if self.asks.contains_key(&key) {
+        if self.asks.get(key).is_some() {
             return;
         }
-        if matches!(want, Want::Context { .. }) && process.opened.contains_key(&device) {
-            let account = self
-                .devices
-                .get(&device)
-                .and_then(|books| books.account(process.container));
+        if matches!(want, Want::Context { .. }) && process.on(device).is_some() {
+            let account = self.ledger.account(device, process.container());
             let grant = account.map_or(Bytes::ZERO, |account| account.page);
             self.joins_device(key.0, device);
             self.answer(key, Answer::Granted { grant });
@@ -85,13 +82,7 @@ impl World {
             Err(denial) => self.answer(key, Answer::Denied(denial)),
             Ok(pending) if self.granted_at_once(key, &pending) => (),
             Ok(pending) => {
-                self.asks.insert(key, pending);
-                if let Some(books) = self.devices.get_mut(&device) {
-                    books.waiting.insert(key);
-                }
-                if let Some(process) = self.processes.get_mut(&key.0) {
-                    process.waiting.insert(key);
-                }
+                self.asks.add(key, pending);
                 self.timers.set(Timer::Patience(key), pending.until);
                 self.settle(device);
             }
@@ -99,10 +90,11 @@ impl World {
     }
 
     /// How many asks of a tenant wait.
-    fn waiting_of(&self, container: &Container) -> usize {
-        let members = container.processes.iter();
-        let members = members.filter_map(|process| self.processes.get(process));
-        members.map(|process| process.waiting.len()).sum()
+    fn waiting_of(&self, container: ContainerId) -> usize {
+        let members = self.tenants.members(container);
+        members
+            .map(|(process, _)| self.asks.of(process).count())
+            .sum()
     }
 
     /// The checks that do not depend on other tenants.
@@ -113,47 +105,45 @@ impl World {
         want: Want,
         patience: Option<Nanos>,
     ) -> Result<Pending, Denial> {
-        let process = self.processes.get(&key.0).ok_or(Denial::Ending)?;
-        let container = self
-            .containers
-            .get(&process.container)
-            .ok_or(Denial::Ending)?;
-        let quota = container.spec.quota(device).ok_or(Denial::NoQuota)?;
-        let books = self.devices.get(&device).ok_or(Denial::DeviceLost)?;
-        let account = books.account(process.container);
-        if account.is_none() && container.admitted.is_some() {
+        let process = self.tenants.process(key.0).ok_or(Denial::Ending)?;
+        let of = process.container();
+        let container = self.tenants.get(of).ok_or(Denial::Ending)?;
+        let quota = container.spec().quota(device).ok_or(Denial::NoQuota)?;
+        let books = self.ledger.get(device).ok_or(Denial::DeviceLost)?;
+        let account = books.account(of);
+        if account.is_none() && container.admitted().is_some() {
             return Err(Denial::DeviceLost);
         }
         let limit = account.map_or(quota.limit, |account| account.limit);
         if matches!(want, Want::Credit { held, bytes } if held + bytes > limit) {
             return Err(Denial::OverLimit { limit });
         }
-        if container.ending.is_some() {
+        if container.ending().is_some() {
             return Err(Denial::Ending);
         }
-        let own = process.waiting.len();
-        let together = || self.waiting_of(container) >= self.policy.most_waiting_together;
+        let own = self.asks.of(key.0).count();
+        let together = || self.waiting_of(of) >= self.policy.most_waiting_together;
         if own >= self.policy.most_waiting || (own > 0 && together()) {
             return Err(Denial::TooMany);
         }
-        let most = container.spec.wait_timeout;
-        let mut until = self.now + patience.map_or(most, |left| left.min(most));
+        let most = container.spec().wait_timeout;
+        let mut until = self.timers.now() + patience.map_or(most, |left| left.min(most));
         // A process that has waited before states its remaining time in all. Zero means that it
         // cannot wait, and it gives up by itself.
         let left = patience.filter(|left| *left > Nanos::ZERO);
         let twice = self.policy.guarantee() + self.policy.guarantee();
-        let latest = self.now + left.unwrap_or(twice).min(twice.max(most));
+        let latest = self.timers.now() + left.unwrap_or(twice).min(twice.max(most));
         // Time to end a victim does not help an ask that waits for its tenant's own dead processes.
         let guaranteed = |account: &Account| want.guaranteed(account) && !want.beside_dead(account);
         if account.is_some_and(guaranteed) {
-            let least = self.now + self.policy.least_guarantee();
+            let least = self.timers.now() + self.policy.least_guarantee();
             until = until.max(least.min(latest));
         }
         Ok(Pending {
-            container: process.container,
+            container: of,
             device,
             want,
-            since: self.now,
+            since: self.timers.now(),
             until,
             latest,
             told: None,
@@ -165,13 +155,14 @@ impl World {
 
     /// The quick way.
     fn granted_at_once(&mut self, key: AskKey, pending: &Pending) -> bool {
-        let Some(books) = self.devices.get(&pending.device) else {
+        let Some(books) = self.ledger.get(pending.device) else {
             return false;
         };
         let Some(account) = books.account(pending.container) else {
             return false;
         };
-        if matches!(pending.want, Want::Physical { .. }) || !books.waiting.is_empty() {
+        let waits = self.asks.count_on(pending.device) > 0;
+        if matches!(pending.want, Want::Physical { .. }) || waits {
             return false;
         }
         let guaranteed = pending.want.guaranteed(account);
@@ -192,7 +183,7 @@ impl World {
         let free = self.free_for(pending, guaranteed);
         let level = [stepped, exact].into_iter().find(|level| {
             let need = self.need(key, pending, *level, guaranteed);
-            need.is_zero() || (!self.recovering && covers(free, need))
+            need.is_zero() || (!self.is_recovering() && covers(free, need))
         });
         match level {
             Some(level) => {
@@ -212,10 +203,7 @@ impl World {
         level: Bytes,
         guaranteed: bool,
     ) -> Room {
-        let account = self
-            .devices
-            .get(&pending.device)
-            .and_then(|books| books.account(pending.container));
+        let account = self.ledger.account(pending.device, pending.container);
         let Some(account) = account else {
             return Room::both(Bytes::MAX);
         };
@@ -235,15 +223,12 @@ impl World {
     /// The free memory for this ask: a burst leaves alone the memory for which better tenants
     /// queue.
     pub(super) fn free_for(&self, pending: &Pending, guaranteed: bool) -> Room {
-        let Some(books) = self.devices.get(&pending.device) else {
+        let Some(books) = self.ledger.get(pending.device) else {
             return Room::default();
         };
         let mut free = books.slack();
-        if !guaranteed && !self.queue.is_empty() {
-            let priority = self
-                .containers
-                .get(&pending.container)
-                .map_or(0, |known| known.spec.priority);
+        if !guaranteed {
+            let priority = self.tenants.priority(pending.container);
             free.firm -= self.kept_for_admission(pending.device, priority);
         }
         free
@@ -253,11 +238,11 @@ impl World {
     pub(super) fn grant(&mut self, key: AskKey, pending: &Pending, level: Bytes, used: Bytes) {
         let (container, device) = (pending.container, pending.device);
         let fresh = !self.has_opened(key.0, device);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         if let Want::Physical { bytes, .. } = pending.want {
-            books.sampled = books.sampled.map(|(taken, free)| (taken, free - bytes));
+            books.spend(bytes);
         }
         let overhead = match pending.want {
             Want::Context { cost } if fresh => cost,
@@ -280,10 +265,9 @@ impl World {
             return;
         };
         if let (Want::Context { .. }, true, Some(process)) =
-            (pending.want, fresh, self.processes.get_mut(&key.0))
+            (pending.want, fresh, self.tenants.process_mut(key.0))
         {
-            let opened = Opened::reserved(overhead, self.now);
-            process.opened.insert(device, opened);
+            process.open(device, overhead, self.timers.now());
             self.follow_parts_of(container, device);
         }
         self.show_grant(container, device);
@@ -294,9 +278,9 @@ impl World {
     }
 
     fn has_opened(&self, process: ProcessId, device: DeviceId) -> bool {
-        self.processes
-            .get(&process)
-            .is_some_and(|known| known.opened.contains_key(&device))
+        self.tenants
+            .process(process)
+            .is_some_and(|known| known.on(device).is_some())
     }
 
     /// Ends an ask, in one answer.
@@ -306,7 +290,7 @@ impl World {
     }
 
     pub(super) fn cancel(&mut self, ask: AskKey) {
-        if let Some(device) = self.asks.get(&ask).map(|pending| pending.device) {
+        if let Some(device) = self.asks.get(ask).map(|pending| pending.device) {
             self.forget(ask);
             self.freed(device);
         }
@@ -314,35 +298,26 @@ impl World {
 
     /// Takes an ask off every list.
     pub(super) fn forget(&mut self, ask: AskKey) {
-        let Some(pending) = self.asks.remove(&ask) else {
-            return;
-        };
-        if let Some(books) = self.devices.get_mut(&pending.device) {
-            books.waiting.remove(&ask);
+        if self.asks.remove(ask) {
+            self.timers.stop(Timer::Patience(ask));
         }
-        if let Some(process) = self.processes.get_mut(&ask.0) {
-            process.waiting.remove(&ask);
-        }
-        self.timers.stop(Timer::Patience(ask));
     }
 
     /// Gives an ask within its request the time to have a victim ended.
     pub(super) fn extend(&mut self, ask: AskKey) {
-        self.extend_to(ask, self.now + self.policy.least_guarantee());
+        self.extend_to(ask, self.timers.now() + self.policy.least_guarantee());
     }
 
     /// Extends the wait of an ask within its request until then. The wait is bounded by its asker's
     /// remaining time, and by the time to end two victims, each of which gives nothing back.
     fn extend_to(&mut self, ask: AskKey, until: Nanos) {
-        let Some(pending) = self.asks.get_mut(&ask) else {
-            return;
-        };
-        pending.until = pending.until.max(until.min(pending.latest));
-        self.timers.set(Timer::Patience(ask), pending.until);
+        if let Some(until) = self.asks.extend(ask, until) {
+            self.timers.set(Timer::Patience(ask), until);
+        }
     }
 
     pub(super) fn patience_over(&mut self, ask: AskKey) {
-        let Some(pending) = self.asks.get(&ask).copied() else {
+        let Some(pending) = self.asks.get(ask).copied() else {
             return;
         };
         if self.is_guaranteed(&pending) && !self.is_beside_dead(&pending) {
@@ -350,16 +325,16 @@ impl World {
             // since.
             let mut until = pending.since + self.policy.least_guarantee();
             if pending.counts_on_coming() {
-                until = until.max(self.now + self.policy.limbo_grace);
+                until = until.max(self.timers.now() + self.policy.limbo_grace);
             }
             self.extend_to(ask, until);
         }
         if self
             .asks
-            .get(&ask)
-            .is_some_and(|pending| pending.until <= self.now)
+            .get(ask)
+            .is_some_and(|pending| pending.until <= self.timers.now())
         {
-            let waited = self.now - pending.since;
+            let waited = self.timers.now() - pending.since;
             self.answer(ask, Answer::Denied(Denial::TimedOut { waited }));
         }
         self.freed(pending.device);

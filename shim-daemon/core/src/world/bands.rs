@@ -7,7 +7,7 @@ use crate::lease::Band;
 impl World {
     /// A tenant arrived at a device or left it (`came`: the arrived tenant). Recomputes the bands.
     pub(super) fn form_bands(&mut self, came: Option<ContainerId>) {
-        let mut bands = self.bands.all();
+        let mut bands = self.leases.bands();
         // After those it may have left.
         if let Some(band) = came.map(|container| self.band_of(container)) {
             bands.retain(|other| *other != band);
@@ -19,8 +19,8 @@ impl World {
     }
 
     fn band_of(&self, container: ContainerId) -> Band {
-        let known = self.containers.get(&container);
-        let gang = known.and_then(|known| known.spec.gang.clone());
+        let known = self.tenants.get(container);
+        let gang = known.and_then(|known| known.spec().gang.clone());
         gang.map_or(Band::Alone(container), Band::Named)
     }
 
@@ -29,12 +29,11 @@ impl World {
             Band::Alone(container) if self.band_of(*container) == band => vec![*container],
             Band::Alone(_) => Vec::new(),
             Band::Named(gang) => {
-                let all = self.containers.iter();
-                let named = all.filter(|(_, known)| known.spec.gang.as_ref() == Some(gang));
-                named.map(|(container, _)| *container).collect()
+                let all = self.tenants.all();
+                let named = all.filter(|(_, known)| known.spec().gang.as_ref() == Some(gang));
+                named.map(|(container, _)| container).collect()
             }
         };
-        self.bands
-            .form(self.now, &mut self.schedules, band, &members);
+        self.leases.form(self.timers.now(), band, &members);
     }
 }

@@ -20,17 +20,13 @@ impl World {
             self.decide(Decision::Refuse { container, error });
             return;
         }
-        let Some(known) = self.containers.get(&container) else {
+        let Some(known) = self.tenants.get(container) else {
             return;
         };
-        if known.admitted.is_some() {
+        if known.admitted().is_some() {
             self.change_accounts(container, &spec);
-            self.replace(container, spec);
-        } else {
-            self.dequeue(container);
-            self.replace(container, spec);
-            self.enqueue(container);
         }
+        self.replace(container, spec);
         for device in self.devices_of(container) {
             self.change_terms(container, device);
             self.trim(container, device);
@@ -40,14 +36,12 @@ impl World {
     }
 
     fn replace(&mut self, container: ContainerId, spec: ContainerSpec) {
-        let Some(known) = self.containers.get_mut(&container) else {
+        let Some(known) = self.tenants.set_spec(container, spec) else {
             return;
         };
-        let idle_at = known.worked + spec.idle_after;
-        known.spec = spec;
-        if known.admitted.is_some() {
-            if !known.idle {
-                self.timers.set(Timer::Idle(container), idle_at);
+        if known.admitted().is_some() {
+            if !known.is_idle() {
+                self.timers.set(Timer::Idle(container), known.idle_at());
             }
             self.check_end(container);
         }
@@ -56,28 +50,25 @@ impl World {
     fn change_accounts(&mut self, container: ContainerId, spec: &ContainerSpec) {
         for (device, quota) in &spec.quotas {
             let cost = self.context_cost(*device);
-            let Some(books) = self.devices.get_mut(device) else {
-                continue;
-            };
-            books.change(container, |account| {
+            self.ledger.change(*device, container, |account| {
                 account.set(*quota, spec.preemptible, cost)
             });
         }
     }
 
     fn check_change(&self, container: ContainerId, spec: &ContainerSpec) -> Result<(), SpecError> {
-        let known = self.containers.get(&container).ok_or(SpecError::Unknown)?;
+        let known = self.tenants.get(container).ok_or(SpecError::Unknown)?;
         self.check_spec(container, spec)?;
-        let same = known.spec.quotas.len() == spec.quotas.len()
+        let same = known.spec().quotas.len() == spec.quotas.len()
             && known
-                .spec
+                .spec()
                 .quotas
                 .iter()
                 .all(|(device, _)| spec.quota(*device).is_some());
         if !same {
             return Err(SpecError::Devices);
         }
-        if known.admitted.is_none() {
+        if known.admitted().is_none() {
             return Ok(());
         }
         spec.quotas.iter().try_for_each(|(device, quota)| {
@@ -102,7 +93,7 @@ impl World {
         device: DeviceId,
         quota: Quota,
     ) -> Bytes {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
         let Some(account) = books.account(container) else {
@@ -117,7 +108,7 @@ impl World {
         if more.is_zero() {
             Bytes::ZERO
         } else {
-            books.total().firm + more - books.spec.usable()
+            books.total().firm + more - books.usable()
         }
     }
 }

@@ -48,11 +48,11 @@ impl World {
 
     /// The bytes missing for `need` behind all asks that rank above it.
     fn missing(&self, pass: &Pass, pending: &Pending, need: Room, guaranteed: bool) -> Room {
-        let Some(books) = self.devices.get(&pass.device) else {
+        let Some(books) = self.ledger.get(pass.device) else {
             return need;
         };
         let free = self.free_for(pending, guaranteed);
-        let overdrawn = books.total() - Room::both(books.spec.usable());
+        let overdrawn = books.total() - Room::both(books.usable());
         let short = need + pass.above + overdrawn - free;
         Room {
             taken: if need.taken.is_zero() {
@@ -82,7 +82,7 @@ impl World {
         let lasting = pass.coming.lasting.min(short);
         let rest = short - lasting;
         let physical = matches!(pending.want, Want::Physical { .. });
-        let priority = self.priority(pending.container);
+        let priority = self.tenants.priority(pending.container);
         for by in self.policies(pending, guaranteed) {
             let verdict = self.ask_policy(by, pass, pending, rest, physical);
             let counts = rest.is_zero() || matches!(verdict, Verdict::End(_));
@@ -99,7 +99,7 @@ impl World {
                     }
                     self.tell_waiting(ask, rest.taken.max(rest.firm), by);
                     self.timers
-                        .set_no_later(Timer::Cycle, self.now + self.policy.cycle_grace);
+                        .set_no_later(Timer::Cycle, self.timers.now() + self.policy.cycle_grace);
                 }
                 Verdict::End(victims) => {
                     let given = self.end_all(pass.device, &victims, pending.container);
@@ -127,22 +127,16 @@ impl World {
         false
     }
 
-    pub(super) fn priority(&self, container: ContainerId) -> u16 {
-        self.containers
-            .get(&container)
-            .map_or(0, |known| known.spec.priority)
-    }
-
     /// The policies to ask, in order. `None` takes back bursts. Within its request a tenant is
     /// never refused by its own resolvers; it waits.
     fn policies(&self, pending: &Pending, guaranteed: bool) -> Vec<Option<Resolver>> {
         if guaranteed {
             return vec![None, Some(Resolver::Wait)];
         }
-        let known = self.containers.get(&pending.container);
+        let known = self.tenants.get(pending.container);
         known
             .into_iter()
-            .flat_map(|known| &known.spec.on_collision)
+            .flat_map(|known| &known.spec().on_collision)
             .map(|resolver| Some(*resolver))
             .collect()
     }
@@ -160,10 +154,10 @@ impl World {
             _ => self.looked_up(pass, pending.container, physical),
         };
         let case = Case {
-            priority: self.priority(pending.container),
+            priority: self.tenants.priority(pending.container),
             short: rest.taken,
             borrowed: rest.firm.is_zero(),
-            patience: pending.until - self.now,
+            patience: pending.until - self.timers.now(),
             ladder: self.policy.ladder(),
             candidates,
         };
@@ -194,7 +188,7 @@ impl World {
     /// Tenants that may be ended to get memory back here: they use more than their request and
     /// allowed it.
     fn candidates(&self, device: DeviceId, asker: ContainerId, physical: bool) -> Vec<Candidate> {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
         let gives = |account: &Account| match physical {
@@ -202,12 +196,12 @@ impl World {
             false => account.held(),
         };
         let candidate = |(container, account): (ContainerId, &Account)| {
-            let known = self.containers.get(&container)?;
-            let free_to_choose = known.ending.is_none() && known.spared != Some(self.now);
-            (free_to_choose && !known.processes.is_empty()).then(|| Candidate {
+            let known = self.tenants.get(container)?;
+            let free_to_choose = known.may_be_ended(self.timers.now());
+            (free_to_choose && known.has_processes()).then(|| Candidate {
                 container,
-                priority: known.spec.priority,
-                idle: known.idle,
+                priority: known.spec().priority,
+                idle: known.is_idle(),
                 gives: gives(account),
                 destroys: self.in_use_everywhere(container),
             })
@@ -219,10 +213,8 @@ impl World {
     }
 
     fn in_use_everywhere(&self, container: ContainerId) -> Bytes {
-        let accounts = self
-            .devices
-            .values()
-            .filter_map(|books| books.account(container));
+        let all = self.ledger.all();
+        let accounts = all.filter_map(|(_, books)| books.account(container));
         accounts.map(|account| account.in_use).sum()
     }
 
@@ -235,10 +227,7 @@ impl World {
     ) -> Bytes {
         let mut given = Bytes::ZERO;
         for victim in victims {
-            let account = self
-                .devices
-                .get(&device)
-                .and_then(|books| books.account(*victim));
+            let account = self.ledger.account(device, *victim);
             let Some(account) = account else { continue };
             given += account.held();
             let (charged, overhead) = (account.in_use + account.excess, account.overhead);
@@ -257,21 +246,9 @@ impl World {
 
     /// Records why an ask waits, and reports a change.
     pub(super) fn tell_waiting(&mut self, ask: AskKey, short: Bytes, by: Option<Resolver>) {
-        let Some(pending) = self.asks.get_mut(&ask) else {
+        let Some(pending) = self.asks.waits_for(ask, short, by) else {
             return;
         };
-        pending.short = if by == Some(Resolver::Wait) {
-            short
-        } else {
-            Bytes::ZERO
-        };
-        if pending.short.is_zero() {
-            pending.stuck = None;
-        }
-        pending.told = Some(by);
-        if !pending.said.add(by) {
-            return;
-        }
         let (device, until) = (pending.device, pending.until);
         self.notice(Notice::Waiting {
             ask,

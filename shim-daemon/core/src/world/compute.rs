@@ -4,7 +4,7 @@
 use super::World;
 use crate::decision::{Decision, Notice};
 use crate::ids::{ContainerId, DeviceId, ProcessId};
-use crate::lease::{DeviceTime, Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
+use crate::lease::{Input, Lease, LeasePolicy, Output, ShareView, SharingView, Work};
 use crate::spec::{ContainerSpec, SpecError};
 use crate::time::Nanos;
 use crate::timers::Timer;
@@ -14,42 +14,45 @@ impl World {
     /// A process has a context and obeys this daemon's page: it takes turns from now on. A process
     /// that still obeys the previous daemon's page is bound by that page's last content.
     pub(super) fn joins_device(&mut self, process: ProcessId, device: DeviceId) {
-        let Some(known) = self.processes.get(&process).filter(|known| known.adopted) else {
+        let Some(known) = self
+            .tenants
+            .process(process)
+            .filter(|known| known.is_adopted())
+        else {
             return;
         };
-        let (container, gated) = (known.container, known.gated);
-        let Some(owner) = self.containers.get(&container) else {
+        let (container, gated) = (known.container(), known.is_gated());
+        let Some(owner) = self.tenants.get(container) else {
             return;
         };
         let joined = Input::Joined {
             container,
             process,
             gated,
-            class: owner.spec.priority,
-            compute: owner.spec.compute(device),
+            class: owner.spec().priority,
+            compute: owner.spec().compute(device),
         };
         self.tell_device(device, joined);
     }
 
     /// A tenant's terms changed.
     pub(super) fn change_terms(&mut self, container: ContainerId, device: DeviceId) {
-        let Some(known) = self.containers.get(&container) else {
+        let Some(known) = self.tenants.get(container) else {
             return;
         };
         let changed = Input::Set {
             container,
-            class: known.spec.priority,
-            compute: known.spec.compute(device),
+            class: known.spec().priority,
+            compute: known.spec().compute(device),
         };
         self.tell_device(device, changed);
     }
 
     /// Tells a device's schedule what happened.
     pub(super) fn tell_device(&mut self, device: DeviceId, input: Input) {
-        if let Some(schedule) = self.schedules.get_mut(&device) {
-            schedule.handle(self.now, input);
-        }
-        let bands = !self.bands.is_empty();
+        let now = self.timers.now();
+        self.leases.tell(device, |time| time.handle(now, input));
+        let bands = self.leases.has_bands();
         match input {
             Input::Joined { container, .. } | Input::Set { container, .. } => {
                 self.form_bands(Some(container));
@@ -58,93 +61,68 @@ impl World {
             _ => {}
         }
         // A process that has ended leaves decisions on all its devices.
-        if bands {
-            self.carry_out_all();
-        } else {
-            self.carry_out_with_gangs(device);
-        }
-    }
-
-    /// Passes on the decisions of a device's schedule, with their consequences for other devices.
-    fn carry_out_with_gangs(&mut self, device: DeviceId) {
-        if self.bands.is_empty() {
-            self.carry_out(device);
-        } else {
-            self.carry_out_all();
-        }
-    }
-
-    /// Passes on what all schedules decided, gangs in view.
-    pub(super) fn carry_out_all(&mut self) {
-        self.bands.settle(self.now, &mut self.schedules);
-        for device in self.schedules.keys().copied().collect::<Vec<_>>() {
-            self.carry_out(device);
-        }
+        self.carry_out((!bands).then_some(device));
     }
 
     /// The devices whose processes' pages are to be read at `now`, each with those processes. The
     /// results return as [`Event::Served`](crate::Event::Served).
     pub fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
-        let due = self.schedules.iter().filter(|(_, device)| {
-            let next = device.next_sample();
-            next.is_some_and(|at| at <= now)
-        });
-        due.map(|(id, device)| (*id, device.processes())).collect()
+        self.leases.due_samples(now)
     }
 
     /// When pages are to be read next.
     pub fn next_sample(&self) -> Option<Nanos> {
-        let devices = self.schedules.values();
-        devices.filter_map(DeviceTime::next_sample).min()
+        self.leases.next_sample()
     }
 
     /// The pages of a device's processes were read.
     pub(super) fn served(&mut self, device: DeviceId, works: &[(ProcessId, Work)]) {
-        if let Some(schedule) = self.schedules.get_mut(&device) {
-            schedule.sampled(self.now, works);
-        }
-        self.carry_out_with_gangs(device);
+        let now = self.timers.now();
+        self.leases.tell(device, |time| time.sampled(now, works));
+        self.carry_out(Some(device));
     }
 
     /// How a device is shared now. `None`: it is not known.
     pub fn sharing(&self, device: DeviceId) -> Option<SharingView> {
-        let schedule = self.schedules.get(&device)?;
-        Some(schedule.sharing(self.now))
+        self.leases.sharing(self.timers.now(), device)
     }
 
     /// The time a schedule asked for has come.
     pub(super) fn device_due(&mut self, device: DeviceId) {
-        if let Some(schedule) = self.schedules.get_mut(&device) {
-            schedule.advance(self.now);
-        }
-        self.carry_out_with_gangs(device);
+        let now = self.timers.now();
+        self.leases.tell(device, |time| time.advance(now));
+        self.carry_out(Some(device));
     }
 
-    /// Passes on the decisions of a schedule.
-    fn carry_out(&mut self, device: DeviceId) {
-        let Some(schedule) = self.schedules.get_mut(&device) else {
-            return;
-        };
-        let outputs: Vec<Output> = std::iter::from_fn(|| schedule.poll()).collect();
-        match schedule.next_timeout() {
-            Some(at) => self.timers.set(Timer::Turn(device), at),
-            None => self.timers.stop(Timer::Turn(device)),
+    /// Passes on the decisions of a device's schedule, with their consequences for other devices
+    /// where there are gangs; without a device, those of all schedules.
+    pub(super) fn carry_out(&mut self, device: Option<DeviceId>) {
+        for decided in self.leases.decided(self.timers.now(), device) {
+            let device = decided.device;
+            match decided.next {
+                Some(at) => self.timers.set(Timer::Turn(device), at),
+                None => self.timers.stop(Timer::Turn(device)),
+            }
+            for output in decided.outputs {
+                self.pass_on(device, output);
+            }
         }
-        for output in outputs {
-            match output {
-                Output::Lease { container, lease } => self.decide(Decision::Lease {
-                    container,
-                    device,
-                    lease,
-                }),
-                Output::Overrun { container, after } => self.notice(Notice::Overrun {
-                    container,
-                    device,
-                    after,
-                }),
-                Output::Ungated { container } => {
-                    self.notice(Notice::Ungated { container, device });
-                }
+    }
+
+    fn pass_on(&mut self, device: DeviceId, output: Output) {
+        match output {
+            Output::Lease { container, lease } => self.decide(Decision::Lease {
+                container,
+                device,
+                lease,
+            }),
+            Output::Overrun { container, after } => self.notice(Notice::Overrun {
+                container,
+                device,
+                after,
+            }),
+            Output::Ungated { container } => {
+                self.notice(Notice::Ungated { container, device });
             }
         }
     }
@@ -161,10 +139,10 @@ impl World {
                 continue;
             };
             let taken: u64 = self
-                .containers
-                .iter()
-                .filter(|(other, _)| **other != container)
-                .filter_map(|(_, known)| known.spec.compute(*device).request)
+                .tenants
+                .all()
+                .filter(|(other, _)| *other != container)
+                .filter_map(|(_, known)| known.spec().compute(*device).request)
                 .map(|request| u64::from(request.get()))
                 .sum();
             let over = (taken + u64::from(request.get())).saturating_sub(1000);
@@ -183,22 +161,17 @@ impl World {
     /// Other settings for turns, from now on.
     pub fn set_lease_policy(&mut self, now: Nanos, policy: LeasePolicy) {
         self.advance(now);
-        self.policy.lease = policy;
-        for device in self.schedules.keys().copied().collect::<Vec<_>>() {
-            if let Some(schedule) = self.schedules.get_mut(&device) {
-                schedule.set_policy(self.now, policy);
-            }
-        }
-        self.carry_out_all();
+        self.leases.set_policy(self.timers.now(), policy);
+        self.carry_out(None);
     }
 
     /// The lease of a tenant's page on a device. `None`: it has no context there.
     pub fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
-        self.schedules.get(&device)?.lease(container)
+        self.leases.lease(container, device)
     }
 
     /// A tenant's share of a device as it stands. `None`: it has no context there.
     pub fn share(&self, container: ContainerId, device: DeviceId) -> Option<ShareView> {
-        self.schedules.get(&device)?.share(container, self.now)
+        self.leases.share(self.timers.now(), container, device)
     }
 }

@@ -20,22 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub(super) fn check_cycles(&mut self) {
-        let now = self.now;
+        let now = self.timers.now();
         let hopeless = self.hopeless();
-        let mut waits = false;
-        for (ask, pending) in &mut self.asks {
-            waits |= !pending.short.is_zero();
-            pending.stuck = if hopeless.contains(ask) {
-                pending.stuck.or(Some(now))
-            } else {
-                None
-            };
-        }
-        if waits {
+        self.asks.stuck(&hopeless, now);
+        if self.asks.short().next().is_some() {
             self.timers.set(Timer::Cycle, now + self.policy.cycle_grace);
         }
         let due = |ask: &&AskKey| {
-            let stuck = self.asks.get(ask).and_then(|pending| pending.stuck);
+            let stuck = self.asks.get(**ask).and_then(|pending| pending.stuck);
             stuck.is_some_and(|since| since + self.policy.cycle_grace <= now)
         };
         let due: Vec<AskKey> = hopeless.iter().filter(due).copied().collect();
@@ -45,7 +37,7 @@ impl World {
     }
 
     fn break_cycle(&mut self, mut stuck: Vec<AskKey>) {
-        let now = self.now;
+        let now = self.timers.now();
         stuck.sort_by_key(|ask| self.cycle_rank(*ask));
         let fits = stuck
             .iter()
@@ -53,14 +45,12 @@ impl World {
             .copied()
             .find(|ask| self.fits_out_of_turn(*ask));
         for ask in &stuck {
-            if let Some(pending) = self.asks.get_mut(ask) {
-                pending.stuck = Some(now);
-            }
+            self.asks.stuck_anew(*ask, now);
         }
         let Some(ask) = fits.or_else(|| stuck.first().copied()) else {
             return;
         };
-        let Some(pending) = self.asks.get(&ask).copied() else {
+        let Some(pending) = self.asks.get(ask).copied() else {
             return;
         };
         match (fits, pending.want) {
@@ -75,32 +65,25 @@ impl World {
 
     /// Lowest, youngest first; asks within a request last.
     fn cycle_rank(&self, ask: AskKey) -> (bool, u16, Reverse<Nanos>, Reverse<AskKey>) {
-        let Some(pending) = self.asks.get(&ask) else {
-            return (true, u16::MAX, Reverse(self.now), Reverse(ask));
+        let Some(pending) = self.asks.get(ask) else {
+            return (true, u16::MAX, Reverse(self.timers.now()), Reverse(ask));
         };
-        let priority = self
-            .containers
-            .get(&pending.container)
-            .map_or(0, |known| known.spec.priority);
         (
             self.is_guaranteed(pending),
-            priority,
+            self.tenants.priority(pending.container),
             Reverse(pending.since),
             Reverse(ask),
         )
     }
 
     pub(super) fn is_guaranteed(&self, pending: &Pending) -> bool {
-        let account = self
-            .devices
-            .get(&pending.device)
-            .and_then(|books| books.account(pending.container));
+        let account = self.ledger.account(pending.device, pending.container);
         account.is_some_and(|account| pending.want.guaranteed(account))
     }
 
     /// Whether only the order of waiters keeps it waiting.
     fn fits_out_of_turn(&self, ask: AskKey) -> bool {
-        let Some(pending) = self.asks.get(&ask) else {
+        let Some(pending) = self.asks.get(ask) else {
             return false;
         };
         if self.is_beside_dead(pending) {
@@ -120,20 +103,17 @@ impl World {
 
     /// The asks that no running process can end.
     fn hopeless(&self) -> BTreeSet<AskKey> {
-        let waits = self
-            .asks
-            .iter()
-            .filter(|(_, pending)| !pending.short.is_zero());
-        let mut hopeless: BTreeSet<AskKey> = waits.map(|(ask, _)| *ask).collect();
+        let waits = self.asks.short();
+        let mut hopeless: BTreeSet<AskKey> = waits.map(|(ask, _)| ask).collect();
         loop {
             let halted = self.halted(&hopeless);
             let coming: BTreeMap<DeviceId, Bytes> = self
-                .devices
-                .iter()
-                .map(|(device, books)| (*device, may_come(books, &halted)))
+                .ledger
+                .all()
+                .map(|(device, books)| (device, may_come(books, &halted)))
                 .collect();
             let has_hope = |ask: &AskKey| {
-                let pending = self.asks.get(ask)?;
+                let pending = self.asks.get(*ask)?;
                 Some(*coming.get(&pending.device)? >= pending.short)
             };
             let hopeful: Vec<AskKey> = hopeless
@@ -154,16 +134,15 @@ impl World {
     fn halted(&self, hopeless: &BTreeSet<AskKey>) -> BTreeSet<ContainerId> {
         let waiting: BTreeSet<ContainerId> = hopeless
             .iter()
-            .filter_map(|ask| self.asks.get(ask))
+            .filter_map(|ask| self.asks.get(*ask))
             .map(|pending| pending.container)
             .collect();
         let halts = |container: &ContainerId| {
-            let processes = self.containers.get(container).map(|known| &known.processes);
-            let mut processes = processes
-                .into_iter()
-                .flatten()
-                .filter_map(|process| self.processes.get(process));
-            processes.all(|process| process.waiting.iter().any(|ask| hopeless.contains(ask)))
+            let mut processes = self.tenants.members(*container);
+            processes.all(|(process, _)| {
+                let mut asks = self.asks.of(process);
+                asks.any(|(ask, _)| hopeless.contains(&ask))
+            })
         };
         waiting.into_iter().filter(halts).collect()
     }
@@ -171,10 +150,9 @@ impl World {
 
 /// What those still running could free on a device.
 fn may_come(books: &Device, halted: &BTreeSet<ContainerId>) -> Bytes {
-    let limbo: Bytes = books.limbo.values().map(|entry| entry.bytes).sum();
     let running = books
         .accounts()
         .filter(|(container, _)| !halted.contains(container));
     let held: Bytes = running.map(|(_, account)| account.held()).sum();
-    limbo + books.unmanaged + held
+    books.in_limbo() + books.unmanaged() + held
 }

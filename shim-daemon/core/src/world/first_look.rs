@@ -8,14 +8,14 @@
 //!
 //! [`Policy::open_grace`]: crate::Policy::open_grace
 
-use super::{Opened, World};
+use super::World;
 use crate::decision::{Decision, Notice};
 use crate::event::ProcessSample;
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The first and the longest pause between looks, while an ask waits for their result.
 const PAUSES: (Nanos, Nanos) = (Nanos::millis(1), Nanos::millis(250));
@@ -23,10 +23,9 @@ const PAUSES: (Nanos, Nanos) = (Nanos::millis(1), Nanos::millis(250));
 impl World {
     /// A process reports that its context on a device is complete: its memory can be measured.
     pub(super) fn context_made(&mut self, process: ProcessId, device: DeviceId) {
-        let opened = self.processes.get_mut(&process);
-        if let Some(opened) = opened.and_then(|known| known.opened.get_mut(&device)) {
-            // Earlier samples may have shown a half-made context.
-            opened.measured = false;
+        let opened = self.tenants.process_mut(process);
+        if let Some(opened) = opened.and_then(|known| known.on_mut(device)) {
+            opened.measure_anew();
             self.decide(Decision::Resample { device });
         }
     }
@@ -35,14 +34,14 @@ impl World {
     /// that they kept waiting.
     pub(super) fn learned(&mut self, device: DeviceId, expected: Bytes) {
         if self.context_cost(device) != expected
-            && let Some(class) = self.devices.get(&device).map(|books| books.spec.class)
+            && let Some(class) = self.ledger.get(device).map(|books| books.class())
         {
-            let alike = self.devices.iter();
-            let alike = alike.filter(|(_, books)| books.spec.class == class);
-            for device in alike.map(|(device, _)| *device).collect::<Vec<_>>() {
+            let alike = self.ledger.all();
+            let alike = alike.filter(|(_, books)| books.class() == class);
+            for device in alike.map(|(device, _)| device).collect::<Vec<_>>() {
                 self.correct_guesses(device);
             }
-            for other in self.devices.keys().copied().collect::<Vec<_>>() {
+            for other in self.ledger.devices() {
                 if other != device {
                     self.freed(other);
                 }
@@ -53,17 +52,15 @@ impl World {
 
     fn correct_guesses(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        for known in self.processes.values_mut() {
-            let guess = known.opened.get_mut(&device).filter(|it| it.is_guess());
-            let Some(opened) = guess.filter(|opened| opened.overhead > cost) else {
-                continue;
-            };
-            let less = opened.overhead - cost;
-            opened.overhead = cost;
-            books.change(known.container, |account| account.overhead -= less);
+        for (_, known) in self.tenants.processes_mut() {
+            let container = known.container();
+            let less = known.on_mut(device).map(|opened| opened.correct(cost));
+            if let Some(less) = less.filter(|less| !less.is_zero()) {
+                books.change(container, |account| account.overhead -= less);
+            }
         }
         let accounts: Vec<ContainerId> = books.accounts().map(|(container, _)| container).collect();
         for container in accounts {
@@ -87,26 +84,20 @@ impl World {
         let shown = processes.iter().filter(|seen| !seen.used.is_zero());
         let shown: BTreeSet<ProcessId> = shown.map(|seen| seen.process).collect();
         let mut lapsed = Vec::new();
-        for (process, known) in &mut self.processes {
-            let Some(opened) = known.opened.get_mut(&device) else {
+        let grace = self.policy.open_grace;
+        for (process, known) in self.tenants.processes_mut() {
+            let container = known.container();
+            let Some(opened) = known.on_mut(device) else {
                 continue;
             };
-            if shown.contains(process) {
-                opened.shown = true;
-            } else if opened.is_guess()
-                && !opened.shown
-                && opened.since + self.policy.open_grace <= taken
-            {
-                let bytes = std::mem::take(&mut opened.overhead);
-                if !bytes.is_zero() {
-                    lapsed.push((*process, known.container, bytes));
-                }
+            let bytes = opened.seen(shown.contains(&process), taken, grace);
+            if !bytes.is_zero() {
+                lapsed.push((process, container, bytes));
             }
         }
         for (process, container, bytes) in lapsed {
-            if let Some(books) = self.devices.get_mut(&device) {
-                books.change(container, |account| account.overhead -= bytes);
-            }
+            self.ledger
+                .change(device, container, |account| account.overhead -= bytes);
             self.notice(Notice::Lapsed {
                 process,
                 container,
@@ -119,15 +110,14 @@ impl World {
     /// A process has become another program, or registered anew. An unmeasured reservation for it
     /// is released: its memory never existed, or will be seen as the new program's.
     pub(super) fn process_replaced(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
-        let Some(known) = self.processes.get_mut(&process) else {
+        let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        let unseen = known.opened.iter_mut().filter(|(_, it)| !it.shown);
-        for (device, opened) in unseen {
-            let bytes = std::mem::take(&mut opened.overhead);
-            if let Some(books) = self.devices.get_mut(device) {
-                books.change(known.container, |account| account.overhead -= bytes);
-            }
+        let container = known.container();
+        for (device, opened) in known.opened_mut() {
+            let bytes = opened.give_up_unseen();
+            self.ledger
+                .change(device, container, |account| account.overhead -= bytes);
         }
         self.process_gone(process, charged);
     }
@@ -141,16 +131,16 @@ impl World {
         (since, until): (Nanos, Nanos),
     ) -> bool {
         let end = until.min(since + self.policy.guess_grace);
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return false;
         };
-        let stale = books.sampled.is_none_or(|(taken, _)| taken < since);
-        let lags = books.lagged.is_some_and(|at| at >= since);
-        if end <= self.now || !(stale || lags || self.guesses_on(device)) {
+        let stale = books.sampled().is_none_or(|(taken, _)| taken < since);
+        let lags = books.lagged().is_some_and(|at| at >= since);
+        if end <= self.timers.now() || !(stale || lags || self.guesses_on(device)) {
             return false;
         }
         self.timers.set_no_later(Timer::Settle(device), end);
-        if stale && since == self.now {
+        if stale && since == self.timers.now() {
             self.decide(Decision::Resample { device });
         }
         self.look_for_guesses(device);
@@ -161,53 +151,54 @@ impl World {
     /// that has stayed unmeasured may stay so, as where processes are not listed.
     pub(super) fn guesses_on(&self, device: DeviceId) -> bool {
         let mut opened = self
-            .processes
-            .values()
-            .filter_map(|known| known.opened.get(&device));
-        opened.any(|opened| {
-            let fresh = opened.since + self.policy.guess_grace > self.now;
-            fresh && opened.is_guess() && !opened.overhead.is_zero()
-        })
+            .tenants
+            .processes()
+            .filter_map(|known| known.on(device));
+        let fresh = |since: Nanos| since + self.policy.guess_grace > self.timers.now();
+        opened.any(|opened| opened.is_fresh_guess(fresh))
     }
 
     /// Schedules looks at the device, at growing intervals, until no ask needs them.
     pub(super) fn look_for_guesses(&mut self, device: DeviceId) {
-        let pause = self.pauses.get(&device).copied().unwrap_or(PAUSES.0);
-        self.timers
-            .set_no_later(Timer::Guess(device), self.now + pause);
-        self.pauses.insert(device, pause);
+        let at = self.timers.now() + self.pauses.begin(device);
+        self.timers.set_no_later(Timer::Guess(device), at);
     }
 
     /// The moment has come.
     pub(super) fn guess_due(&mut self, device: DeviceId) {
-        if let Some(pause) = self.pauses.get_mut(&device) {
-            *pause = (*pause + *pause).min(PAUSES.1);
+        if self.pauses.grow(device) {
             self.decide(Decision::Resample { device });
         }
     }
 
     /// No ask waits for a look at the device.
     pub(super) fn guess_no_more(&mut self, device: DeviceId) {
-        if self.pauses.remove(&device).is_some() {
+        if self.pauses.end(device) {
             self.timers.stop(Timer::Guess(device));
         }
     }
 }
 
-impl Opened {
-    /// A context that was not measured yet.
-    pub(super) fn reserved(overhead: Bytes, since: Nanos) -> Self {
-        Self {
-            overhead,
-            measured: false,
-            shown: false,
-            since,
-            presented: None,
-        }
+/// The pause before the next look at each device that somebody waits to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(BTreeMap<DeviceId, Nanos>);
+
+impl Pauses {
+    /// Somebody waits. Returns the pause.
+    fn begin(&mut self, device: DeviceId) -> Nanos {
+        *self.0.entry(device).or_insert(PAUSES.0)
     }
 
-    /// Whether its memory is not measured yet.
-    fn is_guess(&self) -> bool {
-        !self.measured
+    /// A pause is over and the next is longer. Whether anybody waits.
+    fn grow(&mut self, device: DeviceId) -> bool {
+        let pause = self.0.get_mut(&device);
+        pause
+            .map(|pause| *pause = (*pause + *pause).min(PAUSES.1))
+            .is_some()
+    }
+
+    /// Nobody waits. Whether anybody did.
+    fn end(&mut self, device: DeviceId) -> bool {
+        self.0.remove(&device).is_some()
     }
 }

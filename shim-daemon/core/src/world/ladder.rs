@@ -43,19 +43,14 @@ pub(super) struct Ending {
 impl World {
     /// Puts a tenant on the ladder.
     pub(super) fn end(&mut self, container: ContainerId, why: Why) {
-        let Some(known) = self.containers.get_mut(&container) else {
-            return;
-        };
-        if known.ending.is_some() {
+        let rung = Rung::Terminated;
+        if !self.tenants.end(container, Ending { why, rung }) {
             return;
         }
-        known.ending = Some(Ending {
-            why,
-            rung: Rung::Terminated,
-        });
-        self.ladders.insert(container);
-        self.timers
-            .set(Timer::Ladder(container), self.now + self.policy.term_grace);
+        self.timers.set(
+            Timer::Ladder(container),
+            self.timers.now() + self.policy.term_grace,
+        );
         self.decide(Decision::Signal {
             container,
             signal: Signal::Terminate,
@@ -64,19 +59,17 @@ impl World {
     }
 
     pub(super) fn next_rung(&mut self, container: ContainerId) {
-        let Some(ending) = self
-            .containers
-            .get(&container)
-            .and_then(|known| known.ending)
-        else {
+        let Some(ending) = self.tenants.get(container).and_then(|known| known.ending()) else {
             return;
         };
         match ending.rung {
             Rung::Terminated if !self.still_due(container, &ending) => self.spare(container),
             Rung::Terminated => {
-                self.climb(container, Rung::Killed);
-                self.timers
-                    .set(Timer::Ladder(container), self.now + self.policy.kill_grace);
+                self.tenants.climb(container, Rung::Killed);
+                self.timers.set(
+                    Timer::Ladder(container),
+                    self.timers.now() + self.policy.kill_grace,
+                );
                 self.decide(Decision::Signal {
                     container,
                     signal: Signal::Kill,
@@ -84,7 +77,7 @@ impl World {
                 });
             }
             Rung::Killed => {
-                self.climb(container, Rung::WillNotYield);
+                self.tenants.climb(container, Rung::WillNotYield);
                 self.notice(Notice::WillNotYield { container });
                 for device in self.devices_of(container) {
                     self.settle(device);
@@ -94,24 +87,11 @@ impl World {
         }
     }
 
-    fn climb(&mut self, container: ContainerId, rung: Rung) {
-        if let Some(ending) = self
-            .containers
-            .get_mut(&container)
-            .and_then(|known| known.ending.as_mut())
-        {
-            ending.rung = rung;
-        }
-    }
-
     fn still_due(&self, container: ContainerId, ending: &Ending) -> bool {
         let Why::Collision { device, .. } = ending.why else {
             return true;
         };
-        let account = self
-            .devices
-            .get(&device)
-            .and_then(|books| books.account(container));
+        let account = self.ledger.account(device, container);
         account.is_some_and(Account::over_request)
     }
 
@@ -119,27 +99,18 @@ impl World {
     /// bytes on their way, the victims' included, that no ask counted on; `claims` are the asks
     /// that may end tenants.
     pub(super) fn spare_unneeded(&mut self, device: DeviceId, mut spare: Bytes, claims: &[Claim]) {
-        for container in self.ladders.clone() {
-            let Some(known) = self.containers.get(&container) else {
-                continue;
-            };
-            let Some(ending) = known
-                .ending
-                .filter(|ending| ending.rung == Rung::Terminated)
-            else {
-                continue;
-            };
-            if !matches!(ending.why, Why::Collision { device: on, .. } if on == device) {
-                continue;
-            }
-            let account = self
-                .devices
-                .get(&device)
-                .and_then(|books| books.account(container));
+        let here = |ending: &Ending| {
+            let wanted = matches!(ending.why, Why::Collision { device: on, .. } if on == device);
+            wanted && ending.rung == Rung::Terminated
+        };
+        let victims = self.tenants.ending().filter(|(.., ending)| here(ending));
+        let victims: Vec<_> = victims
+            .map(|(victim, known, _)| (victim, known.spec().priority, known.is_idle()))
+            .collect();
+        for (container, priority, idle) in victims {
+            let account = self.ledger.account(device, container);
             let held = account.map_or(Bytes::ZERO, Account::held);
-            let wanted = claims
-                .iter()
-                .any(|claim| claim.may_end(known.spec.priority, known.idle));
+            let wanted = claims.iter().any(|claim| claim.may_end(priority, idle));
             if !wanted || held <= spare {
                 spare -= held;
                 self.spare(container);
@@ -149,22 +120,20 @@ impl World {
 
     pub(super) fn spare(&mut self, container: ContainerId) {
         self.step_down(container);
-        if let Some(known) = self.containers.get_mut(&container) {
-            known.spared = Some(self.now);
+        if let Some(known) = self.tenants.get_mut(container) {
+            known.spare(self.timers.now());
         }
         self.notice(Notice::Spared { container });
         self.check_end(container);
         for device in self.devices_of(container) {
-            self.timers.set_no_later(Timer::Settle(device), self.now);
+            self.timers
+                .set_no_later(Timer::Settle(device), self.timers.now());
         }
     }
 
     /// It leaves the ladder: spared, or without processes.
     pub(super) fn step_down(&mut self, container: ContainerId) {
-        self.ladders.remove(&container);
+        self.tenants.step_down(container);
         self.timers.stop(Timer::Ladder(container));
-        if let Some(known) = self.containers.get_mut(&container) {
-            known.ending = None;
-        }
     }
 }

@@ -16,7 +16,7 @@ impl World {
     /// Memory was, or may have been, given back on the device: a look is due at once, and more soon
     /// if an ask waits.
     pub(super) fn look_soon(&mut self, device: DeviceId) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         books.looks.given_back();
@@ -26,8 +26,8 @@ impl World {
     /// A look is due, if it still matters and may be taken now.
     pub(super) fn look_again(&mut self, device: DeviceId) {
         let waited_for = self.is_waited_for(device);
-        let now = self.now;
-        let Some(books) = self.devices.get_mut(&device) else {
+        let now = self.timers.now();
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         if !waited_for && !books.looks.is_owed() {
@@ -50,7 +50,7 @@ impl World {
     /// them where they do not.
     pub(super) fn mind_looks(&mut self, device: DeviceId) {
         let waited_for = self.is_waited_for(device);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         if books.looks.is_owed() {
@@ -60,7 +60,7 @@ impl World {
             books.looks.rest();
             self.timers.stop(Timer::Look(device));
         } else if books.looks.is_fresh() {
-            let next = books.looks.next(self.now);
+            let next = books.looks.next(self.timers.now());
             if let Some(at) = next {
                 self.timers.set(Timer::Look(device), at);
             }
@@ -69,14 +69,13 @@ impl World {
 
     /// Whether an ask waits that a look could let through.
     fn is_waited_for(&self, device: DeviceId) -> bool {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return false;
         };
         let refused = || {
-            let asks = books.waiting.iter().filter_map(|ask| self.asks.get(ask));
-            asks.into_iter()
-                .any(|pending| matches!(pending.want, Want::Physical { .. }))
+            let mut asks = self.asks.on(device);
+            asks.any(|(_, pending)| matches!(pending.want, Want::Physical { .. }))
         };
-        !books.waiting.is_empty() && (books.may_return() || refused())
+        self.asks.count_on(device) > 0 && (books.may_return() || refused())
     }
 }

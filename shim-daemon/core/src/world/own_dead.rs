@@ -39,22 +39,22 @@ impl World {
 
     /// Whether its own dead are in its way.
     pub(super) fn is_beside_dead(&self, pending: &Pending) -> bool {
-        let books = self.devices.get(&pending.device);
-        let account = books.and_then(|books| books.account(pending.container));
+        let account = self.ledger.account(pending.device, pending.container);
         account.is_some_and(|account| pending.want.beside_dead(account))
     }
 
     fn waits(&self, container: ContainerId) -> bool {
-        let known = self.containers.get(&container);
-        known.is_some_and(|known| known.spec.on_collision.contains(&Resolver::Wait))
+        let known = self.tenants.get(container);
+        known.is_some_and(|known| known.spec().on_collision.contains(&Resolver::Wait))
     }
 
     /// What of its limit its dead may give back soon.
     fn dead_coming(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        let limbo = self.devices.get(&device).map(|books| books.limbo.values());
-        let coming = limbo.into_iter().flatten().filter(|entry| {
+        let limbo = self.ledger.get(device).map(|books| books.limbo());
+        let limbo = limbo.into_iter().flatten().map(|(_, entry)| entry);
+        let coming = limbo.filter(|entry| {
             let own = entry.container == Some(container);
-            own && entry.since + self.policy.limbo_grace(entry) > self.now
+            own && entry.since + self.policy.limbo_grace(entry) > self.timers.now()
         });
         coming.map(|entry| entry.charged).sum()
     }
@@ -67,7 +67,7 @@ impl World {
         device: DeviceId,
         (bytes, charged): (Bytes, Bytes),
     ) {
-        let known = self.devices.get_mut(&device);
+        let known = self.ledger.get_mut(device);
         let Some(books) = known.filter(|books| books.account(container).is_some()) else {
             return;
         };
@@ -78,7 +78,7 @@ impl World {
             charged,
             told: charged,
             overhead: bytes - charged,
-            since: self.now,
+            since: self.timers.now(),
             ended: false,
         };
         books.reap(process, entry);
@@ -89,10 +89,7 @@ impl World {
 
     /// Updates the grant in the control page if it changed.
     pub(super) fn show_grant(&mut self, container: ContainerId, device: DeviceId) {
-        let Some(books) = self.devices.get_mut(&device) else {
-            return;
-        };
-        let changed = books.change(container, |account| {
+        let changed = self.ledger.change(device, container, |account| {
             let due = account.page_due();
             (std::mem::replace(&mut account.page, due) != due).then_some(due)
         });
@@ -107,7 +104,7 @@ impl World {
 
     /// [`Self::show_grant`] for all tenants on a device: its dead may hold less now.
     pub(super) fn show_grants(&mut self, device: DeviceId) {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return;
         };
         let due = books

@@ -5,6 +5,7 @@
 //! device run on it side by side. A request in bytes, or an explicit one, is never changed.
 
 use super::World;
+use super::tenants::Container;
 use crate::ids::{ContainerId, DeviceId};
 use crate::ledger::Account;
 use crate::part::Implied;
@@ -31,19 +32,19 @@ impl World {
         implied: Implied,
     ) -> Bytes {
         let cost = self.context_cost(device);
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
         let known = container.and_then(|container| {
-            let before = self.containers.get(&container)?.spec.implied(device);
+            let before = self.tenants.get(container)?.spec().implied(device);
             Some((books.account(container)?, before))
         });
         match known {
             // A change of something else leaves it as it is: it may have been cut.
             Some((account, before)) if before == Some(implied) => account.request,
-            Some((account, _)) => implied.request(books.spec.usable(), contexts(account).max(cost)),
+            Some((account, _)) => implied.request(books.usable(), contexts(account).max(cost)),
             None => {
-                let request = implied.request(books.spec.usable(), cost);
+                let request = implied.request(books.usable(), cost);
                 request - self.cut(device, request, cost)
             }
         }
@@ -53,12 +54,12 @@ impl World {
     /// implied requests use more than theirs, within their limits. It starts with the rest of its
     /// part instead of waiting for all of it.
     fn cut(&self, device: DeviceId, request: Bytes, cost: Bytes) -> Bytes {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
-        let short = books.total().firm + request + cost - books.spec.usable();
+        let short = books.total().firm + request + cost - books.usable();
         let beyond = books.accounts().filter_map(|(container, account)| {
-            self.containers.get(&container)?.spec.implied(device)?;
+            self.tenants.get(container)?.spec().implied(device)?;
             (!account.revocable).then(|| account.in_use - account.request)
         });
         let cut = short.min(beyond.sum());
@@ -67,15 +68,13 @@ impl World {
 
     /// Updates this tenant's implied requests while it waits for its admission.
     pub(super) fn resolve_queued(&mut self, container: ContainerId) {
-        let Some(known) = self.containers.get(&container) else {
+        let Some(known) = self.tenants.get(container) else {
             return;
         };
-        if known.admitted.is_none() && !known.spec.implied.is_empty() {
-            let mut spec = known.spec.clone();
+        if known.admitted().is_none() && !known.spec().implied.is_empty() {
+            let mut spec = known.spec().clone();
             self.fill_in(None, &mut spec);
-            if let Some(known) = self.containers.get_mut(&container) {
-                known.spec = spec;
-            }
+            self.tenants.set_spec(container, spec);
         }
     }
 
@@ -83,11 +82,11 @@ impl World {
     /// takes nothing from other tenants.
     pub(super) fn follow_parts(&mut self, device: DeviceId) {
         let cost = self.context_cost(device);
-        let implies = |(container, known): (&ContainerId, &super::Container)| {
-            let implied = known.spec.implied(device)?;
-            known.admitted.map(|_| (*container, implied))
+        let implies = |(container, known): (ContainerId, &Container)| {
+            let implied = known.spec().implied(device)?;
+            known.admitted().map(|_| (container, implied))
         };
-        let followers: Vec<_> = self.containers.iter().filter_map(implies).collect();
+        let followers: Vec<_> = self.tenants.all().filter_map(implies).collect();
         for (container, implied) in followers {
             self.follow_part(container, device, implied, cost);
         }
@@ -95,8 +94,8 @@ impl World {
 
     /// As [`Self::follow_parts`] for one tenant.
     pub(super) fn follow_parts_of(&mut self, container: ContainerId, device: DeviceId) {
-        let known = self.containers.get(&container);
-        if let Some(implied) = known.and_then(|known| known.spec.implied(device)) {
+        let known = self.tenants.get(container);
+        if let Some(implied) = known.and_then(|known| known.spec().implied(device)) {
             let cost = self.context_cost(device);
             self.follow_part(container, device, implied, cost);
         }
@@ -109,10 +108,10 @@ impl World {
         implied: Implied,
         cost: Bytes,
     ) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        let (usable, free) = (books.spec.usable(), books.slack().firm);
+        let (usable, free) = (books.usable(), books.slack().firm);
         let followed = books.change(container, |account| {
             let mut after = account.clone();
             after.request = implied
@@ -142,10 +141,8 @@ impl World {
             self.reclaim_unused(device, Some(container), short);
         }
         let Some(request) = request else { return };
-        let quotas = self.containers.get_mut(&container);
-        let quotas = quotas.into_iter().flat_map(|known| &mut known.spec.quotas);
-        for (_, quota) in quotas.filter(|(on, _)| *on == device) {
-            quota.request = request;
+        if let Some(known) = self.tenants.get_mut(container) {
+            known.set_request(device, request);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Processes connect, are adopted after a restart, and die.
 
-use super::{Opened, Process, World};
+use super::World;
+use super::tenants::Opened;
 use crate::ids::{ContainerId, DeviceId, ProcessId};
 use crate::lease::Input;
 use crate::limbo::Limbo;
 use gpushare_protocol::units::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub(super) fn process_started(
@@ -15,21 +15,7 @@ impl World {
         adopted: bool,
         gated: bool,
     ) {
-        let Some(known) = self.containers.get_mut(&container) else {
-            return;
-        };
-        if self.processes.contains_key(&process) {
-            return;
-        }
-        known.processes.insert(process);
-        let started = Process {
-            container,
-            adopted,
-            gated,
-            opened: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-        };
-        self.processes.insert(process, started);
+        self.tenants.join(process, container, (adopted, gated));
     }
 
     /// A process of the previous daemon presents its holdings. The old grant stays outstanding. No
@@ -43,35 +29,30 @@ impl World {
         credit: Bytes,
         grant: Bytes,
     ) {
-        let (cost, now) = (self.context_cost(device), self.now);
+        let (cost, now) = (self.context_cost(device), self.timers.now());
         let Some(known) = self
-            .processes
-            .get_mut(&process)
-            .filter(|known| !known.adopted)
+            .tenants
+            .process_mut(process)
+            .filter(|known| !known.is_adopted())
         else {
             return;
         };
-        let container = known.container;
-        let Some(books) = self.devices.get_mut(&device) else {
+        let container = known.container();
+        if self.ledger.account(device, container).is_none() {
             return;
+        }
+        let fresh = known.on(device).is_none();
+        let opened = known.open(device, cost, now);
+        if !opened.present(credit) {
+            return;
+        }
+        let overhead = if fresh {
+            opened.overhead()
+        } else {
+            Bytes::ZERO
         };
-        if books.account(container).is_none() {
-            return;
-        }
-        let fresh = !known.opened.contains_key(&device);
-        let opened = known
-            .opened
-            .entry(device)
-            .or_insert_with(|| Opened::reserved(cost, now));
-        if opened.presented.replace(credit).is_some() {
-            return;
-        }
-        let overhead = if fresh { opened.overhead } else { Bytes::ZERO };
         let credits = self.presented_credit(container, device);
-        let Some(books) = self.devices.get_mut(&device) else {
-            return;
-        };
-        let raised = books.change(container, |account| {
+        let raised = self.ledger.change(device, container, |account| {
             let before = account.grant;
             account.overhead += overhead;
             account.grant = before.max(grant.max(credits).min(account.limit));
@@ -88,24 +69,18 @@ impl World {
 
     /// The credit all its processes presented so far.
     fn presented_credit(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        let processes = self
-            .containers
-            .get(&container)
-            .map(|known| &known.processes);
-        let opened = processes
-            .into_iter()
-            .flatten()
-            .filter_map(|process| self.processes.get(process)?.opened.get(&device)?.presented);
-        opened.sum()
+        let members = self.tenants.members(container);
+        let presented = members.filter_map(|(_, known)| known.on(device)?.presented());
+        presented.sum()
     }
 
     pub(super) fn adopted(&mut self, process: ProcessId) {
-        let Some(known) = self.processes.get_mut(&process) else {
+        let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        known.adopted = true;
-        let container = known.container;
-        for device in known.opened.keys().copied().collect::<Vec<_>>() {
+        known.adopt();
+        let container = known.container();
+        for device in known.devices() {
             self.joins_device(process, device);
         }
         for device in self.devices_of(container) {
@@ -116,13 +91,8 @@ impl World {
 
     /// A process's connection ended, or came again.
     pub(super) fn away(&mut self, process: ProcessId, away: bool) {
-        let opened = self.processes.get(&process).map(|known| &known.opened);
-        let devices: Vec<_> = opened
-            .into_iter()
-            .flatten()
-            .map(|(device, _)| *device)
-            .collect();
-        for device in devices {
+        let known = self.tenants.process(process);
+        for device in known.map_or_else(Vec::new, |known| known.devices()) {
             self.tell_device(device, Input::Away { process, away });
         }
     }
@@ -130,16 +100,16 @@ impl World {
     /// A process became another program. Its charges are believed as those of a process with
     /// siblings are: hidden memory stays in the tenant's grant.
     pub(super) fn vacated(&mut self, process: ProcessId, device: DeviceId, charged: Bytes) {
-        let Some(known) = self.processes.get_mut(&process) else {
+        let Some(known) = self.tenants.process_mut(process) else {
             return;
         };
-        let container = known.container;
-        let opened = known.opened.remove(&device);
+        let container = known.container();
+        let opened = known.close(device);
         self.tell_device(device, Input::Left { process });
         let ended = self
-            .containers
-            .get(&container)
-            .is_some_and(|known| known.ending.is_some());
+            .tenants
+            .get(container)
+            .is_some_and(|known| known.ending().is_some());
         self.reap(
             process,
             (container, ended),
@@ -154,16 +124,8 @@ impl World {
     /// Whether all its processes obey this daemon's control page: only then a lowered grant is a
     /// lowered grant.
     pub(super) fn all_adopted(&self, container: ContainerId) -> bool {
-        let processes = self
-            .containers
-            .get(&container)
-            .map(|known| &known.processes);
-        let mut processes = processes.into_iter().flatten();
-        processes.all(|process| {
-            self.processes
-                .get(process)
-                .is_none_or(|known| known.adopted)
-        })
+        let mut members = self.tenants.members(container);
+        members.all(|(_, known)| known.is_adopted())
     }
 
     /// A process is dead: its memory is limbo until a sample no longer shows it. With live siblings
@@ -171,38 +133,37 @@ impl World {
     /// tenant's grant, and the next sample books it as limbo too. Without siblings the whole grant
     /// is limbo, whatever the page shows.
     pub(super) fn process_gone(&mut self, process: ProcessId, charged: &[(DeviceId, Bytes)]) {
-        let Some(dead) = self.processes.remove(&process) else {
+        let Some(dead) = self.tenants.leave(process) else {
             return;
         };
-        for ask in dead.waiting {
+        for ask in self
+            .asks
+            .of(process)
+            .map(|(ask, _)| ask)
+            .collect::<Vec<_>>()
+        {
             self.forget(ask);
         }
-        for device in dead.opened.keys() {
-            self.tell_device(*device, Input::Left { process });
+        for device in dead.devices() {
+            self.tell_device(device, Input::Left { process });
         }
-        let Some(known) = self.containers.get_mut(&dead.container) else {
+        let container = dead.container();
+        let Some(known) = self.tenants.get(container) else {
             return;
         };
-        known.processes.remove(&process);
-        let (last, ended) = (known.processes.is_empty(), known.ending.is_some());
-        for device in self.devices_of(dead.container) {
-            let opened = dead.opened.get(&device).copied();
+        let (last, ended) = (!known.has_processes(), known.ending().is_some());
+        for device in self.devices_of(container) {
+            let opened = dead.on(device).copied();
             let told = charged.iter().find(|(on, _)| *on == device);
             let told = told.map_or(Bytes::ZERO, |(_, bytes)| *bytes);
-            self.reap(
-                process,
-                (dead.container, ended),
-                device,
-                opened,
-                (told, last),
-            );
+            self.reap(process, (container, ended), device, opened, (told, last));
         }
         if last {
-            self.step_down(dead.container);
+            self.step_down(container);
         }
-        for device in self.devices_of(dead.container) {
-            self.follow_parts_of(dead.container, device);
-            self.lower_wants(dead.container, device);
+        for device in self.devices_of(container) {
+            self.follow_parts_of(container, device);
+            self.lower_wants(container, device);
             self.freed(device);
         }
     }
@@ -217,11 +178,11 @@ impl World {
         opened: Option<Opened>,
         (told, last): (Bytes, bool),
     ) {
-        let since = self.now;
-        let Some(books) = self.devices.get_mut(&device) else {
+        let since = self.timers.now();
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead);
+        let overhead = opened.map_or(Bytes::ZERO, |opened| opened.overhead());
         let reaped = books.change(container, |account| {
             let held = if last {
                 account.grant

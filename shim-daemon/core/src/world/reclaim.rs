@@ -3,10 +3,8 @@
 //! old grant counts.
 
 use super::World;
-use super::pending::Want;
 use crate::decision::Decision;
 use crate::ids::{ContainerId, DeviceId, Ticket};
-use crate::ledger::Lowering;
 use crate::room::Room;
 use gpushare_protocol::units::Bytes;
 use std::cmp::Reverse;
@@ -14,7 +12,7 @@ use std::cmp::Reverse;
 impl World {
     /// What reclaims under way will give if all goes well.
     pub(super) fn lowering(&self, device: DeviceId) -> Room {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
         let lowered = books.accounts().filter_map(|(_, account)| {
@@ -33,7 +31,7 @@ impl World {
         except: Option<ContainerId>,
         short: Room,
     ) -> Room {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Room::default();
         };
         let mut lenders: Vec<(Reverse<Bytes>, ContainerId)> = books
@@ -52,7 +50,11 @@ impl World {
             if missing.is_zero() {
                 break;
             }
-            if self.all_adopted(lender) && !self.ladders.contains(&lender) {
+            let ends = self
+                .tenants
+                .get(lender)
+                .is_some_and(|known| known.ending().is_some());
+            if self.all_adopted(lender) && !ends {
                 called_back += self.lower_for(lender, device, missing);
             }
         }
@@ -61,10 +63,7 @@ impl World {
 
     /// Lowers one grant by the missing amount, if that helps. Returns the reduction.
     fn lower_for(&mut self, container: ContainerId, device: DeviceId, missing: Room) -> Room {
-        let account = self
-            .devices
-            .get(&device)
-            .and_then(|books| books.account(container));
+        let account = self.ledger.account(device, container);
         let Some(account) = account else {
             return Room::default();
         };
@@ -90,17 +89,9 @@ impl World {
     }
 
     fn lower(&mut self, container: ContainerId, device: DeviceId, to: Bytes) {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some((ticket, to)) = self.ledger.lower(device, container, to) else {
             return;
         };
-        let to = books.change(container, |account| {
-            account.lowering = Some(Lowering { ticket, to });
-            account.page = account.page_due();
-            account.page
-        });
-        let Some(to) = to else { return };
         self.decide(Decision::Reclaim {
             ticket,
             container,
@@ -112,10 +103,7 @@ impl World {
     /// A grant above a lowered limit follows the usage down. The control page shows the allowed
     /// grant at once.
     pub(super) fn trim(&mut self, container: ContainerId, device: DeviceId) {
-        let account = self
-            .devices
-            .get(&device)
-            .and_then(|books| books.account(container));
+        let account = self.ledger.account(device, container);
         let Some(account) = account else {
             return;
         };
@@ -133,8 +121,8 @@ impl World {
     /// not.
     pub(super) fn call_back_deficit(&mut self, device: DeviceId) {
         let deficit = self
-            .devices
-            .get(&device)
+            .ledger
+            .get(device)
             .map_or(Bytes::ZERO, |books| books.deficit());
         if !deficit.is_zero() {
             let missing = deficit - self.lowering(device).taken;
@@ -159,7 +147,7 @@ impl World {
         held: Bytes,
         used: Option<Bytes>,
     ) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         let settled = books.change(container, |account| {
@@ -184,7 +172,7 @@ impl World {
             return;
         };
         if lags {
-            books.lagged = Some(self.now);
+            books.lag(self.timers.now());
         }
         self.show_grant(container, device);
         self.trim(container, device);
@@ -197,31 +185,15 @@ impl World {
     /// Memory that a tenant has freed since one of its processes asked: that ask need not wait for
     /// it.
     pub(super) fn lower_wants(&mut self, container: ContainerId, device: DeviceId) {
-        let Some(books) = self.devices.get(&device) else {
-            return;
-        };
-        let in_use = books
-            .account(container)
-            .map_or(Bytes::ZERO, |account| account.in_use);
-        for ask in &books.waiting {
-            if let Some(pending) = self
-                .asks
-                .get_mut(ask)
-                .filter(|pending| pending.container == container)
-                && let Want::Credit { held, .. } = &mut pending.want
-            {
-                *held = in_use.min(*held);
-            }
-        }
+        let account = self.ledger.account(device, container);
+        let in_use = account.map_or(Bytes::ZERO, |account| account.in_use);
+        self.asks.lower(device, container, in_use);
     }
 
     /// The content of a usage page. It is believed only within the grant, and changes only that
     /// tenant's own accounts.
     pub(super) fn usage(&mut self, container: ContainerId, device: DeviceId, in_use: Bytes) {
-        let Some(books) = self.devices.get_mut(&device) else {
-            return;
-        };
-        let changed = books.change(container, |account| {
+        let changed = self.ledger.change(device, container, |account| {
             let before = std::mem::replace(&mut account.in_use, in_use.min(account.grant));
             account.late = Bytes::ZERO;
             before != account.in_use

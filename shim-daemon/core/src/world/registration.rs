@@ -1,56 +1,47 @@
 //! Devices and tenants come and go.
 
-use super::{Container, World};
+use super::World;
 use crate::decision::{Answer, Decision, Denial, Notice};
 use crate::ids::{ContainerId, DeviceId};
-use crate::lease::DeviceTime;
-use crate::ledger::Device;
 use crate::spec::{ContainerSpec, DeviceSpec, SpecError};
 use crate::time::Nanos;
 use crate::timers::Timer;
 use gpushare_protocol::units::Bytes;
-use std::collections::BTreeSet;
 
 impl World {
     pub(super) fn device_added(&mut self, device: DeviceId, spec: DeviceSpec) {
-        self.devices
-            .entry(device)
-            .or_insert_with(|| Device::new(spec));
-        let policy = self.policy.lease;
-        self.schedules
-            .entry(device)
-            .or_insert_with(|| DeviceTime::new(policy));
+        self.ledger.add(device, spec);
+        self.leases.add(device);
     }
 
     pub(super) fn device_lost(&mut self, device: DeviceId) {
-        let Some(books) = self.devices.remove(&device) else {
+        if !self.ledger.remove(device) {
             return;
-        };
-        for ask in books.waiting {
+        }
+        for ask in self.asks.on(device).map(|(ask, _)| ask).collect::<Vec<_>>() {
             self.answer(ask, Answer::Denied(Denial::DeviceLost));
         }
-        for process in self.processes.values_mut() {
-            process.opened.remove(&device);
+        for (_, process) in self.tenants.processes_mut() {
+            process.close(device);
         }
-        self.schedules.remove(&device);
+        self.leases.remove(device);
         self.timers.stop(Timer::Settle(device));
         self.timers.stop(Timer::Look(device));
         self.timers.stop(Timer::Turn(device));
         self.guess_no_more(device);
         self.form_bands(None);
-        self.carry_out_all();
+        self.carry_out(None);
         self.refuse_stranded(device);
         self.admit_waiting();
     }
 
     /// Tenants queued for a device that is lost would wait for ever.
     fn refuse_stranded(&mut self, device: DeviceId) {
-        let names_it = |(_, _, container): &&(_, _, ContainerId)| {
-            let known = self.containers.get(container);
-            known.is_some_and(|known| known.spec.quota(device).is_some())
+        let names_it = |container: &ContainerId| {
+            let known = self.tenants.get(*container);
+            known.is_some_and(|known| known.spec().quota(device).is_some())
         };
-        let stranded = self.queue.iter().filter(names_it);
-        let stranded: Vec<ContainerId> = stranded.map(|(_, _, container)| *container).collect();
+        let stranded: Vec<ContainerId> = self.tenants.queued().filter(names_it).collect();
         for container in stranded {
             let error = SpecError::Device(device);
             self.decide(Decision::Refuse { container, error });
@@ -69,28 +60,16 @@ impl World {
             self.decide(Decision::Refuse { container, error });
             return;
         }
-        let registered = Container {
-            spec,
-            registered: self.now,
-            admitted: None,
-            processes: BTreeSet::new(),
-            worked: self.now,
-            idle: false,
-            warned: None,
-            spared: None,
-            ending: None,
-        };
-        self.containers.insert(container, registered);
+        self.tenants.register(container, spec, self.timers.now());
         if let Some(since) = running {
-            self.admit(container, since.min(self.now));
+            self.admit(container, since.min(self.timers.now()));
             return;
         }
-        self.enqueue(container);
         self.admit_waiting();
         if self
-            .containers
-            .get(&container)
-            .is_some_and(|known| known.admitted.is_none())
+            .tenants
+            .get(container)
+            .is_some_and(|known| known.admitted().is_none())
         {
             self.notice(Notice::Queued { container });
         }
@@ -101,7 +80,7 @@ impl World {
         container: ContainerId,
         spec: &ContainerSpec,
     ) -> Result<(), SpecError> {
-        if self.containers.contains_key(&container) {
+        if self.tenants.get(container).is_some() {
             return Err(SpecError::Registered);
         }
         self.check_spec(container, spec)
@@ -116,8 +95,8 @@ impl World {
         spec.check()?;
         self.check_compute(container, spec)?;
         for (device, quota) in &spec.quotas {
-            let books = self.devices.get(device).ok_or(SpecError::Device(*device))?;
-            let most = books.spec.usable() - self.context_cost(*device);
+            let books = self.ledger.get(*device).ok_or(SpecError::Device(*device))?;
+            let most = books.usable() - self.context_cost(*device);
             if quota.request > most {
                 return Err(SpecError::TooLarge {
                     device: *device,
@@ -131,23 +110,20 @@ impl World {
 
     /// The expected memory of a context on this device.
     pub fn context_cost(&self, device: DeviceId) -> Bytes {
-        let class = self.devices.get(&device).map(|books| books.spec.class);
+        let class = self.ledger.get(device).map(|books| books.class());
         class.map_or(Bytes::ZERO, |class| {
             self.costs.expected(class, self.policy.first_overhead)
         })
     }
 
     pub(super) fn container_gone(&mut self, container: ContainerId) {
-        let Some(known) = self.containers.get(&container) else {
-            return;
-        };
-        for process in known.processes.clone() {
+        let members = self.tenants.members(container);
+        for process in members.map(|(process, _)| process).collect::<Vec<_>>() {
             self.process_gone(process, &[]);
         }
         let devices = self.devices_of(container);
-        self.dequeue(container);
         self.step_down(container);
-        self.containers.remove(&container);
+        self.tenants.remove(container);
         for timer in [
             Timer::Idle(container),
             Timer::End(container),
@@ -156,7 +132,7 @@ impl World {
             self.timers.stop(timer);
         }
         for device in devices {
-            if let Some(books) = self.devices.get_mut(&device) {
+            if let Some(books) = self.ledger.get_mut(device) {
                 books.close(container);
             }
             self.settle(device);

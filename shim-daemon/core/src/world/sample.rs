@@ -4,8 +4,8 @@
 //! processes still hold), excess (a tenant's memory beyond all its grants) and unmanaged memory (of
 //! processes that belong to no tenant). It is the one source of truth that no tenant can forge.
 
-use super::{Opened, World};
-use crate::decision::{Decision, Notice};
+use super::World;
+use crate::decision::Notice;
 use crate::event::{ProcessSample, Sample};
 use crate::ids::{ContainerId, CostClass, DeviceId, ProcessId};
 use crate::ledger::Device;
@@ -16,14 +16,13 @@ use std::collections::BTreeMap;
 
 impl World {
     pub(super) fn sampled(&mut self, device: DeviceId, sample: Sample) {
-        let taken = sample.taken.min(self.now);
-        let Some(books) = self.devices.get_mut(&device) else {
+        let taken = sample.taken.min(self.timers.now());
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
-        if books.sampled.is_some_and(|(last, _)| taken < last) {
+        if !books.sample(taken, sample.free) {
             return;
         }
-        books.sampled = Some((taken, sample.free));
         match sample.processes {
             Some(processes) => self.by_process(device, taken, sample.used, &processes),
             None => by_total(books, taken, sample.used),
@@ -49,26 +48,26 @@ impl World {
                 ours += seen.used;
                 self.measure(device, container, *seen);
             } else if self
-                .devices
-                .get(&device)
-                .is_some_and(|books| books.limbo.contains_key(&seen.process))
+                .ledger
+                .get(device)
+                .is_some_and(|books| books.holds(seen.process))
             {
                 *dead.entry(seen.process).or_default() += seen.used;
                 ours += seen.used;
             }
         }
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         // The sample says nothing about a process that died after it was taken.
-        let before = books.limbo.iter().filter(|(_, entry)| entry.since < taken);
-        let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (*id, *entry)).collect();
+        let before = books.limbo().filter(|(_, entry)| entry.since < taken);
+        let entries: Vec<(ProcessId, Limbo)> = before.map(|(id, entry)| (id, *entry)).collect();
         // A device may no longer list a process before it gives its memory back: the memory beyond
         // the unmanaged.
-        let mut late = used - ours - books.unmanaged;
+        let mut late = used - ours - books.unmanaged();
         for (process, entry) in entries {
             let holds = dead.get(&process).copied().unwrap_or_else(|| {
-                let counts = entry.since + self.policy.limbo_grace(&entry) > self.now;
+                let counts = entry.since + self.policy.limbo_grace(&entry) > self.timers.now();
                 let holds = if counts {
                     entry.bytes.min(late)
                 } else {
@@ -80,7 +79,7 @@ impl World {
             });
             books.exhume(process, holds);
         }
-        books.unmanaged = used - ours;
+        books.set_unmanaged(used - ours);
         self.lapse_unseen(device, taken, processes);
         self.update_excess(device, &living);
         self.update_late(device, &living);
@@ -90,39 +89,40 @@ impl World {
     /// The tenant to which a live process's memory on the device belongs; `None` if the process
     /// holds it from before it became another program.
     fn holder(&self, process: ProcessId, device: DeviceId) -> Option<ContainerId> {
-        let known = self.processes.get(&process)?;
-        let books = self.devices.get(&device)?;
-        let there = known.opened.contains_key(&device) || !books.limbo.contains_key(&process);
-        there.then_some(known.container)
+        let known = self.tenants.process(process)?;
+        let books = self.ledger.get(device)?;
+        let there = known.on(device).is_some() || !books.holds(process);
+        there.then_some(known.container())
     }
 
     /// A process's memory beyond its charges, if its slot did not change around the sample.
     fn measure(&mut self, device: DeviceId, container: ContainerId, seen: ProcessSample) {
         let (most, expected) = (self.policy.most_overhead, self.context_cost(device));
-        let now = self.now;
-        let Some(process) = self.processes.get_mut(&seen.process) else {
+        let now = self.timers.now();
+        let Some(process) = self.tenants.process_mut(seen.process) else {
             return;
         };
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         if books.account(container).is_none() {
             return;
         }
-        let fresh = !process.opened.contains_key(&device);
-        let opened = process
-            .opened
-            .entry(device)
-            .or_insert_with(|| Opened::reserved(expected.min(seen.used), now));
-        let before = if fresh { Bytes::ZERO } else { opened.overhead };
+        let fresh = process.on(device).is_none();
+        let opened = process.open(device, expected.min(seen.used), now);
+        let before = if fresh {
+            Bytes::ZERO
+        } else {
+            opened.overhead()
+        };
         let mut learned: Option<(CostClass, Bytes)> = None;
         if let Some(charged) = seen.charged {
-            opened.overhead = (seen.used - charged).min(most);
-            if !std::mem::replace(&mut opened.measured, true) && !seen.used.is_zero() {
-                learned = Some((books.spec.class, opened.overhead));
+            let first = opened.measure((seen.used - charged).min(most));
+            if first && !seen.used.is_zero() {
+                learned = Some((books.class(), opened.overhead()));
             }
         }
-        let after = opened.overhead;
+        let after = opened.overhead();
         books.change(container, |account| {
             account.overhead = account.overhead - before + after
         });
@@ -134,7 +134,7 @@ impl World {
     /// What tenants freed and the device showed in use when it was last looked at: it may be
     /// back.
     fn update_late(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         let late = books
@@ -158,23 +158,23 @@ impl World {
     /// What each tenant holds beyond grant and overhead. It can only be a bypass or a forged
     /// page.
     fn update_excess(&mut self, device: DeviceId, living: &BTreeMap<ContainerId, Bytes>) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return;
         };
         let accounts: Vec<ContainerId> = books.accounts().map(|(container, _)| container).collect();
         for container in accounts {
             let used = living.get(&container).copied().unwrap_or_default();
-            let changed = books.change(container, |account| {
+            let changed = self.ledger.change(device, container, |account| {
                 let bytes = used - account.grant - account.overhead;
                 let before = std::mem::replace(&mut account.excess, bytes);
                 (before.is_zero() && !bytes.is_zero()).then_some(bytes)
             });
             if let Some(bytes) = changed.flatten() {
-                self.decisions.push_back(Decision::Notice(Notice::Excess {
+                self.notice(Notice::Excess {
                     container,
                     device,
                     bytes,
-                }));
+                });
             }
         }
     }
@@ -189,9 +189,8 @@ fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
         .sum();
     let mut rest = used - living;
     let mut entries: Vec<(Nanos, ProcessId, Bytes)> = books
-        .limbo
-        .iter()
-        .map(|(process, entry)| (entry.since, *process, entry.bytes))
+        .limbo()
+        .map(|(process, entry)| (entry.since, process, entry.bytes))
         .collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
     for (died, process, bytes) in entries {
@@ -204,5 +203,5 @@ fn by_total(books: &mut Device, taken: Nanos, used: Bytes) {
         rest -= holds;
         books.exhume(process, holds);
     }
-    books.unmanaged = rest;
+    books.set_unmanaged(rest);
 }

@@ -56,13 +56,13 @@ pub(super) struct Pass {
 impl World {
     /// Serves the asks that fit and resolves the collisions of the others.
     pub(super) fn settle(&mut self, device: DeviceId) {
-        let Some(books) = self.devices.get_mut(&device) else {
+        let Some(books) = self.ledger.get_mut(device) else {
             return;
         };
         if books.mended() {
             self.notice(Notice::Balanced { device });
         }
-        if self.recovering {
+        if self.is_recovering() {
             return;
         }
         self.call_back_deficit(device);
@@ -100,20 +100,19 @@ impl World {
     }
 
     fn turns(&self, device: DeviceId) -> Vec<(Class, AskKey)> {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Vec::new();
         };
-        let rank = |ask: &AskKey| {
-            let pending = self.asks.get(ask)?;
-            let container = self.containers.get(&pending.container)?;
+        let rank = |(ask, pending): (AskKey, &Pending)| {
+            let container = self.tenants.get(pending.container)?;
             let account = books.account(pending.container)?;
-            let class = (pending.want.guaranteed(account), container.spec.priority);
+            let class = (pending.want.guaranteed(account), container.spec().priority);
             container
-                .ending
+                .ending()
                 .is_none()
-                .then_some((Reverse(class), pending.since, *ask))
+                .then_some((Reverse(class), pending.since, ask))
         };
-        let mut ranked: Vec<_> = books.waiting.iter().filter_map(rank).collect();
+        let mut ranked: Vec<_> = self.asks.on(device).filter_map(rank).collect();
         ranked.sort_unstable();
         ranked
             .into_iter()
@@ -122,17 +121,14 @@ impl World {
     }
 
     fn serve(&mut self, pass: &mut Pass, ask: AskKey) {
-        let Some(pending) = self.asks.get(&ask).copied() else {
+        let Some(pending) = self.asks.get(ask).copied() else {
             return;
         };
         if let Want::Physical { bytes, .. } = pending.want {
             self.serve_refused(pass, ask, &pending, bytes);
             return;
         }
-        let account = self
-            .devices
-            .get(&pass.device)
-            .and_then(|books| books.account(pending.container));
+        let account = self.ledger.account(pass.device, pending.container);
         let Some(account) = account else {
             return;
         };
@@ -167,7 +163,7 @@ impl World {
             return;
         }
         let kept = self.collide(pass, ask, &pending, need, guaranteed);
-        if self.asks.contains_key(&ask) {
+        if self.asks.get(ask).is_some() {
             pass.equals += kept;
         }
     }
@@ -176,9 +172,9 @@ impl World {
     /// free.
     fn serve_refused(&mut self, pass: &mut Pass, ask: AskKey, pending: &Pending, bytes: Bytes) {
         let sampled = self
-            .devices
-            .get(&pass.device)
-            .and_then(|books| books.sampled);
+            .ledger
+            .get(pass.device)
+            .and_then(|books| books.sampled());
         match sampled.filter(|(taken, _)| *taken >= pending.since) {
             None => (),
             Some((_, free)) if free >= bytes => {
@@ -199,26 +195,21 @@ impl World {
     /// The bytes on their way to the device, and a timer for when some of them no longer count as
     /// that.
     pub(super) fn coming(&mut self, device: DeviceId) -> Coming {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Coming::default();
         };
         let mut lasting = Room::default();
         let mut stale: Option<Nanos> = None;
-        for entry in books.limbo.values() {
+        for (_, entry) in books.limbo() {
             let old = entry.since + self.policy.limbo_grace(entry);
-            if old > self.now {
+            if old > self.timers.now() {
                 lasting += Room::both(entry.bytes);
                 stale = Some(stale.map_or(old, |first| first.min(old)));
             }
         }
-        for container in &self.ladders {
-            let rung = self
-                .containers
-                .get(container)
-                .and_then(|known| known.ending.as_ref())
-                .map(|ending| ending.rung);
-            if let (Some(Rung::Terminated | Rung::Killed), Some(account)) =
-                (rung, books.account(*container))
+        for (container, _, ending) in self.tenants.ending() {
+            if let (Rung::Terminated | Rung::Killed, Some(account)) =
+                (ending.rung, books.account(container))
             {
                 lasting.taken += account.held();
             }

@@ -9,24 +9,20 @@ use crate::timers::Timer;
 impl World {
     /// GPU work of a tenant moved on. Its timers are left alone: when they fire they look again.
     pub(super) fn worked(&mut self, container: ContainerId) {
-        let now = self.now;
+        let now = self.timers.now();
         let Some(known) = self
-            .containers
-            .get_mut(&container)
-            .filter(|known| known.admitted.is_some())
+            .tenants
+            .get_mut(container)
+            .filter(|known| known.admitted().is_some())
         else {
             return;
         };
-        known.worked = now;
-        if std::mem::take(&mut known.idle) {
-            let at = now + known.spec.idle_after;
+        if known.work(now) {
+            let at = known.idle_at();
             self.timers.set(Timer::Idle(container), at);
             self.notice(Notice::Active { container });
         }
-        let ending = self
-            .containers
-            .get(&container)
-            .and_then(|known| known.ending);
+        let ending = self.tenants.get(container).and_then(|known| known.ending());
         if ending.is_some_and(|ending| {
             ending.why == Why::Idle && ending.rung == super::ladder::Rung::Terminated
         }) {
@@ -35,16 +31,16 @@ impl World {
     }
 
     pub(super) fn check_idle(&mut self, container: ContainerId) {
-        let now = self.now;
-        let Some(known) = self.containers.get_mut(&container) else {
+        let now = self.timers.now();
+        let Some(known) = self.tenants.get_mut(container) else {
             return;
         };
-        let at = known.worked + known.spec.idle_after;
+        let at = known.idle_at();
         if now < at {
             self.timers.set(Timer::Idle(container), at);
             return;
         }
-        known.idle = true;
+        known.rest();
         self.notice(Notice::Idle { container });
         for device in self.devices_of(container) {
             self.settle(device);
@@ -53,11 +49,11 @@ impl World {
 
     /// Warns or ends a tenant whose time is up, else sets a timer for the earliest such time.
     pub(super) fn check_end(&mut self, container: ContainerId) {
-        if self.recovering {
+        if self.is_recovering() {
             // Its processes have not reconnected yet: they could not be warned.
             return;
         }
-        let (now, warning) = (self.now, self.policy.end_warning);
+        let (now, warning) = (self.timers.now(), self.policy.end_warning);
         let Some((at, why)) = self.end_of(container) else {
             self.timers.stop(Timer::End(container));
             return;
@@ -66,7 +62,7 @@ impl World {
             self.end(container, why);
             return;
         }
-        let Some(known) = self.containers.get_mut(&container) else {
+        let Some(known) = self.tenants.get_mut(container) else {
             return;
         };
         if now < at - warning {
@@ -74,7 +70,7 @@ impl World {
             return;
         }
         self.timers.set(Timer::End(container), at);
-        if known.warned.replace(at) != Some(at) {
+        if known.warn(at) {
             self.notice(Notice::EndsSoon { container, at, why });
         }
     }
@@ -83,18 +79,18 @@ impl World {
     /// already.
     pub(super) fn end_of(&self, container: ContainerId) -> Option<(Nanos, Why)> {
         let known = self
-            .containers
-            .get(&container)
-            .filter(|known| known.ending.is_none())?;
+            .tenants
+            .get(container)
+            .filter(|known| known.ending().is_none())?;
         let run = known
-            .spec
+            .spec()
             .run_limit
-            .zip(known.admitted)
+            .zip(known.admitted())
             .map(|(limit, admitted)| (admitted + limit, Why::RunLimit));
         let idle = known
-            .spec
+            .spec()
             .idle_end
-            .map(|limit| (known.worked + limit, Why::Idle));
+            .map(|limit| (known.worked() + limit, Why::Idle));
         run.into_iter().chain(idle).min_by_key(|(at, _)| *at)
     }
 }

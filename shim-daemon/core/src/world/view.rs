@@ -116,53 +116,48 @@ pub struct DeviceView {
 impl World {
     /// All tenants, by id.
     pub fn containers(&self) -> impl Iterator<Item = ContainerView> {
-        self.containers
-            .keys()
-            .filter_map(|container| self.container(*container))
+        let all = self.tenants.all();
+        all.filter_map(|(container, _)| self.container(container))
     }
 
     /// All devices, by id.
     pub fn devices(&self) -> impl Iterator<Item = DeviceView> {
-        self.devices
-            .keys()
-            .filter_map(|device| self.device(*device))
+        let all = self.ledger.all();
+        all.filter_map(|(device, _)| self.device(device))
     }
 
     /// One tenant.
     pub fn container(&self, container: ContainerId) -> Option<ContainerView> {
-        let known = self.containers.get(&container)?;
-        let state = match known.admitted {
+        let known = self.tenants.get(container)?;
+        let state = match known.admitted() {
             None => State::Queued {
-                since: known.registered,
+                since: known.registered(),
             },
-            Some(_) if known.ending.is_some() => State::Ending,
-            Some(_) if known.idle => State::Idle {
-                since: known.worked,
+            Some(_) if known.ending().is_some() => State::Ending,
+            Some(_) if known.is_idle() => State::Idle {
+                since: known.worked(),
             },
             Some(_) => State::Running,
         };
         let accounts = known
-            .spec
+            .spec()
             .quotas
             .iter()
             .filter_map(|(device, _)| self.account(container, *device));
-        let asks = known
-            .processes
-            .iter()
-            .filter_map(|process| self.processes.get(process));
-        let waiting = asks.flat_map(|process| &process.waiting).filter_map(|ask| {
-            let pending = self.asks.get(ask)?;
+        let members = self.tenants.members(container);
+        let asks = members.flat_map(|(process, _)| self.asks.of(process));
+        let waiting = asks.map(|(ask, pending)| {
             let bytes = match pending.want {
                 Want::Context { cost } => cost,
                 Want::Credit { bytes, .. } | Want::Physical { bytes, .. } => bytes,
             };
-            Some(WaitView {
-                ask: *ask,
+            WaitView {
+                ask,
                 device: pending.device,
                 bytes,
                 since: pending.since,
                 until: pending.until,
-            })
+            }
         });
         Some(ContainerView {
             container,
@@ -175,7 +170,7 @@ impl World {
 
     /// One tenant's account on one device.
     pub fn account(&self, container: ContainerId, device: DeviceId) -> Option<AccountView> {
-        let account = self.devices.get(&device)?.account(container)?;
+        let account = self.ledger.account(device, container)?;
         Some(AccountView {
             device,
             quota: Quota {
@@ -193,31 +188,31 @@ impl World {
 
     /// A tenant's limits as they are now, admitted or not.
     pub fn spec(&self, container: ContainerId) -> Option<&ContainerSpec> {
-        self.containers.get(&container).map(|known| &known.spec)
+        self.tenants.get(container).map(|known| known.spec())
     }
 
     /// One device.
     pub fn device(&self, device: DeviceId) -> Option<DeviceView> {
-        let books = self.devices.get(&device)?;
+        let books = self.ledger.get(device)?;
         let total = books.total();
         Some(DeviceView {
             device,
-            usable: books.spec.usable(),
+            usable: books.usable(),
             taken: total.taken,
             firm: total.firm,
-            limbo: books.limbo.values().map(|entry| entry.bytes).sum(),
-            unmanaged: books.unmanaged,
-            waiting: books.waiting.len(),
+            limbo: books.in_limbo(),
+            unmanaged: books.unmanaged(),
+            waiting: self.asks.count_on(device),
         })
     }
 
     /// All dead processes that still hold memory.
     pub fn dead(&self) -> impl Iterator<Item = DeadView> {
-        self.devices.iter().flat_map(|(device, books)| {
-            books.limbo.iter().map(|(process, entry)| DeadView {
-                process: *process,
+        self.ledger.all().flat_map(|(device, books)| {
+            books.limbo().map(move |(process, entry)| DeadView {
+                process,
                 container: entry.container,
-                device: *device,
+                device,
                 bytes: entry.bytes,
                 charged: entry.charged,
             })
@@ -226,15 +221,13 @@ impl World {
 
     /// How many asks wait on a device.
     pub fn waiting_on(&self, device: DeviceId) -> usize {
-        self.devices
-            .get(&device)
-            .map_or(0, |books| books.waiting.len())
+        self.asks.count_on(device)
     }
 
     /// The memory that the tenant could still charge now, without waiting and without ending
     /// another: the free memory that its programs see.
     pub fn grantable(&self, container: ContainerId, device: DeviceId) -> Bytes {
-        let Some(books) = self.devices.get(&device) else {
+        let Some(books) = self.ledger.get(device) else {
             return Bytes::ZERO;
         };
         let Some(account) = books.account(container) else {

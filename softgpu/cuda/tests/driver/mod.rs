@@ -1,6 +1,7 @@
 //! The driver as a C program sees it, and processes of one test each.
 //!
-//! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one test are not another's.
+//! A test's body runs in a process of its own ([`alone`]): seeds, faults and late effects of one
+//! test are not another's.
 #![allow(unsafe_code, reason = "the driver is a C library")]
 #![allow(
     clippy::exit,
@@ -31,7 +32,8 @@ macro_rules! driver {
             /// The driver function of this name.
             #[allow(non_snake_case, reason = "the driver's name")]
             pub(crate) fn $name($($arg: $ty),*) -> CUresult {
-                // SAFETY: the tests pass what the function's documentation asks for, or NULL and stale handles, which it answers.
+                // SAFETY: the tests pass what the function's documentation asks for, or NULL and
+                // stale handles, which it answers.
                 unsafe { c::$name($($arg),*) }
             }
         )*
@@ -145,8 +147,8 @@ pub(crate) const OK: CUresult = CUresult::SUCCESS;
 /// Which test this process runs; absent in the process that cargo started.
 const CHILD: &str = "SOFTGPU_TEST";
 
-/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`]. `name` is the test's own, in
-/// the file that calls.
+/// Runs `body` in a process of its own on a machine like `spec`; what it printed with [`tell`].
+/// `name` is the test's own, in the file that calls.
 #[track_caller]
 pub(crate) fn alone(name: &str, spec: &str, body: impl FnOnce()) -> String {
     if std::env::var(CHILD).is_ok_and(|child| child == name) {
@@ -314,7 +316,8 @@ pub(crate) fn put(at: *mut u32, value: u32) {
 
 /// The first of the nodes that a capture tells.
 pub(crate) fn first_of(nodes: *const CUgraphNode) -> CUgraphNode {
-    // SAFETY: the driver told this address with a count of at least one, and nothing happened since.
+    // SAFETY: the driver told this address with a count of at least one, and nothing happened
+    // since.
     unsafe { nodes.read() }
 }
 

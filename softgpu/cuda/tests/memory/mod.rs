@@ -1,4 +1,5 @@
-//! The memory families through the C library: each case is a function of a C program that was linked against it as applications are.
+//! The memory families through the C library: each case is a function of a C program that was
+//! linked against it as applications are.
 
 mod kills;
 mod support;

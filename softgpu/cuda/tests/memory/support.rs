@@ -1,4 +1,5 @@
-//! What the tests of the C library share: the library by its names, C clients linked against it, machines of their own.
+//! What the tests of the C library share: the library by its names, C clients linked against it,
+//! machines of their own.
 
 use std::env;
 use std::fs;
@@ -8,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::OnceLock;
 
-/// A folder with the library under test, which cargo builds beside the test, by the names its users look for.
+/// A folder with the library under test, which cargo builds beside the test, by the names its users
+/// look for.
 ///
-/// Each test may be a process of its own, so nothing here is ever half made: links and programs are renamed into place.
+/// Each test may be a process of its own, so nothing here is ever half made: links and programs are
+/// renamed into place.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

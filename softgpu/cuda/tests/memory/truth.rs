@@ -1,4 +1,5 @@
-//! What the machine knows about a process that takes every kind of memory, frees it, loses its context and dies.
+//! What the machine knows about a process that takes every kind of memory, frees it, loses its
+//! context and dies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

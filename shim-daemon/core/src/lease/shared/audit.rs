@@ -1,7 +1,7 @@
 //! Records a shared device's bills and modes in its audit counters.
 
 use super::Shared;
-use super::tenant::{Done, Gate};
+use super::tenant::{Done, Tenant};
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ impl Shared {
     ) {
         let runs = |container: &ContainerId| {
             let tenant = self.roster.get(*container);
-            tenant.is_some_and(|tenant| tenant.gate != Gate::Shut && !tenant.stuck.is)
+            tenant.is_some_and(Tenant::runs)
         };
         let open = done.iter().filter(|(container, _)| runs(container));
         let pending: Vec<u64> = open.map(|(_, done)| done.pending).collect();
@@ -26,7 +26,7 @@ impl Shared {
 
     /// Remembers when the mode changes.
     pub(super) fn note_mode(&mut self) {
-        self.books.changed(self.now, self.steering.changes);
+        self.books.changed(self.now, self.steering.mode().1);
     }
 
     /// Changes of the mode in the minute before `now`, and by how many thousandths the bills are

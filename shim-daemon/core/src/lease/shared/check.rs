@@ -12,9 +12,9 @@ impl Shared {
     /// The first violated invariant, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.roster.check()?;
-        for (container, tenant) in self.roster.all() {
+        for (container, tenant) in self.roster.iter() {
             let fail = |what: &str| Err(format!("{container:?} {what}: {tenant:?}"));
-            let said = match (tenant.gate, tenant.said.kind) {
+            let said = match (tenant.gate(), tenant.said().kind) {
                 (Gate::Free, LeaseKind::Free) | (Gate::Shut, LeaseKind::Closed) => true,
                 (Gate::Noted, LeaseKind::Open { slice, .. }) => {
                     slice.is_some_and(|slice| slice.0 == 0)
@@ -22,43 +22,39 @@ impl Shared {
                 (Gate::Slice(told), LeaseKind::Open { slice, .. }) => slice == Some(told),
                 _ => false,
             };
-            if !said || tenant.said.epoch != tenant.epoch {
+            if !said || tenant.said().epoch != tenant.epoch() {
                 return fail("is told something else by its page");
             }
-            if tenant.lag.abs() > signed(Rules::MOST) {
+            if tenant.lag().abs() > signed(Rules::MOST) {
                 return fail("is further behind or ahead than is remembered");
             }
-            let sliced = matches!(tenant.gate, Gate::Slice(_));
-            let shut = tenant.gate == Gate::Shut;
-            if let Some(bond) = tenant.bond
-                && (sliced || shut != (bond.shut || tenant.throttled))
+            let sliced = matches!(tenant.gate(), Gate::Slice(_));
+            let shut = tenant.is_shut();
+            if let Some(bond) = tenant.bond()
+                && (sliced || shut != (bond.shut || tenant.is_throttled()))
             {
                 return fail("is steered apart from its gang");
             }
-            if tenant.throttled && tenant.gate != Gate::Shut {
+            if tenant.is_throttled() && !tenant.is_shut() {
                 return fail("is above its cap and open");
             }
             let free = self
                 .roster
-                .all()
-                .values()
-                .filter(|other| other.gate == Gate::Free);
-            let active = self.roster.all().values().filter(|other| other.is_active());
+                .tenants()
+                .filter(|other| other.gate() == Gate::Free);
+            let active = self.roster.tenants().filter(|other| other.is_active());
             if free.count() > 0 && active.count() != 1 {
                 return fail("runs beside an unbound tenant while others are active");
             }
         }
-        let open = |gate: Gate| gate != Gate::Shut;
         let held = self
             .roster
-            .all()
-            .values()
-            .any(|tenant| !open(tenant.gate) && !tenant.throttled && tenant.bond.is_none());
+            .tenants()
+            .any(|tenant| tenant.is_shut() && !tenant.is_throttled() && tenant.bond().is_none());
         let runs = self
             .roster
-            .all()
-            .values()
-            .any(|tenant| open(tenant.gate) && tenant.is_active());
+            .tenants()
+            .any(|tenant| !tenant.is_shut() && tenant.is_active());
         if held && !runs {
             return Err("a tenant is held and no tenant is open".to_owned());
         }

@@ -8,10 +8,39 @@
 //! [`Bands`]: super::super::bands::Bands
 
 use super::Shared;
-use super::tenant::{Bond, Gate, Part, Wish};
+use super::tenant::Gate;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
+
+/// Why a device would close a gang's tenant, the weakest reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wish {
+    /// It has had more than its share.
+    Ahead,
+    /// A higher class, or a guarantee that is due, is behind.
+    Rank,
+    /// Its cap is used up now.
+    Throttled,
+}
+
+/// A tenant's membership of a gang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bond {
+    /// Its gang is closed.
+    pub(super) shut: bool,
+    pub(super) wish: Option<Wish>,
+}
+
+/// How a gang's tenant stands on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The gate that this device would choose.
+    pub(crate) wish: Option<Wish>,
+    /// Other tenants want the device, and its lead there is less than the lag at which others are
+    /// helped.
+    pub(crate) behind: bool,
+}
 
 impl Shared {
     /// A tenant belongs to a gang that is open or closed (`Some(true)`), or to no gang.
@@ -20,11 +49,7 @@ impl Shared {
         let Some(tenant) = self.roster.get_mut(container) else {
             return;
         };
-        let bond = shut.map(|shut| Bond {
-            shut,
-            wish: tenant.bond.and_then(|bond| bond.wish),
-        });
-        if std::mem::replace(&mut tenant.bond, bond) != bond {
+        if tenant.bind(shut) {
             self.settle();
         }
     }
@@ -32,33 +57,22 @@ impl Shared {
     /// The state of a gang's tenant. `None` if it is in no gang, or not here.
     pub(crate) fn gang_part(&self, container: ContainerId) -> Option<Part> {
         let tenant = self.roster.get(container)?;
-        let wish = tenant.bond?.wish;
-        let others = self.roster.all().iter().any(|(other, tenant)| {
-            *other != container && tenant.is_active() && tenant.is_pending(self.now)
+        let wish = tenant.bond()?.wish;
+        let others = self.roster.iter().any(|(other, tenant)| {
+            other != container && tenant.is_active() && tenant.is_pending(self.now)
         });
         Some(Part {
             wish,
-            behind: others && tenant.lag >= -self.rules.yield_at(),
+            behind: others && tenant.lag() >= -self.rules.yield_at(),
         })
     }
 
     /// Records the gates that gangs' tenants would have, and sets those that their gangs have.
     pub(super) fn keep_gangs(&mut self, gates: &mut BTreeMap<ContainerId, Gate>) {
-        for (container, tenant) in self.roster.all_mut() {
-            let (Some(bond), Some(gate)) = (&mut tenant.bond, gates.get_mut(container)) else {
-                continue;
-            };
-            bond.wish = match gate {
-                Gate::Shut if tenant.throttled => Some(Wish::Throttled),
-                Gate::Shut if tenant.lag < 0 => Some(Wish::Ahead),
-                Gate::Shut => Some(Wish::Rank),
-                _ => None,
-            };
-            *gate = match *gate {
-                _ if tenant.throttled || bond.shut => Gate::Shut,
-                Gate::Free => Gate::Free,
-                _ => Gate::Noted,
-            };
+        for (container, tenant) in self.roster.iter_mut() {
+            if let Some(gate) = gates.get_mut(&container) {
+                *gate = tenant.keep_bond(*gate);
+            }
         }
     }
 }

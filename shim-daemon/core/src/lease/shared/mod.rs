@@ -12,7 +12,10 @@
 mod audit;
 mod books;
 mod check;
+mod doubt;
 mod gang;
+mod habit;
+mod meter;
 mod pages;
 mod rules;
 mod service;
@@ -20,7 +23,7 @@ mod steer;
 mod tenant;
 mod view;
 
-pub(super) use tenant::{Part, Wish};
+pub(super) use gang::{Part, Wish};
 
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::{Input, Output, Report, closed_first};
@@ -143,7 +146,7 @@ impl Shared {
             } => {
                 let tenant = self.roster.of(process);
                 let busy = report == Report::Busy;
-                if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch == epoch) {
+                if let Some(tenant) = tenant.filter(|tenant| busy || tenant.epoch() == epoch) {
                     tenant.members_mut().report(process, report);
                 }
             }
@@ -190,7 +193,7 @@ impl Shared {
         }
         let done = self.read(works, span);
         self.sampled = self.now;
-        let bills = service::settle(self.roster.all_mut(), &done, &self.rules, (self.now, span));
+        let bills = service::settle(&mut self.roster, &done, &self.rules, (self.now, span));
         self.audit(&done, &bills, span);
         self.pay(&done, &bills, span);
         self.next = None;
@@ -205,11 +208,11 @@ impl Shared {
         span: Nanos,
     ) {
         let all: u64 = done.values().map(|done| done.pending).sum();
-        for (container, tenant) in self.roster.all_mut() {
-            let done = done.get(container).copied().unwrap_or_default();
-            let bill = Nanos(bills.get(container).copied().unwrap_or(0));
+        for (container, tenant) in self.roster.iter_mut() {
+            let done = done.get(&container).copied().unwrap_or_default();
+            let bill = Nanos(bills.get(&container).copied().unwrap_or(0));
             let flight = Nanos(span.0 * done.pending / 1000);
-            let alone = all - done.pending < 50 && !tenant.throttled;
+            let alone = all - done.pending < 50 && !tenant.is_throttled();
             tenant.pay_cap(span, (bill.0, alone.then_some(flight)), &self.policy);
             tenant.pay_promise(span, (bill, done.pending > 0), &self.policy);
         }
@@ -227,7 +230,7 @@ impl Shared {
 
     /// The content of a tenant's page.
     pub(super) fn lease(&self, container: ContainerId) -> Option<Lease> {
-        self.roster.get(container).map(|tenant| tenant.said)
+        self.roster.get(container).map(Tenant::said)
     }
 
     /// Other settings from now on.
@@ -241,17 +244,18 @@ impl Shared {
     fn settle(&mut self) {
         let active: Vec<ContainerId> = self
             .roster
-            .all()
             .iter()
             .filter(|(_, tenant)| tenant.is_active())
-            .map(|(container, _)| *container)
+            .map(|(container, _)| container)
             .collect();
         let mut gates = self
             .steering
-            .steer(self.roster.all(), &active, &self.rules, self.now);
+            .steer(&self.roster, &active, &self.rules, self.now);
         self.keep_gangs(&mut gates);
         for (container, gate) in gates {
-            self.turn_gate(container, gate);
+            if let Some(tenant) = self.roster.get_mut(container) {
+                tenant.turn(gate, self.now, &mut self.epochs);
+            }
         }
         self.note_mode();
         self.publish();
@@ -265,7 +269,7 @@ impl Shared {
             tenant.is_some_and(Tenant::is_capped)
         };
         // The other devices of a gang that is idle here wait until its cap allows something again.
-        let throttled = self.roster.all().values().any(|tenant| tenant.throttled);
+        let throttled = self.roster.tenants().any(Tenant::is_throttled);
         let steered =
             throttled || active.len() > 1 || active.iter().any(|container| capped(&container));
         if !steered {
@@ -274,16 +278,15 @@ impl Shared {
         }
         let shut = self
             .roster
-            .all()
-            .values()
-            .any(|tenant| tenant.gate == Gate::Shut && !tenant.throttled);
+            .tenants()
+            .any(|tenant| tenant.is_shut() && !tenant.is_throttled());
         let tick = if shut { Rules::TICK_HELD } else { Rules::TICK };
         if self.next.is_none() {
             // Work done while no samples were taken is not part of this span.
             let fresh = self.now - self.sampled > Nanos(Rules::TICK.0 * 4);
             if fresh {
                 self.sampled = self.now;
-                for tenant in self.roster.all_mut().values_mut() {
+                for tenant in self.roster.tenants_mut() {
                     tenant.begin();
                 }
             }
@@ -291,64 +294,31 @@ impl Shared {
         }
     }
 
-    /// Gives a tenant's gate another position. An epoch that was closed is never opened again.
-    fn turn_gate(&mut self, container: ContainerId, gate: Gate) {
-        let Some(tenant) = self.roster.get_mut(container) else {
-            return;
-        };
-        if tenant.gate == gate {
-            return;
-        }
-        let kind = |gate: Gate| match gate {
-            Gate::Free => 0,
-            Gate::Noted | Gate::Slice(_) => 1,
-            Gate::Shut => 2,
-        };
-        if kind(gate) != kind(tenant.gate) {
-            tenant.since = self.now;
-            if gate == Gate::Shut {
-                tenant.holds += u64::from(!tenant.throttled);
-            } else {
-                self.epochs += 1;
-                tenant.epoch = self.epochs;
-            }
-            tenant.reopen();
-        }
-        tenant.gate = gate;
-    }
-
     /// Says what changed, what closes first.
     fn publish(&mut self) {
         let now = self.now;
         let running: Vec<ContainerId> = self
             .roster
-            .all()
             .iter()
             .filter(|(_, tenant)| tenant.may_run(now))
-            .map(|(container, _)| *container)
+            .map(|(container, _)| container)
             .collect();
         let mut changed = Vec::new();
-        for (container, tenant) in self.roster.all_mut() {
-            let contended = running.iter().any(|other| other != container);
+        for (container, tenant) in self.roster.iter_mut() {
+            let contended = running.iter().any(|other| *other != container);
             let open = |slice| LeaseKind::Open {
                 deadline: None,
                 window: self.policy.window,
                 contended,
                 slice: Some(slice),
             };
-            let kind = match tenant.gate {
+            let kind = match tenant.gate() {
                 Gate::Free => LeaseKind::Free,
                 Gate::Noted => open(Nanos::ZERO),
                 Gate::Slice(slice) => open(slice),
                 Gate::Shut => LeaseKind::Closed,
             };
-            let lease = Lease {
-                epoch: tenant.epoch,
-                kind,
-            };
-            if std::mem::replace(&mut tenant.said, lease) != lease {
-                changed.push((*container, lease));
-            }
+            changed.extend(tenant.say(kind).map(|lease| (container, lease)));
         }
         self.outputs.extend(closed_first(changed));
     }

@@ -6,15 +6,16 @@
 //! driver's slice complete too seldom to be billed this way. After four slices without a completion
 //! a tenant is billed an even part of the time, which the driver's round robin gives it.
 
-use super::rules::{Rules, signed};
-use super::tenant::{Done, Gate, Stuck, Tenant};
+use super::rules::Rules;
+use super::tenant::{Done, Tenant};
 use crate::ids::ContainerId;
+use crate::lease::roster::Roster;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
 
 /// What each tenant is billed for a span of `span`; and brings their lags up to `now`.
 pub(super) fn settle(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
     rules: &Rules,
     (now, span): (Nanos, Nanos),
@@ -22,32 +23,29 @@ pub(super) fn settle(
     let done = &believed(tenants, done);
     // A closed tenant runs until its submitted work is complete.
     let runs = |container: &ContainerId| {
-        let tenant = tenants.get(container);
-        tenant.is_some_and(|tenant| tenant.gate != Gate::Shut || !tenant.is_drained())
+        let tenant = tenants.get(*container);
+        tenant.is_some_and(|tenant| !tenant.is_shut() || !tenant.is_drained())
     };
     let beside = done.iter().filter(|(container, _)| runs(container));
     let beside: u64 = beside.map(|(_, done)| done.pending).sum();
     let running: Vec<ContainerId> = tenants
         .iter()
         .filter(|(_, tenant)| tenant.may_run(now))
-        .map(|(container, _)| *container)
+        .map(|(container, _)| container)
         .collect();
     let mut bills = BTreeMap::new();
     for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(container).copied().unwrap_or_default();
-        let alone = running.iter().all(|other| other == container);
-        tenant.doubt.note(now, (span, alone), done);
-        let bill = bill(tenant, done, rules, (span, beside));
-        tenant.note(now, span, bill, done.pending);
-        tenant.works = done.works;
-        bills.insert(*container, bill);
+        let done = done.get(&container).copied().unwrap_or_default();
+        let alone = running.iter().all(|other| *other == container);
+        let bill = tenant.note((now, span), (done, alone), rules, beside);
+        bills.insert(container, bill);
     }
     let all: u64 = bills.values().sum();
     for (container, tenant) in tenants.iter_mut() {
-        let own = bills.get(container).copied().unwrap_or(0);
+        let own = bills.get(&container).copied().unwrap_or(0);
         tenant.watch((span, beside), all - own);
     }
-    let mut classes: Vec<u16> = tenants.values().map(|tenant| tenant.class()).collect();
+    let mut classes: Vec<u16> = tenants.tenants().map(|tenant| tenant.class()).collect();
     classes.sort_unstable();
     classes.dedup();
     let mut below = 0;
@@ -55,18 +53,8 @@ pub(super) fn settle(
         below += share(tenants, done, &bills, (class, below));
     }
     for (container, tenant) in tenants.iter_mut() {
-        let done = done.get(container).copied().unwrap_or_default();
-        if tenant.asks(done.pending) == 0 {
-            tenant.fade(span);
-        }
-        if done.guessed && tenant.unknown > Nanos::ZERO {
-            tenant.unknown = tenant.unknown - Nanos(span.0 * done.pending / 1000);
-            tenant.lag = 0;
-        }
-        tenant.bound(rules);
-        if tenant.doubt.is(now) {
-            tenant.lag = tenant.lag.min(0);
-        }
+        let done = done.get(&container).copied().unwrap_or_default();
+        tenant.finish((now, span), done, rules);
     }
     for class in classes {
         forgive(tenants, class);
@@ -76,20 +64,20 @@ pub(super) fn settle(
 
 /// Debts without a creditor lapse: the debts of a class are at most the sum by which its tenants
 /// are behind.
-fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
-    let lags = |tenants: &BTreeMap<ContainerId, Tenant>, sign: i64| -> i128 {
-        let of_class = tenants.values().filter(|tenant| tenant.class() == class);
+fn forgive(tenants: &mut Roster<Tenant>, class: u16) {
+    let lags = |tenants: &Roster<Tenant>, sign: i64| -> i128 {
+        let of_class = tenants.tenants().filter(|tenant| tenant.class() == class);
         of_class
-            .map(|tenant| i128::from(tenant.lag.saturating_mul(sign).max(0)))
+            .map(|tenant| i128::from(tenant.lag().saturating_mul(sign).max(0)))
             .sum()
     };
     let (owed, owing) = (lags(tenants, 1), lags(tenants, -1));
     if owing <= owed {
         return;
     }
-    for tenant in tenants.values_mut() {
-        if tenant.class() == class && tenant.lag < 0 {
-            tenant.lag = i64::try_from(i128::from(tenant.lag) * owed / owing).unwrap_or(0);
+    for tenant in tenants.tenants_mut() {
+        if tenant.class() == class {
+            tenant.forgive(owed, owing);
         }
     }
 }
@@ -97,72 +85,22 @@ fn forgive(tenants: &mut BTreeMap<ContainerId, Tenant>, class: u16) {
 /// The believed part of the pages: a stuck tenant has nothing pending until it completes an
 /// operation.
 fn believed(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
 ) -> BTreeMap<ContainerId, Done> {
     let mut done = done.clone();
-    for (container, tenant) in tenants {
-        let Some(done) = done.get_mut(container) else {
+    for (container, tenant) in tenants.iter_mut() {
+        let Some(done) = done.get_mut(&container) else {
             continue;
         };
-        if done.service > 0 || done.pending < 990 {
-            tenant.stuck = Stuck::default();
-        } else if tenant.stuck.is {
-            (done.pending, done.works) = (0, false);
-        }
+        tenant.believe(done);
     }
     done
 }
 
-/// The bill of one tenant: at most the time since it arrived.
-fn bill(tenant: &mut Tenant, done: Done, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-    tenant.room = (tenant.room + span.0).min(Rules::MOST.0);
-    let bill = if done.service > 0 {
-        (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);
-        if done.guessed && std::mem::take(&mut tenant.advance) > 0 {
-            0
-        } else {
-            let billed = done.service.min(tenant.advance);
-            tenant.advance -= billed;
-            done.service - billed
-        }
-    } else if done.pending >= 990 && tenant.gate == Gate::Shut && !tenant.spins() {
-        0
-    } else if done.pending >= 990 {
-        by_time(tenant, rules, (span, beside))
-    } else {
-        (tenant.silent, tenant.by_time) = (Nanos::ZERO, false);
-        0
-    };
-    let bill = bill.min(tenant.room);
-    tenant.room -= bill;
-    bill
-}
-
-/// The even part of the time, once no operation has completed for long; the first time for all of
-/// it.
-fn by_time(tenant: &mut Tenant, rules: &Rules, (span, beside): (Nanos, u64)) -> u64 {
-    tenant.silent = tenant.silent + span;
-    if tenant.silent < rules.silent() {
-        return 0;
-    }
-    let time = if std::mem::replace(&mut tenant.by_time, true) {
-        span
-    } else {
-        tenant.silent
-    };
-    let even = time.0 * 1000 / beside.max(1000);
-    // An operation that waits for a peer at a closed gate completes later, by the time of the
-    // closing.
-    if !tenant.spins() {
-        tenant.advance += even;
-    }
-    even
-}
-
 /// Divides the service of a class among its tenants. Returns the service of the class.
 fn share(
-    tenants: &mut BTreeMap<ContainerId, Tenant>,
+    tenants: &mut Roster<Tenant>,
     done: &BTreeMap<ContainerId, Done>,
     bills: &BTreeMap<ContainerId, u64>,
     (class, below): (u16, u64),
@@ -171,19 +109,18 @@ fn share(
         .iter()
         .filter(|(_, tenant)| tenant.class() == class)
         .map(|(container, tenant)| Claim {
-            container: *container,
+            container,
             weight: tenant.weight(),
             pending: done
-                .get(container)
+                .get(&container)
                 .map_or(0, |done| tenant.asks(done.pending)),
-            had: bills.get(container).copied().unwrap_or(0),
+            had: bills.get(&container).copied().unwrap_or(0),
         })
         .collect();
     let had = of_class.iter().map(|claim| claim.had).sum();
     for (claim, due) in of_class.iter().zip(dues(&of_class, had)) {
-        if let Some(tenant) = tenants.get_mut(&claim.container) {
-            tenant.lag += signed(Nanos(due)) - signed(Nanos(claim.had));
-            tenant.passed_over += signed(Nanos(below * claim.pending / 1000));
+        if let Some(tenant) = tenants.get_mut(claim.container) {
+            tenant.owe((due, claim.had), below * claim.pending / 1000);
         }
     }
     had

@@ -6,6 +6,7 @@
 use super::rules::Rules;
 use super::tenant::{Gate, Tenant};
 use crate::ids::ContainerId;
+use crate::lease::roster::Roster;
 use crate::lease::view::Mode;
 use crate::time::Nanos;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 /// The mode and its hysteresis.
 #[derive(Debug)]
 pub(super) struct Steering {
-    pub(super) mode: Mode,
+    mode: Mode,
     /// Since when it is in its mode.
     since: Nanos,
     /// Since when a lower mode would do.
@@ -23,7 +24,7 @@ pub(super) struct Steering {
     /// When it was last relaxed.
     relaxed: Option<Nanos>,
     /// How often the mode changed.
-    pub(super) changes: u64,
+    changes: u64,
 }
 
 impl Default for Steering {
@@ -54,8 +55,13 @@ struct Case {
 }
 
 impl Steering {
+    /// The mode, and how often it changed.
+    pub(super) fn mode(&self) -> (Mode, u64) {
+        (self.mode, self.changes)
+    }
+
     /// No tenant needs steering.
-    pub(super) fn rest(&mut self, now: Nanos) {
+    fn rest(&mut self, now: Nanos) {
         if self.mode != Mode::Together {
             self.go(Mode::Together, now);
         }
@@ -102,25 +108,27 @@ impl Steering {
     /// The target gates of all tenants. `active` are the steerable tenants that are not idle.
     pub(super) fn steer(
         &mut self,
-        tenants: &BTreeMap<ContainerId, Tenant>,
+        tenants: &Roster<Tenant>,
         active: &[ContainerId],
         rules: &Rules,
         now: Nanos,
     ) -> BTreeMap<ContainerId, Gate> {
         let mut gates: BTreeMap<ContainerId, Gate> = tenants
-            .keys()
-            .map(|container| (*container, Gate::Noted))
+            .iter()
+            .map(|(container, _)| (container, Gate::Noted))
             .collect();
         if let [alone] = active {
-            let free = tenants.get(alone).is_some_and(|tenant| !tenant.is_capped());
+            let free = tenants
+                .get(*alone)
+                .is_some_and(|tenant| !tenant.is_capped());
             if free {
                 gates.insert(*alone, Gate::Free);
             }
         }
         let pending: Vec<(ContainerId, &Tenant)> = active
             .iter()
-            .filter_map(|container| Some((*container, tenants.get(container)?)))
-            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.throttled)
+            .filter_map(|container| Some((*container, tenants.get(*container)?)))
+            .filter(|(_, tenant)| tenant.is_pending(now) && !tenant.is_throttled())
             .collect();
         let case = if active.len() < 2 {
             None
@@ -135,9 +143,9 @@ impl Steering {
                 self.apply(&case, &pending, rules, &mut gates);
             }
         }
-        for (container, tenant) in tenants {
-            if tenant.throttled {
-                gates.insert(*container, Gate::Shut);
+        for (container, tenant) in tenants.iter() {
+            if tenant.is_throttled() {
+                gates.insert(container, Gate::Shut);
             }
         }
         gates
@@ -149,7 +157,7 @@ impl Steering {
     fn case(
         &self,
         pending: &[(ContainerId, &Tenant)],
-        tenants: &BTreeMap<ContainerId, Tenant>,
+        tenants: &Roster<Tenant>,
         active: &[ContainerId],
         rules: &Rules,
         now: Nanos,
@@ -159,7 +167,7 @@ impl Steering {
         let classes = pending.iter().any(|(_, tenant)| tenant.class() < highest);
         let due = pending
             .iter()
-            .find(|(_, tenant)| tenant.due && !tenant.is_barred())
+            .find(|(_, tenant)| tenant.is_due() && !tenant.is_barred())
             .filter(|_| classes);
         let first = pending
             .iter()
@@ -167,7 +175,7 @@ impl Steering {
             .max_by_key(|(_, tenant)| (tenant.goes_first(rules), tenant.behind()));
         let (behind, tenant) = due.or(first)?;
         let others = pending.len() > 1;
-        let busiest = pending.iter().map(|(_, tenant)| tenant.presence).max();
+        let busiest = pending.iter().map(|(_, tenant)| tenant.presence()).max();
         let saturated = busiest.is_some_and(|presence| presence >= Rules::SATURATED);
         let lag = if due.is_some() {
             rules.hold_at()
@@ -177,7 +185,7 @@ impl Steering {
         // A higher class that was active a moment ago may be back any moment.
         let higher = active
             .iter()
-            .filter_map(|container| tenants.get(container))
+            .filter_map(|container| tenants.get(*container))
             .any(|other| pending.iter().any(|(_, low)| low.class() < other.class()));
         let patient = self.mode == Mode::Yield && now < self.since + rules.patience();
         // A mode persists until the device is calm.
@@ -186,7 +194,7 @@ impl Steering {
             Mode::Yield | Mode::Hold => rules.calm_below(),
         };
         let contended = higher || (others && saturated);
-        let silent = tenant.silent >= Rules::SILENT;
+        let silent = tenant.is_silent();
         let want = if !contended {
             Mode::Together
         } else if silent {
@@ -205,8 +213,8 @@ impl Steering {
             due: due.is_some(),
             dense: tenant.is_dense(),
             silent,
-            works: tenant.works || tenant.waits(),
-            presence: tenant.presence,
+            works: tenant.works() || tenant.waits(),
+            presence: tenant.presence(),
             want,
             lag,
         })
@@ -230,7 +238,7 @@ impl Steering {
                 // Tenants with deep queues yield or are held beside a tenant that leaves gaps,
                 // ahead or not.
                 let fills = !case.dense && tenant.is_dense();
-                let steered = case.due || tenant.class() < case.class || tenant.lag < 0 || fills;
+                let steered = case.due || tenant.class() < case.class || tenant.lag() < 0 || fills;
                 *container != case.behind && steered
             })
             .collect();
@@ -246,7 +254,7 @@ impl Steering {
         for (container, tenant) in &ahead {
             let slice = Nanos(all.0 * tenant.weight() / weights.max(1));
             let slice = if filler.is_some() { all } else { slice };
-            let repays = tenant.gate == Gate::Shut || case.lag >= rules.yield_at();
+            let repays = tenant.is_shut() || case.lag >= rules.yield_at();
             let held = match filler {
                 // What yields at a time adds up: one at a time.
                 Some(filler) if filler != *container => holds || tenant.is_dense(),
@@ -267,12 +275,12 @@ impl Steering {
 /// dense tenants the one least ahead. It is kept until it is more than a slice further ahead than
 /// another.
 fn filler(ahead: &[(ContainerId, &Tenant)], rules: &Rules) -> Option<ContainerId> {
-    let now = |tenant: &Tenant| matches!(tenant.gate, Gate::Slice(_));
+    let now = |tenant: &Tenant| matches!(tenant.gate(), Gate::Slice(_));
     let stays = |tenant: &Tenant| if now(tenant) { rules.yield_at() / 2 } else { 0 };
     let open = ahead.iter().filter(|(_, tenant)| !tenant.is_barred());
     let first = open.max_by_key(|(_, tenant)| {
-        let lag = tenant.lag + stays(tenant);
-        (tenant.works, tenant.is_dense(), lag)
+        let lag = tenant.lag() + stays(tenant);
+        (tenant.works(), tenant.is_dense(), lag)
     });
     first.map(|(container, _)| *container)
 }

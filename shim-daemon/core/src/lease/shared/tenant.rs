@@ -1,10 +1,14 @@
 //! A tenant on a shared device: its terms, its processes, and its service against its share.
 
+use super::doubt::Doubt;
+use super::gang::{Bond, Wish};
+use super::habit::Habit;
+use super::meter::Meter;
 use super::rules::{Rules, signed};
 use crate::ids::ProcessId;
 use crate::lease::account::ComputeAccount;
 use crate::lease::members::Members;
-use crate::lease::page::Lease;
+use crate::lease::page::{Lease, LeaseKind};
 use crate::lease::roster;
 use crate::lease::terms::{Compute, LeasePolicy};
 use crate::lease::work::Work;
@@ -23,35 +27,6 @@ pub(super) enum Gate {
     Shut,
 }
 
-/// Why a device would close a gang's tenant, the weakest reason first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wish {
-    /// It has had more than its share.
-    Ahead,
-    /// A higher class, or a guarantee that is due, is behind.
-    Rank,
-    /// Its cap is used up now.
-    Throttled,
-}
-
-/// A tenant's membership of a gang.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bond {
-    /// Its gang is closed.
-    pub(super) shut: bool,
-    pub(super) wish: Option<Wish>,
-}
-
-/// How a gang's tenant stands on one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The gate that this device would choose.
-    pub(crate) wish: Option<Wish>,
-    /// Other tenants want the device, and its lead there is less than the lag at which others are
-    /// helped.
-    pub(crate) behind: bool,
-}
-
 /// A tenant's work since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
@@ -65,102 +40,32 @@ pub(super) struct Done {
     pub(super) guessed: bool,
 }
 
-/// Whether a tenant reports pending work that does not run, because its process was stopped or
-/// waits for something other than the device. Its neighbours then get the device's whole time, its
-/// own part included.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stuck {
-    pub(super) is: bool,
-    /// How long it has been open, silent and beside other tenants, and their service in that time.
-    watched: Nanos,
-    others: Nanos,
-}
-
-/// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
-/// should take the elapsed time. No tenant yields or is held for one that claims less than half of
-/// it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Doubt {
-    /// No other tenant could run at the last sample.
-    alone: bool,
-    /// Its unbroken time alone since the last verdict, and its claims for that time (ns).
-    time: u64,
-    claimed: u64,
-    until: Nanos,
-}
-
-impl Doubt {
-    /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
-    /// run.
-    pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
-        if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
-            self.time += span.0;
-            self.claimed = self.claimed.saturating_add(done.service);
-        } else {
-            (self.time, self.claimed) = (0, 0);
-        }
-        // An operation is claimed when it ends.
-        if self.time >= Rules::VERDICT.0 && done.service > 0 {
-            if self.claimed < self.time / 2 {
-                self.until = now + Rules::DOUBTED;
-            }
-            (self.time, self.claimed) = (0, 0);
-        }
-    }
-
-    pub(super) fn is(&self, now: Nanos) -> bool {
-        now < self.until
-    }
-}
-
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Tenant {
     members: Members,
     account: ComputeAccount,
     /// Its guarantee against higher classes is due, and is until it has been paid.
-    pub(super) due: bool,
+    due: bool,
     /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
-    pub(super) lag: i64,
+    lag: i64,
     /// Nanoseconds of service that lower classes had while it was pending.
-    pub(super) passed_over: i64,
-    /// Nanoseconds billed by time for operations that are not complete.
-    pub(super) advance: u64,
-    /// How long it has been pending without completing anything, and whether that is billed by
-    /// time.
-    pub(super) silent: Nanos,
-    pub(super) by_time: bool,
-    pub(super) stuck: Stuck,
-    /// The most service it may still claim: it grows with the time.
-    pub(super) room: u64,
-    /// How much longer claims of unknown service leave its lag alone.
-    pub(super) unknown: Nanos,
+    passed_over: i64,
+    meter: Meter,
+    habit: Habit,
     /// Whether its bills are believed.
-    pub(super) doubt: Doubt,
-    /// Its recent service, and its recent time without pending work: both halved now and then.
-    pub(super) solo: u64,
-    pub(super) think: u64,
-    /// The part of the time it is pending, lately, in thousandths; and how many samples that is a
-    /// mean of.
-    pub(super) presence: u64,
-    pub(super) samples: u64,
-    /// It was pending at the last sample.
-    pub(super) works: bool,
-    /// When work was last seen pending.
-    pub(super) pending_at: Option<Nanos>,
-    pub(super) gate: Gate,
-    /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
-    pub(super) paid: u64,
+    doubt: Doubt,
+    gate: Gate,
     /// Its membership of a gang.
-    pub(super) bond: Option<Bond>,
+    bond: Option<Bond>,
     /// Its cap is used up now.
-    pub(super) throttled: bool,
-    pub(super) epoch: u64,
-    pub(super) said: Lease,
+    throttled: bool,
+    epoch: u64,
+    said: Lease,
     /// When its gate last changed.
-    pub(super) since: Nanos,
+    since: Nanos,
     /// Times it was held.
-    pub(super) holds: u64,
+    holds: u64,
 }
 
 impl roster::Tenant for Tenant {
@@ -192,27 +97,134 @@ impl Tenant {
             due: false,
             lag: 0,
             passed_over: 0,
-            advance: 0,
-            silent: Nanos::ZERO,
-            by_time: false,
-            stuck: Stuck::default(),
-            room: 0,
-            unknown: Rules::UNKNOWN,
+            meter: Meter::new(),
+            habit: Habit::default(),
             doubt: Doubt::default(),
-            solo: 0,
-            think: 0,
-            presence: 0,
-            samples: 0,
-            works: false,
-            pending_at: None,
             gate: Gate::Noted,
-            paid: 0,
             bond: None,
             throttled: false,
             epoch,
             said: Lease::FREE,
             since: now,
             holds: 0,
+        }
+    }
+
+    pub(super) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.gate == Gate::Shut
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What its page says.
+    pub(super) fn said(&self) -> Lease {
+        self.said
+    }
+
+    /// Its page says this from now on. Whether that is something else than before.
+    pub(super) fn say(&mut self, kind: LeaseKind) -> Option<Lease> {
+        let epoch = self.epoch;
+        let lease = Lease { epoch, kind };
+        (std::mem::replace(&mut self.said, lease) != lease).then_some(lease)
+    }
+
+    /// Since when its gate is as it is, and how often it was held.
+    pub(super) fn history(&self) -> (Nanos, u64) {
+        (self.since, self.holds)
+    }
+
+    /// Its gate has this position from now on. One that opens does so under the next epoch: one
+    /// that was closed is never opened again.
+    pub(super) fn turn(&mut self, gate: Gate, now: Nanos, epochs: &mut u64) {
+        let kind = |gate: Gate| match gate {
+            Gate::Free => 0,
+            Gate::Noted | Gate::Slice(_) => 1,
+            Gate::Shut => 2,
+        };
+        if kind(gate) != kind(self.gate) {
+            self.since = now;
+            if gate == Gate::Shut {
+                self.holds += u64::from(!self.throttled);
+            } else {
+                *epochs += 1;
+                self.epoch = *epochs;
+            }
+            // What its processes said before is over.
+            self.members.reopen();
+        }
+        self.gate = gate;
+    }
+
+    /// Whether its cap allows nothing now.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled
+    }
+
+    /// Whether its guarantee against higher classes is due.
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Nanoseconds of service that it is behind its share of its class; negative if ahead.
+    pub(super) fn lag(&self) -> i64 {
+        self.lag
+    }
+
+    /// The part of the time it is pending, lately, in thousandths.
+    pub(super) fn presence(&self) -> u64 {
+        self.habit.presence()
+    }
+
+    /// Whether it was pending at the last sample.
+    pub(super) fn works(&self) -> bool {
+        self.habit.works()
+    }
+
+    /// Whether it has completed nothing for so long that nobody is held for it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.meter.silent() >= Rules::SILENT
+    }
+
+    /// Whether work of it that is said to be pending may run.
+    pub(super) fn runs(&self) -> bool {
+        !self.is_shut() && !self.meter.is_stuck()
+    }
+
+    pub(super) fn bond(&self) -> Option<Bond> {
+        self.bond
+    }
+
+    /// It belongs to a gang that is open or closed (`Some(true)`), or to none. Whether that is new.
+    pub(super) fn bind(&mut self, shut: Option<bool>) -> bool {
+        let bond = shut.map(|shut| Bond {
+            shut,
+            wish: self.bond.and_then(|bond| bond.wish),
+        });
+        std::mem::replace(&mut self.bond, bond) != bond
+    }
+
+    /// Notes why its gate would be closed on this device alone, if it belongs to a gang, and puts
+    /// it where its gang is. Returns that.
+    pub(super) fn keep_bond(&mut self, gate: Gate) -> Gate {
+        let Some(bond) = &mut self.bond else {
+            return gate;
+        };
+        bond.wish = match gate {
+            Gate::Shut if self.throttled => Some(Wish::Throttled),
+            Gate::Shut if self.lag < 0 => Some(Wish::Ahead),
+            Gate::Shut => Some(Wish::Rank),
+            _ => None,
+        };
+        match gate {
+            _ if self.throttled || bond.shut => Gate::Shut,
+            Gate::Free => Gate::Free,
+            _ => Gate::Noted,
         }
     }
 
@@ -247,16 +259,10 @@ impl Tenant {
         self.members.saw(process, work)
     }
 
-    /// Its gate changed its position: earlier reports of its processes are void.
-    pub(super) fn reopen(&mut self) {
-        self.members.reopen();
-    }
-
     /// Sampling begins: claims count from here.
     pub(super) fn begin(&mut self) {
-        self.room = Rules::MOST.0;
-        self.samples = 0;
-        (self.silent, self.by_time, self.advance) = (Nanos::ZERO, false, 0);
+        self.meter.begin();
+        self.habit.begin();
     }
 
     /// Whether its gang is closed: no tenant is held for it, and it fills no gaps.
@@ -266,13 +272,13 @@ impl Tenant {
 
     /// Whether work that its gang left on the device at closing occupies the device, waiting for a
     /// peer that was not launched.
-    pub(super) fn spins(&self) -> bool {
+    fn spins(&self) -> bool {
         self.bond.is_some() && self.gate == Gate::Shut && !self.is_drained()
     }
 
     /// Whether it asks for the device, or did a moment ago.
     pub(super) fn is_pending(&self, now: Nanos) -> bool {
-        self.waits() || self.pending_at.is_some_and(|at| now <= at + Rules::LATELY)
+        self.waits() || self.habit.was_pending(now)
     }
 
     /// Whether its work may run on the device now, or did a moment ago.
@@ -283,8 +289,7 @@ impl Tenant {
 
     /// Whether it would keep the device nine tenths busy by itself.
     pub(super) fn is_dense(&self) -> bool {
-        let all = self.solo + self.think;
-        all >= Nanos::millis(20).0 && self.solo * 10 >= all * 9
+        self.habit.is_dense()
     }
 
     /// For how many thousandths of the time it wanted its share, of `pending`: where its cap is
@@ -296,29 +301,17 @@ impl Tenant {
     /// Whether it leaves gaps and is behind: it soon catches up, and another tenant fills its gaps
     /// meanwhile.
     pub(super) fn goes_first(&self, rules: &Rules) -> bool {
-        !self.is_dense() && self.silent < Rules::SILENT && self.behind() >= rules.calm_below()
+        !self.is_dense() && !self.is_silent() && self.behind() >= rules.calm_below()
     }
 
-    /// Charges its cap for `span`: the service, or while it is alone the time in flight. Time that
-    /// was charged for an operation is not charged again as its service. That time is at most the
-    /// time since the last completion, plus a sample's.
+    /// Bills its cap for `span`: see [`Meter::capped`].
     pub(super) fn pay_cap(
         &mut self,
         span: Nanos,
         (bill, flight): (u64, Option<Nanos>),
         policy: &LeasePolicy,
     ) {
-        let held = if let Some(flight) = flight {
-            self.paid = (self.paid + flight.0).saturating_sub(bill);
-            flight
-        } else {
-            let again = bill.min(self.paid);
-            self.paid -= again;
-            Nanos(bill - again)
-        };
-        if bill > 0 {
-            self.paid = self.paid.min(span.0);
-        }
+        let held = self.meter.capped(span, bill, flight);
         self.account.pay_cap(span, held, policy);
         if !self.throttled && self.account.cap_lasts() == Some(Nanos::ZERO) {
             self.account.turn_over(true);
@@ -354,40 +347,67 @@ impl Tenant {
         self.lag.saturating_add(self.passed_over)
     }
 
-    /// Records its last `span`: its service, and how long it was pending.
-    pub(super) fn note(&mut self, now: Nanos, span: Nanos, bill: u64, pending: u64) {
-        if pending > 0 {
-            self.pending_at = Some(now);
-        }
-        self.solo += bill;
-        // A long pause is no gap: what works on after it is as dense as before.
-        if self.is_pending(now) {
-            self.think += span.0 * (1000 - pending) / 1000;
-        }
-        if self.solo + self.think > Nanos::millis(200).0 {
-            (self.solo, self.think) = (self.solo / 2, self.think / 2);
-        }
-        // A mean over some 20 samples, or as many as there have been.
-        self.samples = (self.samples + 1).min(20);
-        self.presence = (self.presence * (self.samples - 1) + pending) / self.samples;
-        self.account.bill(Nanos(bill));
+    /// What is believed of what its pages say.
+    pub(super) fn believe(&mut self, done: &mut Done) {
+        self.meter.believe(done);
     }
 
-    /// While it completes nothing: whether the service of others (`others` of `span`) excludes that
-    /// it got half of its even part. `beside` are the pending tenants, in thousandths.
-    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
-        if self.silent == Nanos::ZERO || self.gate == Gate::Shut || beside < 1500 {
-            return;
+    /// Notes what it did in the last `span`, `alone` at its end or not, while so many thousandths
+    /// of all were pending. Returns what it is billed.
+    pub(super) fn note(
+        &mut self,
+        (now, span): (Nanos, Nanos),
+        (done, alone): (Done, bool),
+        rules: &Rules,
+        beside: u64,
+    ) -> u64 {
+        self.doubt.note(now, (span, alone), done);
+        let position = (self.is_shut(), self.spins());
+        let bill = self.meter.bill(done, rules, (span, beside), position);
+        let had = (bill, done.pending);
+        self.habit
+            .note((now, span), had, (done.works, self.waits()));
+        self.account.bill(Nanos(bill));
+        bill
+    }
+
+    /// While it completes nothing: see [`Meter::watch`].
+    pub(super) fn watch(&mut self, span: (Nanos, u64), others: u64) {
+        if !self.is_shut() {
+            self.meter.watch(span, others);
         }
-        let stuck = &mut self.stuck;
-        stuck.watched = stuck.watched + span;
-        stuck.others = stuck.others + Nanos(others);
-        let half = stuck.watched.0 * 500 / beside;
-        stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
+    }
+
+    /// It should have had `due` of what its class had, and had `had`; lower classes had so much
+    /// while it was pending.
+    pub(super) fn owe(&mut self, (due, had): (u64, u64), lower: u64) {
+        self.lag += signed(Nanos(due)) - signed(Nanos(had));
+        self.passed_over += signed(Nanos(lower));
+    }
+
+    /// Of its debt `owed` parts of `owing` stay.
+    pub(super) fn forgive(&mut self, owed: i128, owing: i128) {
+        if self.lag < 0 {
+            self.lag = i64::try_from(i128::from(self.lag) * owed / owing).unwrap_or(0);
+        }
+    }
+
+    /// The end of a sample: brings its lag to what is remembered and believed.
+    pub(super) fn finish(&mut self, (now, span): (Nanos, Nanos), done: Done, rules: &Rules) {
+        if self.asks(done.pending) == 0 {
+            self.fade(span);
+        }
+        if self.meter.is_unknown(span, done) {
+            self.lag = 0;
+        }
+        self.bound(rules);
+        if self.doubt.is(now) {
+            self.lag = self.lag.min(0);
+        }
     }
 
     /// Bounds its lag. The lag of a tenant that leaves gaps ends at the threshold of a hold.
-    pub(super) fn bound(&mut self, rules: &Rules) {
+    fn bound(&mut self, rules: &Rules) {
         let most = if self.is_dense() {
             signed(Rules::MOST)
         } else {
@@ -398,7 +418,7 @@ impl Tenant {
     }
 
     /// Time passes without demand.
-    pub(super) fn fade(&mut self, span: Nanos) {
+    fn fade(&mut self, span: Nanos) {
         let part = |lag: i64| {
             let gone = i128::from(lag) * i128::from(span.0) / i128::from(Rules::FADE.0);
             i64::try_from(gone).unwrap_or(lag).min(lag).max(1)

@@ -11,12 +11,13 @@ impl Shared {
     /// A tenant's share as it stands.
     pub(crate) fn share(&self, container: ContainerId) -> Option<ShareView> {
         let tenant = self.roster.get(container)?;
+        let (since, turns) = tenant.history();
         Some(ShareView {
             weight: self.roster.part(tenant.account()),
             held: tenant.account().held(),
             state: self.state(tenant),
-            since: tenant.since,
-            turns: tenant.holds,
+            since,
+            turns,
             overruns: 0,
             ungated: tenant.members().ungated(),
         })
@@ -24,13 +25,13 @@ impl Shared {
 
     /// How the device is shared now, and how often that changed.
     pub(crate) fn mode(&self) -> (Mode, u64) {
-        (self.steering.mode, self.steering.changes)
+        self.steering.mode()
     }
 
     fn state(&self, tenant: &Tenant) -> ShareState {
-        match tenant.gate {
+        match tenant.gate() {
             Gate::Free => ShareState::Free,
-            Gate::Shut if tenant.throttled => ShareState::Capped,
+            Gate::Shut if tenant.is_throttled() => ShareState::Capped,
             Gate::Shut => ShareState::Held,
             _ if !tenant.is_active() => ShareState::Idle,
             Gate::Slice(_) => ShareState::Yielding,

@@ -5,10 +5,8 @@
 //! further ahead of its class than the largest debt.
 
 use super::Schedule;
-use super::tenant::Tenant;
-use crate::ids::ContainerId;
+use super::clock::Reading;
 use crate::lease::roster::Tenant as _;
-use crate::lease::terms::WHOLE;
 use crate::time::Nanos;
 use std::collections::BTreeSet;
 
@@ -18,7 +16,7 @@ impl Schedule {
         let now = now.max(self.now);
         let time = now - self.now;
         let share = self.share_of(time);
-        for tenant in self.roster.all_mut().values_mut() {
+        for (_, tenant) in self.line.iter_mut() {
             let mark = self.marks.of(tenant.account().class());
             let share = if tenant.is_billed() {
                 share
@@ -34,13 +32,16 @@ impl Schedule {
 
     /// The bill of each billed tenant for a span.
     pub(super) fn share_of(&self, time: Nanos) -> Nanos {
-        let payers = self.roster.all().values();
-        let payers = payers.filter(|tenant| tenant.is_billed()).count().max(1);
+        let payers = self.line.iter();
+        let payers = payers
+            .filter(|(_, tenant)| tenant.is_billed())
+            .count()
+            .max(1);
         Nanos(time.0 / u64::try_from(payers).unwrap_or(1))
     }
 
     pub(super) fn forgive(&mut self) {
-        for tenant in self.roster.all_mut().values_mut() {
+        for (_, tenant) in self.line.iter_mut() {
             tenant.forgive(&self.policy);
         }
     }
@@ -48,27 +49,25 @@ impl Schedule {
     /// Finds tenants whose cap allows a turn again. Moves the mark of each class up to its tenant
     /// that is furthest behind among those that work or wait.
     pub(super) fn note_caps(&mut self) {
-        let freed = self.roster.all().iter();
+        let freed = self.line.iter();
         let freed = freed.filter(|(_, tenant)| tenant.is_throttled() != tenant.was_throttled());
-        for container in freed.map(|(at, _)| *at).collect::<Vec<_>>() {
-            let turn = self.length(container);
-            if let Some(tenant) = self.roster.get_mut(container) {
+        for container in freed.map(|(at, _)| at).collect::<Vec<_>>() {
+            let turn = self.line.length(container, &self.policy);
+            if let Some(tenant) = self.line.get_mut(container) {
                 tenant.note_cap(turn);
             }
         }
-        let class = |tenant: &Tenant| tenant.account().class();
-        let classes: BTreeSet<u16> = self.roster.all().values().map(class).collect();
-        let holder = self.holder.and_then(|holder| self.roster.get(holder));
-        let holder = holder.map(|holder| (class(holder), holder.clock));
-        for class in classes {
-            let works = holder.filter(|(own, _)| *own == class);
-            let works = works.map(|(_, clock)| clock);
-            let least = self.furthest_behind(class).into_iter().chain(works).min();
-            if let Some(least) = least {
-                self.marks.reach(class, least);
+        let holder = self.line.holder().map(|(holder, _)| holder);
+        let mut least = Least::default();
+        for (container, tenant) in self.line.iter() {
+            if tenant.is_next_in_line() || holder == Some(container) {
+                least.note(tenant.account().class(), tenant.clock());
             }
         }
-        for tenant in self.roster.all_mut().values_mut() {
+        for (class, clock) in least.0 {
+            self.marks.reach(class, clock);
+        }
+        for (_, tenant) in self.line.iter_mut() {
             let mark = self.marks.of(tenant.account().class());
             tenant.pass((self.now, Nanos::ZERO), mark, Nanos::ZERO, &self.policy);
         }
@@ -76,34 +75,23 @@ impl Schedule {
 
     /// Recomputes the weights of each class.
     pub(super) fn reweigh(&mut self) {
-        let now = self.now;
-        for (container, weight) in self.roster.weights() {
-            if let Some(tenant) = self.roster.get_mut(container) {
-                tenant.reweigh(now, weight);
-            }
-        }
+        self.line.reweigh(self.now);
         self.forgive();
-        let class = |tenant: &Tenant| tenant.account().class();
-        let used: BTreeSet<u16> = self.roster.all().values().map(class).collect();
+        let used = self.line.iter().map(|(_, tenant)| tenant.account().class());
+        let used: BTreeSet<u16> = used.collect();
         self.marks.keep(|class| used.contains(&class));
     }
+}
 
-    /// The turn a tenant would get now: the quantum by its weight within the tenants of its class
-    /// that work or wait.
-    pub(super) fn length(&self, container: ContainerId) -> Nanos {
-        let Some(own) = self.roster.get(container).map(|own| own.account()) else {
-            return self.policy.shortest;
-        };
-        let (mut count, mut sum) = (0, 0);
-        for (other, tenant) in self.roster.all() {
-            let account = tenant.account();
-            let counts = *other == container || tenant.is_in_demand();
-            if counts && account.class() == own.class() {
-                (count, sum) = (count + 1, sum + account.weight());
-            }
+/// The clock of each class's tenant that is furthest behind: classes are few.
+#[derive(Default)]
+struct Least(Vec<(u16, Reading)>);
+
+impl Least {
+    fn note(&mut self, class: u16, clock: Reading) {
+        match self.0.iter_mut().find(|(of, _)| *of == class) {
+            Some((_, least)) => *least = clock.min(*least),
+            None => self.0.push((class, clock)),
         }
-        let part = u128::from(own.weight()) * count * u128::from(WHOLE) / u128::from(sum.max(1));
-        let length = u128::from(self.policy.quantum.0) * part / u128::from(WHOLE);
-        Nanos(u64::try_from(length).unwrap_or(u64::MAX)).max(self.policy.shortest)
     }
 }

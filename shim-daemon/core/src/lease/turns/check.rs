@@ -2,7 +2,6 @@
 
 use super::Schedule;
 use super::tenant::{Phase, Tenant};
-use crate::ids::ContainerId;
 use crate::lease::page::LeaseKind;
 use crate::lease::roster::Tenant as _;
 
@@ -12,9 +11,9 @@ impl Schedule {
     /// # Errors
     /// The first violated invariant, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.roster.check()?;
+        self.line.check()?;
         self.check_holder()?;
-        for (container, tenant) in self.roster.all() {
+        for (container, tenant) in self.line.iter() {
             self.check_tenant(tenant)
                 .map_err(|broken| format!("{container:?}: {broken}, {tenant:?}"))?;
         }
@@ -22,23 +21,13 @@ impl Schedule {
     }
 
     fn check_holder(&self) -> Result<(), String> {
-        let takes = |tenant: &Tenant| matches!(tenant.phase, Phase::Holding(_) | Phase::Closing(_));
-        let holders = self.roster.all().iter();
-        let holders: Vec<ContainerId> = holders
-            .filter(|(_, tenant)| takes(tenant))
-            .map(|(container, _)| *container)
-            .collect();
-        if holders != self.holder.into_iter().collect::<Vec<_>>() {
-            return Err(format!("{holders:?} hold, {:?} is known to", self.holder));
-        }
-        let holder = self.holder.and_then(|holder| self.roster.get(holder));
-        let Some(holder) = holder else {
-            let next = self.next();
+        let Some((_, holder)) = self.line.holder() else {
+            let next = self.line.next(&self.policy);
             return next.map_or(Ok(()), |(next, _)| {
                 Err(format!("{next:?} is next and no tenant holds the device"))
             });
         };
-        match (holder.phase, self.first_in_line()) {
+        match (holder.phase(), self.line.first_in_line()) {
             (Phase::Holding(turn), Some((class, (.., first))))
                 if class > holder.account().class() && !turn.promoted =>
             {
@@ -49,11 +38,11 @@ impl Schedule {
     }
 
     fn check_tenant(&self, tenant: &Tenant) -> Result<(), String> {
-        let alone = self.roster.len() == 1 && !tenant.account().is_capped();
-        if alone != (tenant.phase == Phase::Free) {
+        let alone = self.line.alone().is_some() && !tenant.account().is_capped();
+        if alone != (tenant.is_free()) {
             return Err("it is free only if alone and without a cap".to_owned());
         }
-        let right = match (tenant.said.kind, tenant.phase) {
+        let right = match (tenant.said().kind, tenant.phase()) {
             (LeaseKind::Free, Phase::Free) => true,
             (LeaseKind::Open { deadline, .. }, Phase::Holding(turn)) => {
                 deadline == self.until(tenant, &turn)
@@ -62,11 +51,11 @@ impl Schedule {
             (LeaseKind::Closed, Phase::Out | Phase::Closing(_) | Phase::Overrun { .. }) => true,
             _ => false,
         };
-        if !right || tenant.said.epoch != tenant.epoch {
+        if !right || !tenant.is_told() {
             return Err("its page says something else".to_owned());
         }
         let mark = self.marks.of(tenant.account().class());
-        if tenant.clock.since(mark, tenant.account().weight()) > self.policy.most_debt {
+        if tenant.clock().since(mark, tenant.account().weight()) > self.policy.most_debt {
             return Err("its debt exceeds the bound".to_owned());
         }
         Ok(())

@@ -16,18 +16,18 @@ mod billing;
 mod check;
 mod clock;
 mod deal;
+mod line;
 mod tenant;
 mod view;
 
-use super::account::ComputeAccount;
 use super::input::{Input, Output, Report, closed_first};
-use super::members::Members;
 use super::page::{Lease, LeaseKind};
-use super::roster::{Guest, Roster, Tenant as _};
+use super::roster::{Guest, Tenant as _};
 use super::terms::{Compute, LeasePolicy};
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 use clock::Marks;
+use line::Line;
 use std::collections::VecDeque;
 use tenant::{Phase, Tenant};
 
@@ -36,11 +36,8 @@ use tenant::{Phase, Tenant};
 pub struct Schedule {
     policy: LeasePolicy,
     now: Nanos,
-    roster: Roster<Tenant>,
-    /// The tenant that holds the device or drains from it within the bound.
-    holder: Option<ContainerId>,
+    line: Line,
     marks: Marks,
-    epochs: u64,
     outputs: VecDeque<Output>,
     wake: Option<Nanos>,
 }
@@ -52,26 +49,12 @@ impl Schedule {
     }
 
     /// A device whose `guests` come from another regime, with epochs above `epochs`.
-    pub(super) fn with(
-        now: Nanos,
-        policy: LeasePolicy,
-        mut epochs: u64,
-        guests: Vec<Guest>,
-    ) -> Self {
-        let mark = clock::Reading::default();
-        let tenants = guests.into_iter().map(|(container, mut members, account)| {
-            epochs += 1;
-            members.begin_regime(true);
-            (container, Tenant::new((members, account), mark, epochs))
-        });
-        let roster = Roster::new(tenants.collect());
+    pub(super) fn with(now: Nanos, policy: LeasePolicy, epochs: u64, guests: Vec<Guest>) -> Self {
         let mut schedule = Self {
             policy,
             now,
-            roster,
-            holder: None,
+            line: Line::new(epochs, guests),
             marks: Marks::default(),
-            epochs,
             outputs: VecDeque::new(),
             wake: None,
         };
@@ -81,16 +64,16 @@ impl Schedule {
 
     /// All tenants, and the highest epoch issued, for another regime.
     pub(super) fn into_guests(self) -> (u64, Vec<Guest>) {
-        (self.epochs, self.roster.into_guests())
+        self.line.into_guests()
     }
 
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.roster.processes()
+        self.line.processes()
     }
 
     /// Whether a tenant has a process here.
     pub(super) fn has(&self, container: ContainerId) -> bool {
-        self.roster.get(container).is_some()
+        self.line.get(container).is_some()
     }
 
     /// Takes in what happened. A `now` before the last one counts as the last one.
@@ -105,7 +88,7 @@ impl Schedule {
                 compute,
             } => self.joined(container, (process, gated), (class, compute)),
             Input::Away { process, away } => {
-                if let Some(tenant) = self.roster.of(process) {
+                if let Some(tenant) = self.line.of(process) {
                     let drained = !tenant.is_open();
                     tenant.members_mut().set_away(process, away);
                     tenant.members_mut().set_drained(process, drained);
@@ -118,7 +101,7 @@ impl Schedule {
                 compute,
             } => {
                 let (now, mark) = (self.now, self.marks.of(class));
-                if let Some(tenant) = self.roster.get_mut(container) {
+                if let Some(tenant) = self.line.get_mut(container) {
                     tenant.set(now, mark, (class, compute));
                     self.reweigh();
                 }
@@ -150,7 +133,7 @@ impl Schedule {
 
     /// The content of a tenant's page.
     pub fn lease(&self, container: ContainerId) -> Option<Lease> {
-        self.roster.get(container).map(|tenant| tenant.said)
+        self.line.get(container).map(Tenant::said)
     }
 
     /// Other settings from now on; turns under way get new deadlines.
@@ -167,56 +150,35 @@ impl Schedule {
         (process, gated): (ProcessId, bool),
         (class, compute): (u16, Compute),
     ) {
-        let (epoch, mark, many) = (self.epochs + 1, self.marks.of(class), self.roster.len());
-        let new = || {
-            let parts = (Members::default(), ComputeAccount::new(class, compute));
-            Tenant::new(parts, mark, epoch)
-        };
-        let Some(tenant) = self.roster.join(container, process, new) else {
-            return;
-        };
-        let drained = !tenant.is_open();
-        tenant.members_mut().join(process, gated, drained);
-        if self.roster.len() > many {
-            self.epochs = epoch;
+        let mark = self.marks.of(class);
+        if self
+            .line
+            .join(container, (process, gated), (class, compute), mark)
+        {
             self.reweigh();
         }
-        self.roster.tell_ungated(&mut self.outputs);
+        self.line.tell_ungated(&mut self.outputs);
     }
 
     fn left(&mut self, process: ProcessId) {
-        if let Some(gone) = self.roster.leave(process) {
-            self.holder = self.holder.filter(|holder| *holder != gone);
+        if self.line.leave(process) {
             self.reweigh();
         }
     }
 
     fn reported(&mut self, process: ProcessId, epoch: u64, report: Report) {
-        let Some(container) = self.roster.owner(process) else {
+        let Some(container) = self.line.owner(process) else {
             return;
         };
-        let (now, turn) = (self.now, self.length(container));
-        let Some(tenant) = self.roster.get_mut(container) else {
-            return;
-        };
-        let present = tenant.epoch == epoch;
-        let heard = match report {
-            Report::Wanted => present && tenant.phase != Phase::Free,
-            Report::Drained | Report::Idle => present && tenant.is_in_turn(),
-            Report::Busy => true,
-        };
-        if !heard {
-            return;
+        let (now, turn) = (self.now, self.line.length(container, &self.policy));
+        if let Some(tenant) = self.line.get_mut(container) {
+            tenant.report(process, (epoch, report), (now, turn));
         }
-        if report == Report::Wanted {
-            tenant.ask(now, turn);
-        }
-        tenant.members_mut().report(process, report);
     }
 
     /// Brings the state up to date, and outputs the changes.
     fn settle(&mut self) {
-        self.free_who_is_alone();
+        self.line.free_who_is_alone(self.now, &self.policy);
         self.note_caps();
         while self.step() {
             self.note_caps();
@@ -225,70 +187,45 @@ impl Schedule {
         self.wake = self.next_wake();
     }
 
-    /// A tenant that is alone and has no cap is free; all others take turns.
-    fn free_who_is_alone(&mut self) {
-        let alone = self.roster.len() == 1;
-        for container in self.roster.all().keys().copied().collect::<Vec<_>>() {
-            let epoch = self.epochs + 1;
-            let Some(tenant) = self.roster.get_mut(container) else {
-                continue;
-            };
-            let free = alone && !tenant.account().is_capped();
-            if free && tenant.phase != Phase::Free {
-                tenant.set_free(epoch);
-                (self.epochs, self.holder) = (epoch, None);
-            } else if !free && tenant.phase == Phase::Free {
-                // As far as is known it works: it continues in a turn of its own.
-                (tenant.clock, tenant.phase) = (tenant.clock.max(tenant.mark), Phase::Out);
-                self.grant(container, false);
-            }
-        }
-    }
-
-    /// Says what changed, what closes first.
+    /// Says what changed, what closes first. A later deadline is a new grant.
     fn publish(&mut self) {
-        let contended = self.first_in_line().is_some();
-        let mut changed = Vec::new();
-        for container in self.roster.all().keys().copied().collect::<Vec<_>>() {
-            let Some(lease) = self.word(container, contended) else {
-                continue;
-            };
-            if let Some(tenant) = self.roster.get_mut(container)
-                && std::mem::replace(&mut tenant.said, lease) != lease
-            {
-                changed.push((container, lease));
-            }
+        let held = self.holder_kind();
+        let later = |((_, tenant), kind): ((_, &Tenant), _)| {
+            tenant.is_told() && is_later(&tenant.said().kind, &kind)
+        };
+        if self.line.holder().zip(held).is_some_and(later) {
+            self.line.extend_holder();
         }
+        let changed = self.line.publish(|tenant| {
+            let kind = match tenant.phase() {
+                Phase::Free => LeaseKind::Free,
+                Phase::Holding(_) => held.unwrap_or(LeaseKind::Closed),
+                Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => LeaseKind::Closed,
+            };
+            let epoch = tenant.epoch();
+            Lease { epoch, kind }
+        });
         self.outputs.extend(closed_first(changed));
     }
 
-    /// The lease to write into a tenant's page. A later deadline is a new grant.
-    fn word(&mut self, container: ContainerId, contended: bool) -> Option<Lease> {
-        let tenant = self.roster.get(container)?;
-        let kind = match tenant.phase {
-            Phase::Free => LeaseKind::Free,
-            Phase::Out | Phase::Closing(_) | Phase::Overrun { .. } => LeaseKind::Closed,
-            Phase::Holding(turn) => LeaseKind::Open {
-                deadline: self.until(tenant, &turn),
-                window: self.window(tenant.account().class()),
-                contended,
-                slice: None,
-            },
+    /// What the holder's page should say while it is in its turn.
+    fn holder_kind(&self) -> Option<LeaseKind> {
+        let (_, tenant) = self.line.holder()?;
+        let Phase::Holding(turn) = tenant.phase() else {
+            return None;
         };
-        let later = tenant.said.epoch == tenant.epoch && is_later(&tenant.said.kind, &kind);
-        if later {
-            self.epochs += 1;
-            let epoch = self.epochs;
-            self.roster.get_mut(container)?.extend(epoch);
-        }
-        let epoch = self.roster.get(container)?.epoch;
-        Some(Lease { epoch, kind })
+        Some(LeaseKind::Open {
+            deadline: self.until(tenant, &turn),
+            window: self.window(tenant.account().class()),
+            contended: self.line.first_in_line().is_some(),
+            slice: None,
+        })
     }
 
     /// The most un-drained work of a class's holder: little if a tenant is here that must not wait.
     fn window(&self, class: u16) -> Nanos {
-        let mut others = self.roster.all().values();
-        if others.any(|other| other.account().class() > class) {
+        let mut others = self.line.iter();
+        if others.any(|(_, other)| other.account().class() > class) {
             self.policy.urgent_window
         } else {
             self.policy.window

@@ -1,12 +1,14 @@
 //! A tenant on a device that is dealt in turns: its phase and its clock.
 
 use super::clock::Reading;
-use crate::ids::ContainerId;
+use crate::ids::{ContainerId, ProcessId};
 use crate::lease::account::ComputeAccount;
+use crate::lease::input::Report;
 use crate::lease::members::Members;
 use crate::lease::page::Lease;
 use crate::lease::roster;
 use crate::lease::terms::LeasePolicy;
+use crate::lease::view::ShareState;
 use crate::time::Nanos;
 
 /// A tenant in the order of its class: by clock; among equals the one whose last turn was longest
@@ -51,17 +53,17 @@ pub(super) struct Turn {
 pub(super) struct Tenant {
     members: Members,
     account: ComputeAccount,
-    pub(super) phase: Phase,
+    phase: Phase,
     /// Names its present or last turn.
-    pub(super) epoch: u64,
+    epoch: u64,
     /// The content of its control page.
-    pub(super) said: Lease,
+    said: Lease,
     /// How far its virtual time is.
-    pub(super) clock: Reading,
+    clock: Reading,
     /// Its class's mark when its clock was last brought up to date.
-    pub(super) mark: Reading,
+    mark: Reading,
     /// When it last got a turn: among equals the longest ago is next.
-    pub(super) granted: Nanos,
+    granted: Nanos,
     /// When its last turn ended.
     ended: Nanos,
     /// Its last turn was cut short, not given up. It may return a turn behind the mark, which makes
@@ -70,10 +72,10 @@ pub(super) struct Tenant {
     /// It waits, and its cap allowed it no turn when that was last looked at.
     throttled: bool,
     /// When it last began to wait.
-    pub(super) asked: Nanos,
+    asked: Nanos,
     /// The number of its turns, of missed drain bounds, and the time of the last overrun report.
-    pub(super) turns: u64,
-    pub(super) overruns: u64,
+    turns: u64,
+    overruns: u64,
     told: Option<Nanos>,
 }
 
@@ -119,6 +121,85 @@ impl Tenant {
             overruns: 0,
             told: None,
         }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.phase == Phase::Free
+    }
+
+    /// Names its present or last turn.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The content of its control page.
+    pub(super) fn said(&self) -> Lease {
+        self.said
+    }
+
+    /// Whether that is of its present or last turn.
+    pub(super) fn is_told(&self) -> bool {
+        self.said.epoch == self.epoch
+    }
+
+    /// How far its virtual time is.
+    pub(super) fn clock(&self) -> Reading {
+        self.clock
+    }
+
+    /// What it is doing, and since when.
+    pub(super) fn state(&self) -> (ShareState, Nanos) {
+        match self.phase {
+            Phase::Free => (ShareState::Free, self.granted),
+            Phase::Holding(turn) => (ShareState::Holding, turn.since),
+            Phase::Closing(closed) | Phase::Overrun { closed, .. } => {
+                (ShareState::Draining, closed)
+            }
+            Phase::Out if !self.members.waits() => (ShareState::Idle, self.granted),
+            Phase::Out if self.is_throttled() => (ShareState::Capped, self.asked),
+            Phase::Out => (ShareState::Waiting, self.asked),
+        }
+    }
+
+    /// Turns it was given, and times it did not drain in the bound.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.turns, self.overruns)
+    }
+
+    /// Its control page says this from now on. Whether that is something else than before.
+    pub(super) fn say(&mut self, lease: Lease) -> bool {
+        std::mem::replace(&mut self.said, lease) != lease
+    }
+
+    /// Takes a report of a process about the turn of `epoch`, if it is of the present one.
+    pub(super) fn report(
+        &mut self,
+        process: ProcessId,
+        (epoch, report): (u64, Report),
+        (now, turn): (Nanos, Nanos),
+    ) {
+        let present = self.epoch == epoch;
+        let heard = match report {
+            Report::Wanted => present && !self.is_free(),
+            Report::Drained | Report::Idle => present && self.is_in_turn(),
+            Report::Busy => true,
+        };
+        if !heard {
+            return;
+        }
+        if report == Report::Wanted {
+            self.ask(now, turn);
+        }
+        self.members.report(process, report);
+    }
+
+    /// It is free no longer: idle time is not saved up.
+    pub(super) fn bind(&mut self) {
+        (self.clock, self.phase) = (self.clock.max(self.mark), Phase::Out);
     }
 
     /// Whether it pays for the time that passes: its work may be on the device because of a turn it
@@ -216,7 +297,7 @@ impl Tenant {
     }
 
     /// It wants a turn. Idle time is not saved up; the rest of an interrupted `turn` is not lost.
-    pub(super) fn ask(&mut self, now: Nanos, turn: Nanos) {
+    fn ask(&mut self, now: Nanos, turn: Nanos) {
         if self.members.waits() {
             return;
         }

@@ -1,0 +1,143 @@
+//! The time of all devices of a node, and the gangs that are steered as one on several of them.
+
+use super::bands::{Band, Bands};
+use super::device::DeviceTime;
+use super::input::Output;
+use super::page::Lease;
+use super::terms::LeasePolicy;
+use super::view::{ShareView, SharingView};
+use crate::ids::{ContainerId, DeviceId, ProcessId};
+use crate::time::Nanos;
+use std::collections::BTreeMap;
+
+/// See the module's page. What is told to a device is carried out once [`Self::decided`] is called.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    policy: LeasePolicy,
+    devices: BTreeMap<DeviceId, DeviceTime>,
+    bands: Bands,
+}
+
+/// What a device decided, and when it wants to be looked at if nothing happens before.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) device: DeviceId,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) next: Option<Nanos>,
+}
+
+impl Leases {
+    pub(crate) fn new(policy: LeasePolicy) -> Self {
+        Self {
+            policy,
+            devices: BTreeMap::new(),
+            bands: Bands::default(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, device: DeviceId) {
+        let policy = self.policy;
+        let time = self.devices.entry(device);
+        time.or_insert_with(|| DeviceTime::new(policy));
+    }
+
+    pub(crate) fn remove(&mut self, device: DeviceId) {
+        self.devices.remove(&device);
+    }
+
+    /// What is told to one device by its own methods.
+    pub(crate) fn tell(&mut self, device: DeviceId, what: impl FnOnce(&mut DeviceTime)) {
+        if let Some(time) = self.devices.get_mut(&device) {
+            what(time);
+        }
+    }
+
+    /// Other settings from now on.
+    pub(crate) fn set_policy(&mut self, now: Nanos, policy: LeasePolicy) {
+        self.policy = policy;
+        for time in self.devices.values_mut() {
+            time.set_policy(now, policy);
+        }
+    }
+
+    /// The gangs there are.
+    pub(crate) fn bands(&self) -> Vec<Band> {
+        self.bands.all()
+    }
+
+    /// Finds out anew where a gang is.
+    pub(crate) fn form(&mut self, now: Nanos, band: Band, members: &[ContainerId]) {
+        self.bands.form(now, &mut self.devices, band, members);
+    }
+
+    pub(crate) fn has_bands(&self) -> bool {
+        !self.bands.is_empty()
+    }
+
+    /// What was decided: by all devices where there are gangs, which may have moved all of them, or
+    /// where no `device` is named.
+    pub(crate) fn decided(&mut self, now: Nanos, device: Option<DeviceId>) -> Vec<Decided> {
+        let one = device.filter(|_| self.bands.is_empty());
+        if let Some(device) = one {
+            let time = self.devices.get_mut(&device);
+            return time
+                .map(|time| decided((&device, time)))
+                .into_iter()
+                .collect();
+        }
+        self.bands.settle(now, &mut self.devices);
+        self.devices.iter_mut().map(decided).collect()
+    }
+
+    /// The devices whose processes' pages are to be read at `now`, each with those processes.
+    pub(crate) fn due_samples(&self, now: Nanos) -> Vec<(DeviceId, Vec<ProcessId>)> {
+        let due = self.devices.iter().filter(|(_, time)| {
+            let next = time.next_sample();
+            next.is_some_and(|at| at <= now)
+        });
+        due.map(|(device, time)| (*device, time.processes()))
+            .collect()
+    }
+
+    /// When pages are to be read next.
+    pub(crate) fn next_sample(&self) -> Option<Nanos> {
+        let devices = self.devices.values();
+        devices.filter_map(DeviceTime::next_sample).min()
+    }
+
+    /// How a device is shared now. `None`: it is not known.
+    pub(crate) fn sharing(&self, now: Nanos, device: DeviceId) -> Option<SharingView> {
+        Some(self.devices.get(&device)?.sharing(now))
+    }
+
+    /// The lease of a tenant's page on a device. `None`: it has no context there.
+    pub(crate) fn lease(&self, container: ContainerId, device: DeviceId) -> Option<Lease> {
+        self.devices.get(&device)?.lease(container)
+    }
+
+    /// A container's share of a device. `None`: it has no context there.
+    pub(crate) fn share(
+        &self,
+        now: Nanos,
+        container: ContainerId,
+        device: DeviceId,
+    ) -> Option<ShareView> {
+        self.devices.get(&device)?.share(container, now)
+    }
+
+    /// [`DeviceTime::check`] of a device.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check(&self, device: DeviceId) -> Result<(), String> {
+        self.devices.get(&device).map_or(Ok(()), DeviceTime::check)
+    }
+}
+
+fn decided((device, time): (&DeviceId, &mut DeviceTime)) -> Decided {
+    Decided {
+        device: *device,
+        outputs: std::iter::from_fn(|| time.poll()).collect(),
+        next: time.next_timeout(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Whether what a tenant claims agrees with the clock.
+
+use super::rules::Rules;
+use super::tenant::Done;
+use crate::time::Nanos;
+
+/// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work
+/// should take the elapsed time. No tenant yields or is held for one that claims less than half of
+/// it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doubt {
+    /// No other tenant could run at the last sample.
+    alone: bool,
+    /// Its unbroken time alone since the last verdict, and its claims for that time (ns).
+    time: u64,
+    claimed: u64,
+    until: Nanos,
+}
+
+impl Doubt {
+    /// Records the work of the last `span`. `alone`: at the end of the span no other tenant could
+    /// run.
+    pub(super) fn note(&mut self, now: Nanos, (span, alone): (Nanos, bool), done: Done) {
+        if std::mem::replace(&mut self.alone, alone) && alone && done.pending >= 900 {
+            self.time += span.0;
+            self.claimed = self.claimed.saturating_add(done.service);
+        } else {
+            (self.time, self.claimed) = (0, 0);
+        }
+        // An operation is claimed when it ends.
+        if self.time >= Rules::VERDICT.0 && done.service > 0 {
+            if self.claimed < self.time / 2 {
+                self.until = now + Rules::DOUBTED;
+            }
+            (self.time, self.claimed) = (0, 0);
+        }
+    }
+
+    pub(super) fn is(&self, now: Nanos) -> bool {
+        now < self.until
+    }
+}

@@ -1,0 +1,170 @@
+//! What a tenant is billed for its work on a shared device.
+
+use super::rules::Rules;
+use super::tenant::Done;
+use crate::time::Nanos;
+
+/// Whether a tenant reports pending work that does not run, because its process was stopped or
+/// waits for something other than the device. Its neighbours then get the device's whole time, its
+/// own part included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stuck {
+    is: bool,
+    /// How long it has been open, silent and beside other tenants, and their service in that time.
+    watched: Nanos,
+    others: Nanos,
+}
+
+/// See the module's page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meter {
+    /// Nanoseconds billed by time for operations that are not complete.
+    advance: u64,
+    /// How long it has been pending without completing anything, and whether that is billed by
+    /// time.
+    silent: Nanos,
+    by_time: bool,
+    stuck: Stuck,
+    /// The most service it may still claim: it grows with the time.
+    room: u64,
+    /// How much longer claims of unknown service leave its lag alone.
+    unknown: Nanos,
+    /// Nanoseconds in flight that its cap has paid for and that are not claimed as service yet.
+    paid: u64,
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Self {
+            advance: 0,
+            silent: Nanos::ZERO,
+            by_time: false,
+            stuck: Stuck::default(),
+            room: 0,
+            unknown: Rules::UNKNOWN,
+            paid: 0,
+        }
+    }
+
+    /// Sampling begins: claims count from here.
+    pub(super) fn begin(&mut self) {
+        self.room = Rules::MOST.0;
+        self.advance = 0;
+        self.speaks();
+    }
+
+    /// How long it has been pending without completing anything.
+    pub(super) fn silent(&self) -> Nanos {
+        self.silent
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.is
+    }
+
+    fn speaks(&mut self) {
+        (self.silent, self.by_time) = (Nanos::ZERO, false);
+    }
+
+    /// What is believed of what its pages say: stuck, it has nothing pending until it completes
+    /// something.
+    pub(super) fn believe(&mut self, done: &mut Done) {
+        if done.service > 0 || done.pending < 990 {
+            self.stuck = Stuck::default();
+        } else if self.stuck.is {
+            (done.pending, done.works) = (0, false);
+        }
+    }
+
+    /// Its bill for a `span`: at most the time since it arrived.
+    /// It is `shut` while its gate is closed, and `spins` while what its gang left on the device
+    /// waits for a peer there.
+    pub(super) fn bill(
+        &mut self,
+        done: Done,
+        rules: &Rules,
+        (span, beside): (Nanos, u64),
+        (shut, spins): (bool, bool),
+    ) -> u64 {
+        self.room = (self.room + span.0).min(Rules::MOST.0);
+        let bill = if done.service > 0 {
+            self.speaks();
+            if done.guessed && std::mem::take(&mut self.advance) > 0 {
+                0
+            } else {
+                let billed = done.service.min(self.advance);
+                self.advance -= billed;
+                done.service - billed
+            }
+        } else if done.pending < 990 {
+            self.speaks();
+            0
+        } else if shut && !spins {
+            0
+        } else {
+            self.by_time(rules, (span, beside), spins)
+        };
+        let bill = bill.min(self.room);
+        self.room -= bill;
+        bill
+    }
+
+    /// The even part of the time, once no operation has completed for long; the first time for all
+    /// of it.
+    fn by_time(&mut self, rules: &Rules, (span, beside): (Nanos, u64), spins: bool) -> u64 {
+        self.silent = self.silent + span;
+        if self.silent < rules.silent() {
+            return 0;
+        }
+        let before = std::mem::replace(&mut self.by_time, true);
+        let time = if before { span } else { self.silent };
+        let even = time.0 * 1000 / beside.max(1000);
+        // An operation that waits for a peer at a closed gate completes later, by the time of the
+        // closing.
+        if !spins {
+            self.advance += even;
+        }
+        even
+    }
+
+    /// While it completes nothing at an open gate: whether others had so much of the time (`others`
+    /// of `span`) that it cannot have had half of its even part. `beside` is who was pending, in
+    /// thousandths.
+    pub(super) fn watch(&mut self, (span, beside): (Nanos, u64), others: u64) {
+        if self.silent == Nanos::ZERO || beside < 1500 {
+            return;
+        }
+        let stuck = &mut self.stuck;
+        stuck.watched = stuck.watched + span;
+        stuck.others = stuck.others + Nanos(others);
+        let half = stuck.watched.0 * 500 / beside;
+        stuck.is = stuck.watched >= Rules::STUCK && (stuck.watched - stuck.others).0 < half;
+    }
+
+    /// Whether its service in a `span` was unknown and is to leave its lag alone: for a while only.
+    pub(super) fn is_unknown(&mut self, span: Nanos, done: Done) -> bool {
+        if !done.guessed || self.unknown == Nanos::ZERO {
+            return false;
+        }
+        self.unknown = self.unknown - Nanos(span.0 * done.pending / 1000);
+        true
+    }
+
+    /// What its cap pays for a `span`: the service, or while it is alone the time in flight. Time
+    /// that was billed for an operation is not billed again as its service. That is at most the
+    /// time since the last end of an operation, and a sample's.
+    pub(super) fn capped(&mut self, span: Nanos, bill: u64, flight: Option<Nanos>) -> Nanos {
+        let held = if let Some(flight) = flight {
+            self.paid = (self.paid + flight.0).saturating_sub(bill);
+            flight
+        } else {
+            let again = bill.min(self.paid);
+            self.paid -= again;
+            Nanos(bill - again)
+        };
+        if bill > 0 {
+            self.paid = self.paid.min(span.0);
+        }
+        held
+    }
+}

@@ -1,0 +1,136 @@
+//! The asks of a node that are not answered yet, found by their key, their device and their
+//! process.
+
+use super::pending::{Pending, Want};
+use crate::ids::{AskId, AskKey, ContainerId, DeviceId, ProcessId};
+use crate::resolver::Resolver;
+use crate::time::Nanos;
+use gpushare_protocol::units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module's page. An ask is on the list of its device for as long as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    all: BTreeMap<AskKey, Pending>,
+    on: BTreeMap<DeviceId, BTreeSet<AskKey>>,
+}
+
+impl Asks {
+    pub(super) fn get(&self, ask: AskKey) -> Option<&Pending> {
+        self.all.get(&ask)
+    }
+
+    pub(super) fn add(&mut self, ask: AskKey, pending: Pending) {
+        self.on.entry(pending.device).or_default().insert(ask);
+        self.all.insert(ask, pending);
+    }
+
+    /// Takes an ask off all lists. Says whether it was on them.
+    pub(super) fn remove(&mut self, ask: AskKey) -> bool {
+        let Some(pending) = self.all.remove(&ask) else {
+            return false;
+        };
+        if let Some(on) = self.on.get_mut(&pending.device) {
+            on.remove(&ask);
+        }
+        true
+    }
+
+    /// Those on a device.
+    pub(super) fn on(&self, device: DeviceId) -> impl Iterator<Item = (AskKey, &Pending)> {
+        let on = self.on.get(&device).into_iter().flatten();
+        on.filter_map(|ask| Some((*ask, self.all.get(ask)?)))
+    }
+
+    pub(super) fn count_on(&self, device: DeviceId) -> usize {
+        self.on.get(&device).map_or(0, BTreeSet::len)
+    }
+
+    /// Those of a process.
+    pub(super) fn of(&self, process: ProcessId) -> impl Iterator<Item = (AskKey, &Pending)> {
+        let keys = (process, AskId(0))..=(process, AskId(u64::MAX));
+        self.all.range(keys).map(|(ask, pending)| (*ask, pending))
+    }
+
+    /// Those that miss something that others would have to free.
+    pub(super) fn short(&self) -> impl Iterator<Item = (AskKey, &Pending)> {
+        let all = self.all.iter().map(|(ask, pending)| (*ask, pending));
+        all.filter(|(_, pending)| !pending.short.is_zero())
+    }
+
+    /// Lets an ask wait until then, but no longer than its asker can. Returns until when it waits.
+    pub(super) fn extend(&mut self, ask: AskKey, until: Nanos) -> Option<Nanos> {
+        let pending = self.all.get_mut(&ask)?;
+        pending.until = pending.until.max(until.min(pending.latest));
+        Some(pending.until)
+    }
+
+    /// Notes what an ask waits for. Returns it if that was not said of it before.
+    pub(super) fn waits_for(
+        &mut self,
+        ask: AskKey,
+        short: Bytes,
+        by: Option<Resolver>,
+    ) -> Option<Pending> {
+        let pending = self.all.get_mut(&ask)?;
+        pending.short = if by == Some(Resolver::Wait) {
+            short
+        } else {
+            Bytes::ZERO
+        };
+        if pending.short.is_zero() {
+            pending.stuck = None;
+        }
+        pending.told = Some(by);
+        pending.said.add(by).then_some(*pending)
+    }
+
+    /// The asks that nobody who runs can end, and only those, are stuck: since `now` if they were
+    /// not before.
+    pub(super) fn stuck(&mut self, hopeless: &BTreeSet<AskKey>, now: Nanos) {
+        for (ask, pending) in &mut self.all {
+            let stuck = hopeless.contains(ask);
+            pending.stuck = stuck.then(|| pending.stuck.unwrap_or(now));
+        }
+    }
+
+    /// An ask is stuck since `now`, whatever was before.
+    pub(super) fn stuck_anew(&mut self, ask: AskKey, now: Nanos) {
+        if let Some(pending) = self.all.get_mut(&ask) {
+            pending.stuck = Some(now);
+        }
+    }
+
+    /// A container has no more than this charged on a device: its asks there need not wait for what
+    /// it freed.
+    pub(super) fn lower(&mut self, device: DeviceId, container: ContainerId, in_use: Bytes) {
+        for ask in self.on.get(&device).into_iter().flatten() {
+            let pending = self.all.get_mut(ask);
+            let pending = pending.filter(|pending| pending.container == container);
+            if let Some(Want::Credit { held, .. }) = pending.map(|pending| &mut pending.want) {
+                *held = in_use.min(*held);
+            }
+        }
+    }
+
+    /// Whether the lists of the devices are what the asks make.
+    ///
+    /// # Errors
+    /// The first ask that is on one of them only.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let on = self.on.iter();
+        let mut on = on.flat_map(|(device, asks)| asks.iter().map(move |ask| (ask, device)));
+        if let Some((ask, device)) = on.find(|(ask, device)| {
+            let known = self.all.get(ask);
+            known.is_none_or(|pending| pending.device != **device)
+        }) {
+            return Err(format!("{device:?}: {ask:?} waits and is not known"));
+        }
+        let listed: usize = self.on.values().map(BTreeSet::len).sum();
+        if listed == self.all.len() {
+            Ok(())
+        } else {
+            Err(format!("{} asks, {listed} of them listed", self.all.len()))
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Where the answers to open asks go.
+
+use std::collections::BTreeMap;
+
+use gpushare_core::{AskKey, ProcessId};
+
+use super::ConnId;
+
+/// See the module's page. Each ask is answered once.
+#[derive(Debug, Default)]
+pub(super) struct Asks(BTreeMap<AskKey, (ConnId, u32)>);
+
+impl Asks {
+    /// An ask came over this connection, in this request. False: one of that number is open.
+    pub(super) fn add(&mut self, ask: AskKey, to: ConnId, id: u32) -> bool {
+        self.0.insert(ask, (to, id)).is_none()
+    }
+
+    /// Takes an ask that is answered now. `None`: it was.
+    pub(super) fn take(&mut self, ask: AskKey) -> Option<(ConnId, u32)> {
+        self.0.remove(&ask)
+    }
+
+    /// A process's open asks, or those that came over one connection.
+    pub(super) fn of(&self, process: ProcessId, over: Option<ConnId>) -> Vec<AskKey> {
+        let open = self.0.iter().filter(|((asker, _), (to, _))| {
+            *asker == process && over.is_none_or(|over| *to == over)
+        });
+        open.map(|(ask, _)| *ask).collect()
+    }
+
+    /// A process has ended: nobody waits for its answers.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.0.retain(|(asker, _), _| *asker != process);
+    }
+}

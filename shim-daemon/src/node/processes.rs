@@ -1,0 +1,165 @@
+//! The registered processes, and the dead that the driver may still list.
+
+use std::collections::BTreeMap;
+
+use gpushare_core::{ContainerId, Nanos, ProcessId};
+
+use super::ConnId;
+use crate::peer::{Peer, is_dead};
+
+/// A registered process.
+#[derive(Debug)]
+pub(super) struct Process {
+    container: ContainerId,
+    slot: usize,
+    peer: Peer,
+    /// Where its replies go; `None` once its connection has ended.
+    connection: Option<ConnId>,
+    /// Whether it says when a context is made.
+    tells: bool,
+    /// Whether it is an MPS client.
+    mps: bool,
+    /// Columns on which it was let make a context and has not said that it is made, and since when.
+    opening: BTreeMap<usize, Nanos>,
+}
+
+impl Process {
+    pub(super) fn new(
+        (container, slot): (ContainerId, usize),
+        peer: Peer,
+        connection: ConnId,
+        tells: bool,
+    ) -> Self {
+        Self {
+            container,
+            slot,
+            peer,
+            connection: Some(connection),
+            tells,
+            mps: false,
+            opening: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn container(&self) -> ContainerId {
+        self.container
+    }
+
+    /// The row of its container's usage page that is its own.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Its pid, as the driver lists it.
+    pub(super) fn pid(&self) -> u32 {
+        self.peer.pid.unsigned_abs()
+    }
+
+    /// Whether it has ended; `None` where the kernel does not tell.
+    pub(super) fn is_dead(&self) -> Option<bool> {
+        is_dead(&self.peer.pidfd).ok()
+    }
+
+    /// It has connected again.
+    pub(super) fn reconnected(&mut self, connection: ConnId) {
+        self.connection = Some(connection);
+    }
+
+    /// A connection has ended. Whether it was this process's.
+    pub(super) fn disconnected(&mut self, connection: ConnId) -> bool {
+        self.connection.take_if(|own| *own == connection).is_some()
+    }
+
+    pub(super) fn is_mps_client(&self) -> bool {
+        self.mps
+    }
+
+    pub(super) fn set_mps_client(&mut self) {
+        self.mps = true;
+    }
+
+    /// It is let make a context, if it will say when that is made.
+    pub(super) fn opens(&mut self, column: usize, now: Nanos) {
+        if self.tells {
+            self.opening.entry(column).or_insert(now);
+        }
+    }
+
+    /// Its context is made. Whether it was let make one and had not said so.
+    pub(super) fn opened(&mut self, column: usize) -> bool {
+        self.opening.remove(&column).is_some()
+    }
+
+    /// Since when it makes a context.
+    pub(super) fn opening_since(&self, column: usize) -> Option<Nanos> {
+        self.opening.get(&column).copied()
+    }
+}
+
+/// See the module's page. A process that ends leaves its pid behind until the driver lists it no
+/// more or another process has it.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    living: BTreeMap<ProcessId, Process>,
+    graves: BTreeMap<u32, ProcessId>,
+}
+
+impl Processes {
+    pub(super) fn get(&self, process: ProcessId) -> Option<&Process> {
+        self.living.get(&process)
+    }
+
+    pub(super) fn get_mut(&mut self, process: ProcessId) -> Option<&mut Process> {
+        self.living.get_mut(&process)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessId, &Process)> {
+        let living = self.living.iter();
+        living.map(|(process, known)| (*process, known))
+    }
+
+    /// A process has registered.
+    pub(super) fn add(&mut self, process: ProcessId, known: Process) {
+        self.graves.remove(&known.pid());
+        self.living.insert(process, known);
+    }
+
+    /// A process is registered no longer; its pid goes on.
+    pub(super) fn remove(&mut self, process: ProcessId) -> Option<Process> {
+        self.living.remove(&process)
+    }
+
+    /// A process has ended.
+    pub(super) fn bury(&mut self, process: ProcessId) -> Option<Process> {
+        let known = self.living.remove(&process)?;
+        self.graves.insert(known.pid(), process);
+        Some(known)
+    }
+
+    /// The dead process of a pid, or what `new` makes one.
+    pub(super) fn grave(&mut self, pid: u32, new: ProcessId) -> ProcessId {
+        *self.graves.entry(pid).or_insert(new)
+    }
+
+    /// The dead, with their pids.
+    pub(super) fn dead(&self) -> impl Iterator<Item = (ProcessId, u32)> {
+        self.graves.iter().map(|(pid, process)| (*process, *pid))
+    }
+
+    /// Forgets the dead for which this is false.
+    pub(super) fn keep_dead(&mut self, keep: impl Fn(u32, ProcessId) -> bool) {
+        self.graves.retain(|pid, process| keep(*pid, *process));
+    }
+
+    /// All, the dead too, by pid.
+    pub(super) fn by_pid(&self) -> BTreeMap<u32, ProcessId> {
+        let living = self.living.iter();
+        let living = living.map(|(process, known)| (known.pid(), *process));
+        let dead = self.graves.iter().map(|(pid, process)| (*pid, *process));
+        living.chain(dead).collect()
+    }
+}
