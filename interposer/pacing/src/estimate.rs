@@ -104,13 +104,13 @@ pub(crate) struct Mix {
     kinds: [(u64, u32); KINDS],
     /// Operations.
     pub(crate) count: u32,
-    /// What they were expected to take together.
+    /// Their expected duration together.
     pub(crate) ns: u64,
     /// Whether there is one among them that little is known of.
     pub(crate) has_unknown: bool,
     /// One of them, or the stream before it, waited for something else than the device.
     pub(crate) waited: bool,
-    /// What those of kinds that are not told apart were expected to take.
+    /// The expected duration of kinds that are not told apart.
     others_ns: u64,
 }
 
@@ -187,7 +187,7 @@ impl Mix {
 }
 
 impl Estimates {
-    /// What one operation of `key` takes; `assumed` nanoseconds where nothing is known.
+    /// The duration of one operation of `key`; `assumed` nanoseconds where it is unknown.
     #[inline]
     pub(crate) fn of(&self, key: u64, assumed: u64) -> Expected {
         let entry = self.sets.get(set_of(key)).and_then(|set| {
@@ -298,7 +298,7 @@ impl Estimates {
             .max(1)
     }
 
-    /// What a completed batch takes alone, by today's means.
+    /// The duration of a completed batch alone, by the current means.
     pub(crate) fn service(&self, mix: &Mix) -> Service {
         let assumed = mix.ns / u64::from(mix.count.max(1));
         let mut service = Service::default();

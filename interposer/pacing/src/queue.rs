@@ -18,13 +18,13 @@ pub struct Lane {
     pub context: usize,
     /// The stream's handle.
     pub stream: usize,
-    /// Whose, for the default stream of a thread, or a number for that of a green context; 0
+    /// The thread of a per-thread default stream, or a number for that of a green context; 0
     /// otherwise.
     pub thread: usize,
 }
 
 impl Lane {
-    /// What stands for all work of a context, in whatever stream.
+    /// Stands for all work of a context, in whatever stream.
     #[inline]
     pub fn of_context(context: usize) -> Self {
         Self {
@@ -61,12 +61,12 @@ const CLOSE: u64 = 24;
 pub struct Op {
     /// How many.
     pub count: u32,
-    /// What is launched.
+    /// The kind of the launch.
     pub key: u64,
-    /// What one counts for.
+    /// The expected duration of one.
     pub expected: Expected,
-    /// It waits for something else than the device: what it takes until it is complete teaches
-    /// nothing.
+    /// It waits for something other than the device: its duration until completion is no
+    /// measurement.
     pub waits: bool,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Queue<M> {
     working_since: u64,
     /// When a mark was last seen not to be passed.
     pub(crate) seen_running: u64,
-    /// What the batches are made of that a look finds complete; empty between looks.
+    /// The composition of the batches that a check finds complete; empty between checks.
     done: Vec<Mix>,
 }
 
@@ -136,11 +136,11 @@ pub(crate) struct School<'a> {
 /// What looking at a stream showed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Expected nanoseconds of what is complete.
+    /// Expected nanoseconds of completed work.
     pub(crate) done: u64,
     /// By when all of it was, by estimate; 0 if nothing is.
     pub(crate) until: u64,
-    /// What it takes alone, by what is known now.
+    /// Its duration alone, by the current estimates.
     pub(crate) service: Service,
     /// The last operation that a mark behind the whole context covers; 0 for none.
     pub(crate) for_context: u64,
@@ -189,7 +189,7 @@ impl<M> Queue<M> {
         self.unmarked.add(op.key, op.expected, op.count);
     }
 
-    /// Makes a batch of what has no mark; `covers` raises the last operation that it stands for.
+    /// Makes a batch of the unmarked work; `covers` raises the last operation that it stands for.
     pub(crate) fn close(&mut self, number: u64, now: u64, covers: u64) -> &mut Batch<M> {
         let mix = core::mem::take(&mut self.unmarked);
         let batch = Batch {
@@ -205,7 +205,7 @@ impl<M> Queue<M> {
         &mut self.marked[at]
     }
 
-    /// Takes a batch back whose mark could not be made.
+    /// Takes back a batch whose mark could not be made.
     pub(crate) fn reopen(&mut self, number: u64) {
         let found = self.marked.iter().position(|batch| batch.number == number);
         let Some(batch) = found.and_then(|at| self.marked.remove(at)) else {

@@ -26,7 +26,7 @@ pub struct Full {
 /// The slices of one device.
 #[derive(Debug, Default)]
 pub struct Slices {
-    /// Expected nanoseconds of what was admitted since nothing was under way.
+    /// Expected nanoseconds admitted since no work was in flight.
     used: u64,
     /// Launches that this is of.
     count: u64,
@@ -48,7 +48,7 @@ impl Slices {
         }
     }
 
-    /// Nobody has to yield now: nothing is waited for, but what is under way still counts.
+    /// Yielding is off now: no launch waits, but work in flight still counts.
     #[inline]
     pub fn rest(&mut self) {
         self.full = None;
@@ -91,7 +91,7 @@ impl Slices {
         }
     }
 
-    /// A slice did not end in time, or nobody could know when it does: launches go on.
+    /// A slice did not end in time, or its end could not be noticed: launches continue.
     pub fn overran(&mut self, now: u64) {
         (self.used, self.count) = (0, 0);
         self.full = None;

@@ -150,8 +150,8 @@ impl<M> Window<M> {
         self.estimates.untimed(key)
     }
 
-    /// How many nanoseconds may come without being asked about, and for how long (ns), at `now`:
-    /// until a mark is due, or what is under way should be looked at.
+    /// How many nanoseconds of work may come without a check, and for how long (ns), at `now`:
+    /// until a mark is due, or the work in flight should be checked.
     pub fn open(&self, now: u64, bounds: Bounds) -> Option<(u64, u64)> {
         let is_batch = |queue: &Queue<M>| queue.unmarked.count >= BATCH_OPS;
         if self.full || self.is_half_full(bounds) || self.queues.iter().any(is_batch) {
@@ -192,7 +192,7 @@ impl<M> Window<M> {
         Some(number)
     }
 
-    /// As [`close_batch`](Self::close_batch) for a stream that may hold work nobody noted, or, with
+    /// As [`close_batch`](Self::close_batch) for a stream that may hold untracked work, or, with
     /// `for_context`, for a lane that stands for all work of its context.
     pub fn close_blindly(&mut self, lane: Lane, now: u64, for_context: bool) -> u64 {
         self.numbers += 1;
@@ -225,8 +225,8 @@ impl<M> Window<M> {
         self.forget_empty();
     }
 
-    /// Looks at the marks: asks `is_passed` of the oldest of each stream, and of the next ones
-    /// while they are. What is passed goes to `passed`.
+    /// Checks the marks: calls `is_passed` for the oldest of each stream, and for the next ones
+    /// while they are passed. Passed marks go to `passed`.
     pub fn look<R: Into<Sample>>(
         &mut self,
         now: u64,
@@ -267,7 +267,7 @@ impl<M> Window<M> {
         self.service.add(seen.service);
     }
 
-    /// What was completed since this was last asked.
+    /// The work completed since the last call.
     pub fn take_service(&mut self) -> Service {
         core::mem::take(&mut self.service)
     }
@@ -339,8 +339,8 @@ impl<M> Window<M> {
         (streams.count() as u64).max(1)
     }
 
-    /// Expected nanoseconds until everything under way, and what was admitted, is complete. What
-    /// takes longer than expected is expected to take as long again.
+    /// Expected nanoseconds until all admitted work and work in flight is complete. Work that takes
+    /// longer than expected is expected to take as long again.
     pub fn remaining(&self, now: u64) -> u64 {
         self.left(now).saturating_add(self.overdue())
     }
@@ -417,7 +417,7 @@ impl<M> Window<M> {
         self.total >= bounds.window / 2 || self.queues.iter().any(|queue| queue.marked.len() >= 4)
     }
 
-    /// Nobody is inside any more: what was admitted and never heard of again does not count.
+    /// No launch is inside any more: admissions without a later report are dropped.
     pub fn nobody_inside(&mut self) {
         self.reserved = (0, 0);
     }

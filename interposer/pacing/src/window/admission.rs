@@ -9,7 +9,7 @@ const SHORTEST_WAIT: u64 = 50_000;
 const LONGEST_WAIT: u64 = 2_000_000;
 
 impl<M> Window<M> {
-    /// What one operation of `key` is expected to take.
+    /// The expected duration of one operation of `key`.
     pub fn expected(&self, bounds: Bounds, key: u64) -> Expected {
         self.estimates.of(key, bounds.window / 4)
     }
