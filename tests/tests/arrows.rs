@@ -77,7 +77,8 @@ const PARTS: &[Part] = &[
             &["."],
             &["steer", "service", "books"],
             &["tenant"],
-            &["rules"],
+            &["doubt", "habit", "meter"],
+            &["rules", "bond", "done"],
         ],
     },
     Part {
@@ -86,6 +87,7 @@ const PARTS: &[Part] = &[
         layers: &[
             &["billing", "deal", "check", "view"],
             &["."],
+            &["line"],
             &["tenant"],
             &["clock"],
         ],
@@ -93,7 +95,7 @@ const PARTS: &[Part] = &[
     Part {
         sources: CORE,
         module: "ledger",
-        layers: &[&["."], &["account", "looks"]],
+        layers: &[&["node"], &["."], &["account", "looks"]],
     },
     Part {
         sources: "protocol/src",

@@ -1,7 +1,8 @@
 //! Records a shared device's bills and modes in its audit counters.
 
 use super::Shared;
-use super::tenant::{Done, Tenant};
+use super::done::Done;
+use super::tenant::Tenant;
 use crate::ids::ContainerId;
 use crate::time::Nanos;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Whether a tenant's claims agree with the clock.
 
+use super::done::Done;
 use super::rules::Rules;
-use super::tenant::Done;
 use crate::time::Nanos;
 
 /// Whether a tenant's bills agree with the clock. While no other tenant may run, completed work

@@ -1,7 +1,7 @@
 //! A tenant's bills for its work on a shared device.
 
+use super::done::Done;
 use super::rules::Rules;
-use super::tenant::Done;
 use crate::time::Nanos;
 
 /// Whether a tenant reports pending work that does not run, because its process was stopped or

@@ -10,8 +10,10 @@
 //! [`Shared::sample`] when [`Shared::next_sample`] has come, [`Shared::poll`].
 
 mod audit;
+mod bond;
 mod books;
 mod check;
+mod done;
 mod doubt;
 mod gang;
 mod habit;
@@ -23,7 +25,8 @@ mod steer;
 mod tenant;
 mod view;
 
-pub(super) use gang::{Part, Wish};
+pub(super) use bond::Wish;
+pub(super) use gang::Part;
 
 use crate::lease::account::ComputeAccount;
 use crate::lease::input::{Input, Output, Report, closed_first};
@@ -36,10 +39,11 @@ use crate::lease::work::Work;
 use crate::ids::{ContainerId, ProcessId};
 use crate::time::Nanos;
 use books::Books;
+use done::Done;
 use rules::Rules;
 use std::collections::{BTreeMap, VecDeque};
 use steer::Steering;
-use tenant::{Done, Gate, Tenant};
+use tenant::{Gate, Tenant};
 
 /// See the module's page.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The work of each tenant, according to its processes' pages.
 
 use super::Shared;
-use super::tenant::Done;
+use super::done::Done;
 use crate::ids::{ContainerId, ProcessId};
 use crate::lease::work::Work;
 use crate::time::Nanos;

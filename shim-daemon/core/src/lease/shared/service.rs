@@ -6,8 +6,9 @@
 //! driver's slice complete too seldom to be billed this way. After four slices without a completion
 //! a tenant is billed an even part of the time, which the driver's round robin gives it.
 
+use super::done::Done;
 use super::rules::Rules;
-use super::tenant::{Done, Tenant};
+use super::tenant::Tenant;
 use crate::ids::ContainerId;
 use crate::lease::roster::Roster;
 use crate::time::Nanos;

@@ -1,7 +1,8 @@
 //! A tenant on a shared device: its terms, its processes, and its service against its share.
 
+use super::bond::{Bond, Wish};
+use super::done::Done;
 use super::doubt::Doubt;
-use super::gang::{Bond, Wish};
 use super::habit::Habit;
 use super::meter::Meter;
 use super::rules::{Rules, signed};
@@ -25,19 +26,6 @@ pub(super) enum Gate {
     Slice(Nanos),
     /// Closed.
     Shut,
-}
-
-/// A tenant's work since the last sample.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
-    /// Nanoseconds of service it claims.
-    pub(super) service: u64,
-    /// For how much of the time work was pending, in thousandths.
-    pub(super) pending: u64,
-    /// Work is pending at its end.
-    pub(super) works: bool,
-    /// The service is mostly guessed.
-    pub(super) guessed: bool,
 }
 
 /// See the module's page.

@@ -1,0 +1,14 @@
+//! What a sample says of a tenant.
+
+/// A tenant's work since the last sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    /// Nanoseconds of service it claims.
+    pub(super) service: u64,
+    /// For how much of the time work was pending, in thousandths.
+    pub(super) pending: u64,
+    /// Work is pending at its end.
+    pub(super) works: bool,
+    /// The service is mostly guessed.
+    pub(super) guessed: bool,
+}
